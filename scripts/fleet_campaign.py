@@ -12,7 +12,7 @@ candidate that kills every worker that runs it. Jobs are put in as others end. T
 start once more and end where nothing is left, and the verdict is: each trial that a worker reported
 stands in its own store and on the server; no trial is there twice; every job is done; each
 candidate that kills is recorded as a failure, and of the others none that did not run at two
-deaths. Prints a table of the faults and exits with 1 where anything was lost. PostgreSQL's programs
+deaths; builders made objects, and no trial failed by one. Prints a table of the faults and exits with 1 where anything was lost. PostgreSQL's programs
 are looked for in /usr/lib/postgresql/*/bin and the PATH."""
 
 import argparse
@@ -234,6 +234,13 @@ class Worker:
         self.process.kill()
         self.process.wait()
 
+    def fetched(self):
+        found = 0
+        for line in self.log.read_text().splitlines():
+            with contextlib.suppress(ValueError, TypeError):
+                found += json.loads(line).get("fetched", 0)
+        return found
+
     def reported(self):
         found = set()
         for line in self.log.read_text().splitlines():
@@ -377,10 +384,18 @@ class Campaign:
             print(f"  {n:5} {kind}")
         print(f"lost {lost}, twice {twice}, slices not done {undone}, trials of failed slices "
               f"{again}")
+        # The farm did something, and what it brought broke no trial.
+        objects = int(self.server.sql("SELECT count(*) FROM squall.object WHERE bytes IS NOT NULL"))
+        broken = self.server.sql("SELECT count(*) FROM squall.record WHERE outcome IN (2, 3) AND "
+                                 "detail <> 'two workers died while it ran'")
+        fetched = sum(worker.fetched() for worker in self.workers)
+        print(f"objects of builders {objects}, run by workers that ended in peace {fetched}, trials "
+              f"that failed at build or launch {broken}")
         print(f"candidates that kill {len(true)}, called culprits {len(culprits & true)}, escaped "
               f"{escaped}; others that ran at two deaths {len(culprits - true)}, at fewer "
               f"{innocents}")
-        return lost == twice == undone == int(again) == innocents == escaped == 0
+        faults = [lost, twice, undone, int(again), innocents, escaped, int(broken)]
+        return not any(faults) and objects > 0
 
 
 def main():

@@ -103,9 +103,10 @@ fn version(client: &mut impl postgres::GenericClient) -> Result<Option<i32>, pos
 }
 
 fn server_error(server: &str, e: &postgres::Error) -> FleetError {
-    // Class 57 is an operator's intervention: the server stops or starts.
+    // Class 57 is an operator's intervention: the server stops or starts. In class 53 it lacks
+    // disk, memory or connections, which it may have again.
     let lost = match e.as_db_error() {
-        Some(db) => db.code().code().starts_with("57") || db.code().code().starts_with("08"),
+        Some(db) => ["57", "53", "08"].iter().any(|class| db.code().code().starts_with(class)),
         None => true,
     };
     FleetError::Server { server: server.into(), detail: said(e), lost }

@@ -14,8 +14,8 @@ GRANT squall_driver TO squall_admin;
 GRANT USAGE ON SCHEMA squall TO squall_reader;
 GRANT SELECT ON ALL TABLES IN SCHEMA squall TO squall_reader;
 GRANT EXECUTE ON FUNCTION squall.class_of, squall.join_fleet, squall.claim, squall.renew,
-    squall.finish, squall.ship, squall.describe, squall.join_builders, squall.want_builds,
-    squall.take_build, squall.begin_artifact, squall.end_artifact, squall.artifact_of
+    squall.finish, squall.ship, squall.describe, squall.join_builders, squall.order_builds,
+    squall.take_build, squall.begin_object, squall.end_object, squall.object_of
     TO squall_worker;
 GRANT EXECUTE ON FUNCTION squall.submit, squall.cancel, squall.retry TO squall_driver;
 GRANT EXECUTE ON FUNCTION squall.drain TO squall_admin;

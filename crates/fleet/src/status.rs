@@ -30,9 +30,6 @@ pub struct ClassStatus {
     pub variant: i32,
     /// Its measured peak, in FLOP/s.
     pub peak: Option<f64>,
-    /// Its machine's description, as JSON, where a worker of it gave one.
-    #[serde(skip)]
-    pub machine: Option<String>,
 }
 
 /// A worker.
@@ -115,8 +112,7 @@ impl Fleet {
 
     /// Classes of devices.
     pub fn classes(&mut self) -> Result<Vec<ClassStatus>, FleetError> {
-        let sql =
-            "SELECT id, device, toolchain, variant, peak, machine FROM squall.class ORDER BY id";
+        let sql = "SELECT id, device, toolchain, variant, peak FROM squall.class ORDER BY id";
         let rows = self.client.query(sql, &[]).map_err(|e| self.error(&e))?;
         let class = |r: &postgres::Row| ClassStatus {
             id: r.get(0),
@@ -124,7 +120,6 @@ impl Fleet {
             toolchain: r.get(2),
             variant: r.get(3),
             peak: r.get(4),
-            machine: r.get(5),
         };
         Ok(rows.iter().map(class).collect())
     }

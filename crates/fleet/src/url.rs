@@ -76,6 +76,10 @@ impl Address {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(PATIENCE);
         }
+        if config.get_tcp_user_timeout().is_none() {
+            // A server whose host lost its power says nothing, for a quarter of an hour.
+            config.tcp_user_timeout(2 * PATIENCE);
+        }
         if config.get_user().is_none() {
             // As libpq does.
             if let Some(name) = std::env::var("PGUSER").ok().or_else(|| std::env::var("USER").ok())

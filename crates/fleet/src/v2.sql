@@ -1,131 +1,149 @@
--- Version 2: a build farm. Workers say which candidates they will want compiled; builders, machines
--- that may lack the device, compile them. Objects lie under a digest of everything that they were
--- made from, so that of several who want the same one makes it.
+-- Version 2: builders, machines that may lack the device, compile what workers will measure. An object
+-- lies under a digest of everything that it was made from, for each user who brought one: it is code,
+-- and who runs it says whose he trusts. What is asked as a worker counts where the worker is the
+-- caller's own.
 
--- A worker that builds only serves every class whose kernels its compiler makes: it is of none.
+-- A builder is of no class. `code` says which machine code a process makes or wants: compiler, flags,
+-- machine. `machine` is the description for which a worker's kernels are generated, as JSON.
 ALTER TABLE squall.worker ALTER COLUMN class DROP NOT NULL;
 ALTER TABLE squall.worker ADD COLUMN builds boolean NOT NULL DEFAULT false;
+ALTER TABLE squall.worker ADD COLUMN code text;
+ALTER TABLE squall.worker ADD COLUMN machine text;
 
--- What a builder must know to make a class's kernels: the description of its machine, as JSON.
-ALTER TABLE squall.class ADD COLUMN machine text;
-
--- Candidates that a worker will want compiled. A row goes when a builder takes it, or when the worker
--- names its next ones.
-CREATE TABLE squall.build (
+-- Candidates that a worker will want compiled, and whose objects it runs. A row goes when a builder
+-- takes it, when the worker names its next ones, or when the worker is not heard of.
+CREATE TABLE squall.build_order (
     id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     worker    int NOT NULL REFERENCES squall.worker,
-    class     int NOT NULL REFERENCES squall.class,
+    code      text NOT NULL,
+    trusted   text[] NOT NULL,
     task      bigint NOT NULL REFERENCES squall.task,
     candidate text NOT NULL
 );
-CREATE INDEX build_of_class ON squall.build (class, id);
-CREATE INDEX build_of_worker ON squall.build (worker);
+CREATE INDEX build_order_of_code ON squall.build_order (code, id);
+CREATE INDEX build_order_of_worker ON squall.build_order (worker);
 
--- Objects, and those that are being made: without bytes. `owner` is who brought it, which a worker
--- looks at before it runs one. What a worker makes for itself stands here without ever having bytes,
--- so that no builder makes it too.
-CREATE TABLE squall.artifact (
-    key      text PRIMARY KEY,
+-- Objects, and those that are being made: without bytes. What a worker makes for itself stands here
+-- without ever having bytes, so that no builder makes it too.
+CREATE TABLE squall.object (
+    key      text NOT NULL,
     owner    text NOT NULL DEFAULT session_user,
     worker   int NOT NULL REFERENCES squall.worker,
     is_local boolean NOT NULL,
     begun    timestamptz NOT NULL DEFAULT clock_timestamp(),
-    bytes    bytea
+    bytes    bytea,
+    PRIMARY KEY (key, owner)
 );
-CREATE INDEX artifact_begun ON squall.artifact (begun);
-CREATE INDEX artifact_of_worker ON squall.artifact (worker) WHERE is_local;
+CREATE INDEX object_begun ON squall.object (begun);
+CREATE INDEX object_of_worker ON squall.object (worker) WHERE is_local;
 
--- Says what a class's machine is. What was said first counts: its tasks' kernels are made for that.
-CREATE FUNCTION squall.describe(c int, m text) RETURNS void
+-- A worker says which code it wants, and for which machine.
+CREATE FUNCTION squall.describe(w int, the_code text, m text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
-    UPDATE class SET machine = m WHERE id = c AND machine IS NULL AND length(m) < 20000
+    UPDATE worker SET code = the_code, machine = m
+    WHERE id = w AND owner = session_user AND length(m) < 20000 AND length(the_code) < 1000
 $$;
 
--- A builder introduces itself; its number.
-CREATE FUNCTION squall.join_builders(n text, v text) RETURNS int
+-- A builder introduces itself; its number, or none where the name is another user's.
+CREATE FUNCTION squall.join_builders(n text, v text, the_code text) RETURNS int
 LANGUAGE sql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
-    INSERT INTO worker (name, version, builds) VALUES (n, v, true)
-    ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp() RETURNING id
+    INSERT INTO worker (name, version, builds, code) VALUES (n, v, true, the_code)
+    ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp() WHERE worker.owner = session_user
+    RETURNING id
 $$;
 
--- A worker names the candidates that it will want compiled, in the place of those before. False where
--- no builder was heard of for half a minute: then nothing is kept, and none will come.
-CREATE FUNCTION squall.want_builds(w int, the_task bigint, candidates text[]) RETURNS boolean
+-- A worker names the candidates that it will want compiled, in the place of those before, and the
+-- users whose builders it trusts beside its own. False where no such builder of its code was heard of
+-- for three minutes, longer than any build may take: then nothing is kept, and none will come.
+CREATE FUNCTION squall.order_builds(w int, the_task bigint, candidates text[], others text[])
+RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
+DECLARE mine worker; users text[] := others || session_user::text;
 BEGIN
-    DELETE FROM build WHERE worker = w;
-    DELETE FROM artifact WHERE worker = w AND is_local;
-    IF NOT EXISTS (SELECT FROM worker b WHERE b.builds AND NOT b.draining
-                   AND b.seen > clock_timestamp() - interval '30 seconds') THEN
+    SELECT * INTO mine FROM worker WHERE id = w AND owner = session_user;
+    DELETE FROM build_order WHERE worker = mine.id OR worker IN (
+        SELECT id FROM worker
+        WHERE seen BETWEEN clock_timestamp() - interval '1 day'
+                   AND clock_timestamp() - interval '10 minutes');
+    DELETE FROM object WHERE worker = mine.id AND is_local;
+    DELETE FROM object WHERE ctid IN (
+        SELECT ctid FROM object WHERE begun < clock_timestamp() - interval '15 minutes'
+        LIMIT 256 FOR UPDATE SKIP LOCKED);
+    IF coalesce(cardinality(candidates), 0) NOT BETWEEN 1 AND 4096 OR NOT EXISTS (
+        SELECT FROM worker b WHERE b.builds AND NOT b.draining AND b.code = mine.code
+        AND b.owner = ANY (users) AND b.seen > clock_timestamp() - interval '3 minutes') THEN
         RETURN false;
     END IF;
-    INSERT INTO build (worker, class, task, candidate)
-    SELECT w, worker.class, the_task, n FROM worker, unnest(candidates) n
-    WHERE worker.id = w AND worker.class IS NOT NULL;
+    INSERT INTO build_order (worker, code, trusted, task, candidate)
+    SELECT mine.id, mine.code, users, the_task, n FROM unnest(candidates) n WHERE length(n) < 4000;
     PERFORM pg_notify('squall_build', '');
     RETURN true;
 END $$;
 
--- Gives a builder the next candidate of one of these classes, and renews what is known of it.
-CREATE FUNCTION squall.take_build(w int, classes int[])
-RETURNS TABLE (class int, task bigint, name text, workload text, candidate text)
+-- Gives a builder the next candidate of its code whose worker trusts it.
+CREATE FUNCTION squall.take_build(w int)
+RETURNS TABLE (task bigint, name text, workload text, candidate text, machine text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
-DECLARE b build; idle boolean;
+DECLARE o build_order; mine worker;
 BEGIN
-    UPDATE worker SET seen = clock_timestamp() WHERE worker.id = w AND worker.builds
-    RETURNING worker.draining INTO idle;
-    IF idle IS NOT FALSE THEN RETURN; END IF;
-    DELETE FROM build o WHERE o.id = (
-        SELECT i.id FROM build i WHERE i.class = ANY (classes)
+    UPDATE worker SET seen = clock_timestamp()
+    WHERE worker.id = w AND worker.builds AND worker.owner = session_user RETURNING * INTO mine;
+    IF mine.id IS NULL OR mine.draining THEN RETURN; END IF;
+    DELETE FROM build_order d WHERE d.id = (
+        SELECT i.id FROM build_order i
+        WHERE i.code = mine.code AND session_user = ANY (i.trusted)
         ORDER BY i.id LIMIT 1 FOR UPDATE SKIP LOCKED)
-    RETURNING o.* INTO b;
-    IF b.id IS NULL THEN RETURN; END IF;
-    RETURN QUERY SELECT b.class, b.task, t.name, t.workload, b.candidate
-    FROM task t WHERE t.id = b.task;
+    RETURNING d.* INTO o;
+    IF o.id IS NULL THEN RETURN; END IF;
+    RETURN QUERY SELECT o.task, t.name, t.workload, o.candidate, r.machine
+    FROM task t, worker r WHERE t.id = o.task AND r.id = o.worker;
 END $$;
 
--- Says that an object is being made; false where it is there, or another makes it. An object that did
--- not come within two minutes will not: its maker died.
-CREATE FUNCTION squall.begin_artifact(w int, k text, own boolean) RETURNS boolean
+-- Says that an object is being made; false where the caller's user has it, or makes it. An object that
+-- did not come within two minutes will not: its maker died.
+CREATE FUNCTION squall.begin_object(w int, k text, own boolean) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
+DECLARE begun_here boolean;
+BEGIN
+    UPDATE worker SET seen = clock_timestamp() WHERE id = w AND owner = session_user;
+    IF NOT FOUND OR length(k) > 64 THEN RETURN false; END IF;
+    INSERT INTO object (key, owner, worker, is_local) VALUES (k, session_user, w, own)
+    ON CONFLICT (key, owner) DO UPDATE SET worker = w, is_local = own, begun = clock_timestamp()
+    WHERE object.bytes IS NULL AND object.begun < clock_timestamp() - interval '2 minutes'
+    RETURNING true INTO begun_here;
+    RETURN coalesce(begun_here, false);
+END $$;
+
+-- Keeps an object that this worker began; without bytes it could not be made. Objects go after a
+-- quarter of an hour: a batch takes a minute.
+CREATE FUNCTION squall.end_object(w int, k text, b bytea) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
 DECLARE mine boolean;
 BEGIN
-    INSERT INTO artifact (key, owner, worker, is_local) VALUES (k, session_user, w, own)
-    ON CONFLICT (key) DO UPDATE SET owner = session_user, worker = w, is_local = own,
-        begun = clock_timestamp()
-    WHERE artifact.bytes IS NULL AND artifact.begun < clock_timestamp() - interval '2 minutes'
-    RETURNING true INTO mine;
-    RETURN coalesce(mine, false);
-END $$;
-
--- Keeps an object that this worker began; without bytes it could not be made. What is older than a day
--- goes, a few at a time.
-CREATE FUNCTION squall.end_artifact(w int, k text, b bytea) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
-DECLARE mine boolean;
-BEGIN
+    UPDATE worker SET seen = clock_timestamp() WHERE id = w AND owner = session_user;
     IF b IS NULL THEN
-        DELETE FROM artifact WHERE key = k AND worker = w AND owner = session_user
+        DELETE FROM object WHERE key = k AND worker = w AND owner = session_user
         AND bytes IS NULL RETURNING true INTO mine;
     ELSE
-        UPDATE artifact SET bytes = b WHERE key = k AND worker = w AND owner = session_user
+        UPDATE object SET bytes = b WHERE key = k AND worker = w AND owner = session_user
         AND bytes IS NULL AND octet_length(b) <= 16777216 RETURNING true INTO mine;
     END IF;
-    DELETE FROM artifact WHERE key IN (
-        SELECT o.key FROM artifact o WHERE o.begun < clock_timestamp() - interval '1 day'
-        LIMIT 16 FOR UPDATE SKIP LOCKED);
+    DELETE FROM object WHERE ctid IN (
+        SELECT ctid FROM object WHERE begun < clock_timestamp() - interval '15 minutes'
+        LIMIT 64 FOR UPDATE SKIP LOCKED);
     RETURN coalesce(mine, false);
 END $$;
 
--- An object that one of these users brought, or whether one of them is making it.
-CREATE FUNCTION squall.artifact_of(k text, owners text[])
+-- An object that the caller's user or one of these brought, or whether one of them is making it.
+CREATE FUNCTION squall.object_of(k text, others text[])
 RETURNS TABLE (bytes bytea, is_coming boolean)
 LANGUAGE sql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
-    SELECT a.bytes, a.bytes IS NULL AND NOT a.is_local
-        AND a.begun > clock_timestamp() - interval '2 minutes'
-    FROM artifact a WHERE a.key = k AND a.owner = ANY (owners || session_user::text)
+    SELECT o.bytes, o.bytes IS NULL AND NOT o.is_local
+        AND o.begun > clock_timestamp() - interval '2 minutes'
+    FROM object o WHERE o.key = k AND o.owner = ANY (others || session_user::text)
+    ORDER BY o.bytes IS NULL, o.is_local LIMIT 1
 $$;
 
-REVOKE ALL ON FUNCTION squall.describe, squall.join_builders, squall.want_builds,
-    squall.take_build, squall.begin_artifact, squall.end_artifact, squall.artifact_of FROM PUBLIC;
+REVOKE ALL ON FUNCTION squall.describe, squall.join_builders, squall.order_builds,
+    squall.take_build, squall.begin_object, squall.end_object, squall.object_of FROM PUBLIC;
 UPDATE squall.version SET number = 2;

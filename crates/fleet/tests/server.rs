@@ -231,7 +231,6 @@ fn a_fleet_of_a_newer_squall_is_refused_and_a_stopped_server_is_said() {
     assert!(Fleet::connect(&url).err().unwrap().is_lost());
 }
 
-/// An embedded store takes 2.7 kB a record; here names stand once.
 #[test]
 fn a_fleet_of_an_older_squall_is_brought_to_the_schema_and_loses_nothing() {
     let Some(server) = server() else { return };
@@ -255,49 +254,67 @@ fn an_object_is_made_once_and_run_by_those_who_trust_its_maker() {
     let Some(server) = server() else { return };
     let mut fleet = fleet(&server);
     let w = worker(&mut fleet, "a");
+    fleet.describe(&w, "gcc -O2", "{}").unwrap();
     let asked: Vec<String> = ["tile: a=1", "tile: a=2"].map(String::from).into();
     fleet.submit("x", w.class, 4, &[order(4, 8, 1.0)]).unwrap();
     let task = TaskId::of(&workload(4), Objective::Time);
-    // Without a builder nothing is kept.
-    assert!(!fleet.want_builds(&w, task, &asked).unwrap());
-    let b = fleet.join_builders(&WorkerName("b".into()), "1").unwrap();
-    assert_eq!(fleet.take_build(b, &[w.class]).unwrap(), None);
-    assert!(fleet.want_builds(&w, task, &asked).unwrap());
-    assert_eq!(fleet.take_build(b, &[w.class + 1]).unwrap(), None, "another class");
-    let first = fleet.take_build(b, &[w.class]).unwrap().unwrap();
+    // Without a builder of this code nothing is kept.
+    let name = |n: &str| WorkerName(n.into());
+    let other_code = fleet.join_builders(&name("clang"), "1", "clang -O2").unwrap();
+    assert!(!fleet.order_builds(&w, task, &asked, &[]).unwrap());
+    let b = fleet.join_builders(&name("b"), "1", "gcc -O2").unwrap();
+    assert_eq!(fleet.take_build(b).unwrap(), None);
+    assert!(fleet.order_builds(&w, task, &asked, &[]).unwrap());
+    assert_eq!(fleet.take_build(other_code).unwrap(), None);
+    let first = fleet.take_build(b).unwrap().unwrap();
     assert_eq!((first.task, &*first.candidate), (task, "tile: a=1"));
     assert_eq!(first.workload, workload(4).to_string());
+    assert_eq!(first.machine.as_deref(), Some("{}"));
     // What the worker wants next takes the place of what is left.
-    assert!(fleet.want_builds(&w, task, &asked[..1]).unwrap());
-    assert!(fleet.take_build(b, &[w.class]).unwrap().is_some());
-    assert_eq!(fleet.take_build(b, &[w.class]).unwrap(), None);
+    assert!(fleet.order_builds(&w, task, &asked[..1], &[]).unwrap());
+    assert!(fleet.take_build(b).unwrap().is_some());
+    assert_eq!(fleet.take_build(b).unwrap(), None);
     // One makes an object; the others wait for it.
-    assert!(fleet.begin_artifact(b, "k", false).unwrap());
-    assert!(!fleet.begin_artifact(w.id, "k", true).unwrap());
-    assert_eq!(fleet.artifact("k", &[]).unwrap(), Offered::Coming);
-    assert!(!fleet.end_artifact(w.id, "k", Some(b"forged")).unwrap(), "another's");
-    assert!(fleet.end_artifact(b, "k", Some(b"object")).unwrap());
-    assert_eq!(fleet.artifact("k", &[]).unwrap(), Offered::Object(b"object".to_vec()));
-    assert!(!fleet.end_artifact(b, "k", Some(b"other")).unwrap(), "it is there");
-    assert!(!fleet.begin_artifact(b, "k", false).unwrap());
+    assert!(fleet.begin_object(b, "k", false).unwrap());
+    assert!(!fleet.begin_object(w.id, "k", true).unwrap());
+    assert_eq!(fleet.object("k", &[]).unwrap(), Offered::Coming);
+    assert!(!fleet.end_object(w.id, "k", Some(b"forged")).unwrap(), "another's");
+    assert!(fleet.end_object(b, "k", Some(b"object")).unwrap());
+    assert_eq!(fleet.object("k", &[]).unwrap(), Offered::Object(b"object".to_vec()));
+    assert!(!fleet.end_object(b, "k", Some(b"other")).unwrap(), "it is there");
+    assert!(!fleet.begin_object(b, "k", false).unwrap());
     // What cannot be made, and what a worker makes for itself, is not waited for.
-    assert!(fleet.begin_artifact(b, "bad", false).unwrap());
-    assert!(fleet.end_artifact(b, "bad", None).unwrap());
-    assert_eq!(fleet.artifact("bad", &[]).unwrap(), Offered::Nothing);
-    assert!(fleet.begin_artifact(w.id, "own", true).unwrap());
-    assert_eq!(fleet.artifact("own", &[]).unwrap(), Offered::Nothing);
-    // Another user's objects are run by those who name that user.
+    assert!(fleet.begin_object(b, "bad", false).unwrap());
+    assert!(fleet.end_object(b, "bad", None).unwrap());
+    assert_eq!(fleet.object("bad", &[]).unwrap(), Offered::Nothing);
+    assert!(fleet.begin_object(w.id, "own", true).unwrap());
+    assert_eq!(fleet.object("own", &[]).unwrap(), Offered::Nothing);
+
+    // Another user can speak for no worker of this one, and take no order that is not for him.
     server.sql("squall", "CREATE USER other; GRANT squall_worker TO other");
     let mut other = Fleet::connect(&server.url("other", "squall")).unwrap();
-    assert_eq!(other.artifact("k", &[]).unwrap(), Offered::Nothing);
-    let trusted = ["squall".to_string()];
-    assert_eq!(other.artifact("k", &trusted).unwrap(), Offered::Object(b"object".to_vec()));
-    let theirs = other.join_builders(&WorkerName("c".into()), "1").unwrap();
-    assert!(other.begin_artifact(theirs, "theirs", false).unwrap());
-    assert!(other.end_artifact(theirs, "theirs", Some(b"x")).unwrap());
-    assert_eq!(fleet.artifact("theirs", &[]).unwrap(), Offered::Nothing);
+    assert!(other.join_builders(&name("b"), "1", "gcc -O2").is_err(), "the name is another's");
+    let theirs = other.join_builders(&name("c"), "1", "gcc -O2").unwrap();
+    assert!(fleet.order_builds(&w, task, &asked, &[]).unwrap());
+    assert!(!other.order_builds(&w, task, &[], &[]).unwrap());
+    for builder in [b, theirs] {
+        assert_eq!(other.take_build(builder).unwrap(), None);
+    }
+    assert!(!other.begin_object(b, "taken", false).unwrap());
+    // His objects are his own until he is trusted; then his builders build, too.
+    assert!(other.begin_object(theirs, "k", false).unwrap());
+    assert!(other.end_object(theirs, "k", Some(b"his")).unwrap());
+    assert_eq!(fleet.object("k", &[]).unwrap(), Offered::Object(b"object".to_vec()));
+    assert!(other.begin_object(theirs, "theirs", false).unwrap());
+    assert!(other.end_object(theirs, "theirs", Some(b"x")).unwrap());
+    assert_eq!(fleet.object("theirs", &[]).unwrap(), Offered::Nothing);
+    let trusted = ["other".to_string()];
+    assert_eq!(fleet.object("theirs", &trusted).unwrap(), Offered::Object(b"x".to_vec()));
+    assert!(fleet.order_builds(&w, task, &asked, &trusted).unwrap());
+    assert!(other.take_build(theirs).unwrap().is_some());
 }
 
+/// An embedded store takes 2.7 kB a record; here names stand once.
 #[test]
 fn a_record_takes_at_most_five_hundred_bytes() {
     let Some(server) = server() else { return };

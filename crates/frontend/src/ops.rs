@@ -124,7 +124,12 @@ pub fn import_ops(text: &str, name: &str) -> Result<Import, ImportError> {
             ImportError::Line { name: name.into(), line: i + 1, column, message: f.message }
         })?;
     }
-    Ok(Import { tasks: tasks.finish() })
+    let tasks = tasks.finish();
+    if tasks.is_empty() {
+        let message = "no operator line is there; write one, as `matmul m=64 n=64 k=64`".into();
+        return Err(ImportError::Line { name: name.into(), line: 1, column: 1, message });
+    }
+    Ok(Import { tasks })
 }
 
 /// The kernels of a key of MIOpen's databases, or of a command of MIOpenDriver.

@@ -38,8 +38,9 @@ pub struct ObjectCache {
 
 /// Other machines that make objects, which a cache asks before it has one made.
 pub trait ObjectSource: Send + Sync {
-    /// The object of a key, which is the same on all machines; waits while another machine makes it.
-    /// None where none does: then it is made here. What it gives is run, so it is to be trusted.
+    /// The object of a key, which is the same on all machines; waits while another machine makes
+    /// it. None where none does: then it is made here. What it gives is run, so it is to be
+    /// trusted.
     fn object(&self, key: &str, cancel: &AtomicBool) -> Option<Vec<u8>>;
 }
 
@@ -48,9 +49,6 @@ pub trait ObjectSource: Send + Sync {
 pub struct Wanted<'a> {
     /// The digest of what it is made from, of hexadecimal digits.
     pub key: &'a str,
-    /// The same, but for what tells machines with the same compiler apart; none where other
-    /// machines are not asked.
-    pub shared: Option<&'a str>,
     /// Where it shall lie.
     pub to: &'a Path,
     /// Whether it is a program.
@@ -124,20 +122,31 @@ impl ObjectCache {
         self.folder.is_some()
     }
 
-    /// From now on asks other machines for objects; or none any more.
-    pub fn ask(&self, source: Option<Arc<dyn ObjectSource>>) {
+    /// From now on asks other machines for objects of trials; or none any more.
+    pub fn ask_others(&self, source: Option<Arc<dyn ObjectSource>>) {
         if let Some(folder) = &self.folder {
             *folder.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
         }
     }
 
     /// Whether it asks other machines.
-    pub fn asks_others(&self) -> bool {
+    pub(crate) fn asks_others(&self) -> bool {
         self.folder.as_ref().is_some_and(|f| f.source().is_some())
     }
 
-    /// Puts the file where it is wanted: the kept one, or one of another machine, or else what
-    /// `make` writes there, which is kept then if it says that it made the file. Gives what `make` gave; `None` where the file
+    /// The object that another machine made, which is not kept: what a stranger brought is for one
+    /// trial. `key` is that of [`ObjectSource`].
+    pub(crate) fn of_others(&self, key: &str, cancel: &AtomicBool) -> Option<Vec<u8>> {
+        self.folder.as_ref()?.source()?.object(key, cancel)
+    }
+
+    /// Whether a file of this key is kept.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.folder.as_ref().is_some_and(|f| f.path.join(key).is_file())
+    }
+
+    /// Puts the file where it is wanted: the kept one, or else what `make` writes there, which is
+    /// kept then if it says that it made the file. Gives what `make` gave; `None` where the file
     /// was kept. Of threads that want the same file one makes it, and the others wait.
     ///
     /// # Errors
@@ -150,10 +159,6 @@ impl ObjectCache {
         let Some(folder) = &self.folder else { return make().map(|(said, _)| Some(said)) };
         let _turn = folder.turn(wanted);
         if folder.fetch(wanted).is_some() {
-            return Ok(None);
-        }
-        if folder.fetch_from_others(wanted).is_some() {
-            folder.keep(wanted);
             return Ok(None);
         }
         let (said, is_made) = make()?;
@@ -195,12 +200,6 @@ impl Folder {
 
     fn source(&self) -> Option<Arc<dyn ObjectSource>> {
         self.source.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Writes an object of another machine to where it is wanted, if one has it.
-    fn fetch_from_others(&self, wanted: Wanted<'_>) -> Option<()> {
-        let bytes = self.source()?.object(wanted.shared?, wanted.cancel)?;
-        write_new(wanted, &bytes)
     }
 
     /// Writes the kept file to where it is wanted, if there is one and it is whole.
@@ -323,7 +322,7 @@ mod tests {
 
     /// Wants a file, which is made of the text where it is not kept; whether it was made.
     fn want(cache: &ObjectCache, key: &str, to: &Path, text: &str) -> bool {
-        let wanted = Wanted { key, shared: None, to, executable: false, cancel: &NEVER };
+        let wanted = Wanted { key, to, executable: false, cancel: &NEVER };
         let made = cache.obtain(wanted, || {
             fs::write(to, text).unwrap();
             Ok::<_, Infallible>(((), true))
@@ -409,13 +408,7 @@ mod tests {
                 let (cache, count, folder) = (cache.clone(), &count, folder.path());
                 scope.spawn(move || {
                     let to = folder.join(format!("out{i}"));
-                    let wanted = Wanted {
-                        key: "k",
-                        shared: None,
-                        to: &to,
-                        executable: true,
-                        cancel: &NEVER,
-                    };
+                    let wanted = Wanted { key: "k", to: &to, executable: true, cancel: &NEVER };
                     let made = cache.obtain(wanted, || {
                         count.fetch_add(1, Ordering::Relaxed);
                         std::thread::sleep(Duration::from_millis(50));

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_minute_takes_nobodys_task() {
+    fn a_slow_minute_takes_no_task() {
         // The run-off was held while the machine was slower; `b` lost it, `c` was not in it.
         let mut s = standings(
             &[("a", 100.0), ("b", 101.0), ("c", 102.0)],

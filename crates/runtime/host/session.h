@@ -67,6 +67,9 @@ typedef struct rt_session {
 
 enum { RT_WINDOWS = 7, RT_PAIRS = 100 };
 
+/* A limit of rt_measure: it is enough to know whether the kernel is right. */
+#define RT_UNTIMED 1.0
+
 extern const rt_backend rt_cpu;
 
 /* The task of a plan: its buffers, and the kernel that computes the reference outputs, which are

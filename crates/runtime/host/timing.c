@@ -51,6 +51,8 @@ int rt_measure(rt_session *s, rt_plan *plan, double tolerance, double limit, siz
   int windows = (int)(4e7 / (one + 1));
   windows = windows < 3 ? 3 : windows > RT_WINDOWS ? RT_WINDOWS : windows;
   if (k->time > 1e9 || (limit > 0 && k->time > limit)) windows = 2;
+  /* No time is asked for: the second inputs are computed once. */
+  if (limit == RT_UNTIMED) windows = 1;
   m->windows = windows;
   /* Where the moment changed meanwhile, it is unknown which sample belongs to which. */
   for (int turn = 0; turn < 3; turn++) {

@@ -1,6 +1,6 @@
 //! Kernels of a kernel.toml beside their reference: the store's best, the knobs' defaults, and the
 //! reference as the compiler makes it with -O3, for this machine and for any. All run in one
-//! laboratory, in turns; each one's time is the median of its rounds. Prints a line of JSON a task.
+//! measurer, in turns; each one's time is the median of its rounds. Prints a line of JSON a task.
 //!
 //! `cargo run --release -p squall --example beside -- STORE ROUNDS kernel.toml..`
 
@@ -21,8 +21,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let toolchain = Toolchain::detect()?;
     let device = Device::detect(1, &toolchain)?;
     let (id, tools) = (device.id(), toolchain_id(&toolchain));
-    let mut lab = LocalMeasurer::on_cpu(device, toolchain)?;
-    lab.set_reject_factor(f64::INFINITY);
+    let mut measurer = LocalMeasurer::on_cpu(device, toolchain)?;
+    measurer.set_reject_factor(f64::INFINITY);
     for file in files {
         for k in Input::load(file, &[])?.own {
             let query = Query {
@@ -42,14 +42,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let mut any = native.clone();
             any.flags.extend(["-march=x86-64", "-mtune=generic"].map(String::from));
             let reference = k.reference("squall_reference");
-            lab.set_task(&TaskSetup::new(k.task.workload.clone(), reference, 0))?;
+            measurer.set_task(&TaskSetup::new(k.task.workload.clone(), reference, 0))?;
             let names = ["tuned", "plain", "native", "any"].map(|n| CandidateText::new(n, ""));
             let sources = [tuned, plain, native, any];
             let jobs: Vec<Job> =
                 names.into_iter().zip(sources).map(|(n, s)| Job::new(n, s)).collect();
             let mut times: [Vec<f64>; 4] = Default::default();
             for _ in 0..rounds {
-                lab.run(&jobs, &AtomicBool::new(false), &mut |result| {
+                measurer.run(&jobs, &AtomicBool::new(false), &mut |result| {
                     // A kernel that fails has no time, and its median is infinite.
                     times[result.job].push(if let Outcome::Measured(m) = result.outcome {
                         m.median().0

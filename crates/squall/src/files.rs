@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 /// The largest file that is read whole, in bytes: protocol buffers, and so models, end there.
 const MOST: u64 = 2 << 30;
 
-/// Squall's folder among those of the user that may be removed at any time: in `$XDG_CACHE_HOME`, or
-/// else in `~/.cache`. It need not be there yet; none where neither is named.
+/// Squall's folder among those of the user that may be removed at any time: in `$XDG_CACHE_HOME`,
+/// or else in `~/.cache`. It need not be there yet; none where neither is named.
 pub fn user_cache() -> Option<PathBuf> {
     // A relative path counts as none: so says the specification of the variable.
     let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());

@@ -31,8 +31,8 @@ impl Channels {
 
     /// What kernels for a target are tuned with, unless the user says otherwise. Matrix units take
     /// factors of 16 bits by whole lines of channels.
-    pub fn usual(aim: TargetRequest, precision: Precision) -> Channels {
-        match aim.is_cpu() || precision.half().is_some() {
+    pub fn usual(target: TargetRequest, precision: Precision) -> Channels {
+        match target.is_cpu() || precision.half().is_some() {
             true => Channels::Last,
             false => Channels::First,
         }
@@ -45,11 +45,11 @@ const ELSEWHERE: f64 = 1e10;
 
 /// The time of each task's record that serves it, in nanoseconds; of other devices and toolchains
 /// more than any that is from here.
-pub fn known_times(store: &Store, aimed: &TargetContext) -> Result<HashMap<TaskId, f64>, Error> {
+pub fn known_times(store: &Store, at: &TargetContext) -> Result<HashMap<TaskId, f64>, Error> {
     let mut known: HashMap<TaskId, f64> = HashMap::new();
-    for (near, r) in store.serving(&Query::default(), &aimed.place)? {
+    for (near, r) in store.serving(&Query::default(), &at.place)? {
         let Some(time) = r.outcome.time() else { continue };
-        let is_possible = |w: &Workload| time.0 >= least_time(w, &aimed.target, None).0;
+        let is_possible = |w: &Workload| time.0 >= least_time(w, &at.target, None).0;
         if near.is_here() && !Workload::parse(&r.workload).is_ok_and(|w| is_possible(&w)) {
             continue;
         }
@@ -157,13 +157,13 @@ impl Input {
     /// The model with each image in the order for which the kernels that would be taken from the
     /// store are fastest together, by an exact choice; as kernels are usually tuned where the store
     /// has none of them.
-    pub fn with_fastest_layout(self, store: &Store, aimed: &TargetContext) -> Result<Input, Error> {
+    pub fn with_fastest_layout(self, store: &Store, at: &TargetContext) -> Result<Input, Error> {
         if self.graph.is_none() {
             return Ok(self);
         }
-        let known = known_times(store, aimed)?;
+        let known = known_times(store, at)?;
         let solved = self.solved(FASTEST_LAYOUTS, &|id| known.get(&id).copied());
-        if !aimed.gpus.is_empty() || solved.tasks.iter().any(|t| known.contains_key(&t.id)) {
+        if !at.gpus.is_empty() || solved.tasks.iter().any(|t| known.contains_key(&t.id)) {
             return Ok(solved);
         }
         Ok(solved.with_channels(Channels::usual(TargetRequest::Cpu, Precision::F32)))

@@ -14,7 +14,7 @@ use crate::request::TuneRequest;
 use crate::runoff::{host, next_rival, run_off};
 use crate::session_context::{SessionContext, SessionRecorder};
 use crate::settings::Budget;
-use crate::shard::{Part, weight};
+use crate::shard::{ShardWork, weight};
 use crate::target_context::Context;
 use crate::task_kernels::TaskKernels;
 use crate::task_search::{Guided, Tally, TaskSearch, report};
@@ -84,7 +84,7 @@ impl<'a> Session<'a> {
         let budget = Budget::of(self.request.budget, input.kind);
         let part = match self.request.shard {
             Some(shard) => shard.part(&tasks, budget),
-            None => Part { tasks, seed: 0, budget },
+            None => ShardWork { tasks, seed: 0, budget },
         };
         let started = crate::clock::now();
         // A file that is no predictor shows before the machine is measured.
@@ -136,7 +136,7 @@ impl<'a> Session<'a> {
     /// Opens the measurer.
     fn open<'l, 'e>(
         &self,
-        part: &Part,
+        part: &ShardWork,
         context: &Context,
         listen: &'l mut Listen<'e>,
     ) -> Result<Open<'a, 'l, 'e>, Error>

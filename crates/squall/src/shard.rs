@@ -17,7 +17,7 @@ pub struct Shard {
 
 /// What a shard does: which tasks, with which seed, and what it may spend.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Part<'t> {
+pub(crate) struct ShardWork<'t> {
     pub tasks: Vec<&'t Task>,
     /// Mixed into the session's seed, so that processes with one task try different candidates.
     pub seed: u64,
@@ -71,13 +71,13 @@ impl Shard {
 
     /// This shard's part of the tasks and of the budget: trials that all tasks share are divided,
     /// those of a task where several shards have it; seconds are each process's own.
-    pub(crate) fn part<'t>(&self, tasks: &[&'t Task], budget: Budget) -> Part<'t> {
+    pub(crate) fn part<'t>(&self, tasks: &[&'t Task], budget: Budget) -> ShardWork<'t> {
         let all = tasks.len() as u64;
         if self.count <= all {
             let mine = self.balanced(tasks);
             let share = |n: u64| divided(n, self.index, self.count);
             let budget = Budget { trials: budget.trials.map(share), ..budget };
-            return Part { tasks: mine, seed: 0, budget };
+            return ShardWork { tasks: mine, seed: 0, budget };
         }
         // Process i has task i mod T; those with one task divide its trials.
         let place = (self.index - 1) % all;
@@ -88,7 +88,7 @@ impl Shard {
             task_trials: budget.task_trials.map(share),
             ..budget
         };
-        Part { tasks: vec![tasks[place as usize]], seed: self.index, budget }
+        ShardWork { tasks: vec![tasks[place as usize]], seed: self.index, budget }
     }
 
     /// This shard's tasks where each has one or more: the heaviest first, each to the shard that
@@ -165,7 +165,7 @@ mod tests {
         let tasks: Vec<&Task> = input.tasks.iter().collect();
         let budget = Budget { trials: Some(100), ..Budget::default() };
         for count in 1..=tasks.len() as u64 {
-            let parts: Vec<Part> = (1..=count)
+            let parts: Vec<ShardWork> = (1..=count)
                 .map(|i| Shard::new(i, count).expect("a shard").part(&tasks, budget))
                 .collect();
             let mut names: Vec<&str> =

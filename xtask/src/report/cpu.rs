@@ -1,6 +1,6 @@
 //! Tables of what was measured on CPUs: kernels, networks, threads, rematches, examples.
 
-use super::run::{Part, Runs};
+use super::run::{RunValue, Runs};
 use super::table::{Table, bold, geometric_mean, milliseconds, minutes, percent, ratio};
 
 /// The kernels of a run of the referee: ours, and the others' times in its own process.
@@ -18,7 +18,7 @@ struct Compared {
     any: f64,
 }
 
-fn machine(circumstances: &Part<'_>) -> Result<&'static str, String> {
+fn machine(circumstances: &RunValue<'_>) -> Result<&'static str, String> {
     match circumstances.text("cpu")? {
         c if c.contains("AMD EPYC") => Ok("Zen 4"),
         c if c.contains("Xeon") => Ok("Cascade Lake"),
@@ -38,7 +38,7 @@ fn library(name: &str) -> Option<&'static str> {
     })
 }
 
-fn compared(run: &Part<'_>) -> Result<Vec<Compared>, String> {
+fn compared(run: &RunValue<'_>) -> Result<Vec<Compared>, String> {
     let mut out = Vec::new();
     for (name, kernel) in run.get("referee")?.get("results")?.entries()? {
         let ours = kernel.get(OURS)?;
@@ -124,7 +124,7 @@ struct Network {
 }
 
 impl Network {
-    fn read(row: &Part<'_>) -> Result<Network, String> {
+    fn read(row: &RunValue<'_>) -> Result<Network, String> {
         let name = match row.text("network")? {
             "resnet18" => "ResNet-18",
             "resnet50" => "ResNet-50",

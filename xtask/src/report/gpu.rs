@@ -1,6 +1,6 @@
 //! Tables of what was measured on an NVIDIA H200 beside PyTorch.
 
-use super::run::{Part, Runs};
+use super::run::{RunValue, Runs};
 use super::table::{Table, bold, geometric_mean, ratio, three_digits};
 
 const TMA: &str = "2026-11-22-h200-boxes.json";
@@ -11,7 +11,7 @@ const BROUGHT: &str = "2026-11-22-h200-tf32.json";
 /// Microseconds of PyTorch (the lowest of its readings) and of Squall.
 type Times = (f64, f64);
 
-fn pair(row: &Part<'_>) -> Result<Times, String> {
+fn pair(row: &RunValue<'_>) -> Result<Times, String> {
     Ok((row.least("pytorch_us")?, row.number("squall_us")?))
 }
 

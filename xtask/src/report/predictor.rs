@@ -1,6 +1,6 @@
 //! Tables of what predictions are worth: P@1/P@10/P@100 in per cent.
 
-use super::run::{Part, Runs};
+use super::run::{RunValue, Runs};
 use super::table::{Table, bold, geometric_mean, ratio};
 
 const FILE: &str = "2026-11-23-predictor.json";
@@ -8,7 +8,7 @@ const FILE: &str = "2026-11-23-predictor.json";
 /// P@1, P@10 and P@100.
 type Hits = [f64; 3];
 
-fn hits(row: &Part<'_>, key: &str) -> Result<Hits, String> {
+fn hits(row: &RunValue<'_>, key: &str) -> Result<Hits, String> {
     row.numbers(key)?.try_into().map_err(|_| format!("{FILE}: {key} wants three numbers"))
 }
 
@@ -21,7 +21,7 @@ fn mean(rows: &[Hits]) -> Hits {
     [0, 1, 2].map(|i| rows.iter().map(|r| r[i]).sum::<f64>() / rows.len().max(1) as f64)
 }
 
-fn name(row: &Part<'_>) -> Result<String, String> {
+fn name(row: &RunValue<'_>) -> Result<String, String> {
     Ok(format!("{} {}", row.text("solver")?, row.text("precision")?))
 }
 
@@ -116,7 +116,7 @@ pub fn own_tasks(runs: &Runs) -> Result<String, String> {
     Ok(table.markdown())
 }
 
-fn own_task(row: &Part<'_>, keys: &[&str; 3]) -> Result<[String; 3], String> {
+fn own_task(row: &RunValue<'_>, keys: &[&str; 3]) -> Result<[String; 3], String> {
     let mut cells: [String; 3] = Default::default();
     for (key, cell) in keys.iter().zip(&mut cells) {
         *cell = hits(row, key)?.map(figure).join("/");

@@ -32,25 +32,25 @@ pub struct Run {
 }
 
 impl Run {
-    pub fn part(&self) -> Part<'_> {
-        Part { place: self.name.clone(), value: &self.value }
+    pub fn part(&self) -> RunValue<'_> {
+        RunValue { place: self.name.clone(), value: &self.value }
     }
 }
 
 /// A value of a run file, which knows its place.
-pub struct Part<'a> {
+pub struct RunValue<'a> {
     place: String,
     value: &'a Value,
 }
 
-impl<'a> Part<'a> {
-    pub fn get(&self, key: &str) -> Result<Part<'a>, String> {
+impl<'a> RunValue<'a> {
+    pub fn get(&self, key: &str) -> Result<RunValue<'a>, String> {
         self.optional(key).ok_or_else(|| format!("{}: no `{key}`", self.place))
     }
 
-    pub fn optional(&self, key: &str) -> Option<Part<'a>> {
+    pub fn optional(&self, key: &str) -> Option<RunValue<'a>> {
         let value = self.value.get(key)?;
-        Some(Part { place: format!("{}: {key}", self.place), value })
+        Some(RunValue { place: format!("{}: {key}", self.place), value })
     }
 
     pub fn text(&self, key: &str) -> Result<&'a str, String> {
@@ -67,18 +67,18 @@ impl<'a> Part<'a> {
     }
 
     /// The parts of a list.
-    pub fn list(&self, key: &str) -> Result<Vec<Part<'a>>, String> {
+    pub fn list(&self, key: &str) -> Result<Vec<RunValue<'a>>, String> {
         let part = self.get(key)?;
         let list = part.value.as_array().ok_or_else(|| format!("{} is no list", part.place))?;
         let place = |i| format!("{}[{i}]", part.place);
-        Ok(list.iter().enumerate().map(|(i, value)| Part { place: place(i), value }).collect())
+        Ok(list.iter().enumerate().map(|(i, value)| RunValue { place: place(i), value }).collect())
     }
 
     /// The parts of an object by their keys, in the order of the keys.
-    pub fn entries(&self) -> Result<Vec<(&'a str, Part<'a>)>, String> {
+    pub fn entries(&self) -> Result<Vec<(&'a str, RunValue<'a>)>, String> {
         let object =
             self.value.as_object().ok_or_else(|| format!("{} is no object", self.place))?;
-        let part = |k: &str, value| Part { place: format!("{}: {k}", self.place), value };
+        let part = |k: &str, value| RunValue { place: format!("{}: {k}", self.place), value };
         Ok(object.iter().map(|(k, v)| (k.as_str(), part(k, v))).collect())
     }
 
@@ -87,7 +87,7 @@ impl<'a> Part<'a> {
         if self.get(key)?.value.is_number() {
             return Ok(vec![self.number(key)?]);
         }
-        self.list(key)?.iter().map(Part::as_number).collect()
+        self.list(key)?.iter().map(RunValue::as_number).collect()
     }
 
     /// The least of a list of numbers.

@@ -35,7 +35,7 @@ run: floats between -1 and 1, whole numbers 0 or 1, and indices below the extent
 )]
 pub struct Args {
     #[command(subcommand)]
-    part: Option<Part>,
+    part: Option<BenchCommand>,
     // None only where a part is named.
     #[command(flatten)]
     model: Option<InputArgs>,
@@ -55,7 +55,7 @@ pub struct Args {
 }
 
 #[derive(Subcommand)]
-enum Part {
+enum BenchCommand {
     Search(bench_search::Args),
 }
 
@@ -69,7 +69,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
     let model = match (&a.part, &a.model) {
-        (Some(Part::Search(s)), _) => return bench_search::run(s),
+        (Some(BenchCommand::Search(s)), _) => return bench_search::run(s),
         (None, Some(m)) => m,
         (None, None) => {
             return Err(Failure::usage("nothing to time", "name a model: squall bench model.onnx"));

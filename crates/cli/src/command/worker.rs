@@ -41,9 +41,9 @@ server is back. Ctrl-C gives the slice back and ends. With --json, each trial is
 {\"trial\": ..} once it stands in the own store. A worker takes kernels that Squall generates from a
 task's expression, never sources of users.
 
-A builder (--build) measures nothing: it compiles what workers of classes with its compiler and
-level of instructions (--isa) will want, and may lack their device. Workers run objects that builders
-of their own user of the server made, and of those that --builds-of names; what no builder has made
+A builder (--build) measures nothing: it compiles what workers with its compiler and level of
+instructions (--isa) will want, and may lack their device. Workers run objects that builders of
+their own user of the server made, and of those that --builds-of names; what no builder has made
 they compile themselves.")]
 pub struct Args {
     /// Serve the store's wishes while nothing else wants the machine

@@ -7,7 +7,7 @@
 
 use super::printer::{Printer, c_name};
 use crate::gcd;
-use crate::nest::{Loop, Matrix, Mode, Part, Warp, extents, lies_across};
+use crate::nest::{Loop, Matrix, Mode, TileSlice, Warp, extents, lies_across};
 use squall_core::DType;
 use squall_core::expr::{Affine, Source, Var};
 use squall_core::workload::flatten;
@@ -97,7 +97,14 @@ impl Printer<'_> {
     }
 
     /// Begins a product of a warpgroup: 16 columns of both factors an instruction.
-    fn warpgroup(&mut self, to: Source, rows: &Part, columns: &Part, a: &Matrix, b: &Matrix) {
+    fn warpgroup(
+        &mut self,
+        to: Source,
+        rows: &TileSlice,
+        columns: &TileSlice,
+        a: &Matrix,
+        b: &Matrix,
+    ) {
         self.open("{");
         for (name, m, part) in [("a", a, rows), ("b", b, columns)] {
             let buf = self.n.buffer(m.buffer);

@@ -38,7 +38,7 @@ pub use parse::parse;
 pub(crate) use tma_tile::{MOST_SPANNED, MOST_STEP};
 pub use tma_tile::{TmaDimension, TmaTile, copies_tma_tiles, tma_tile};
 pub use verify::verify;
-pub use warp::{Matrix, Part, Warp, extents, lies_across};
+pub use warp::{Matrix, TileSlice, Warp, extents, lies_across};
 
 use squall_core::DType;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};

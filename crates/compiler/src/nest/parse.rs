@@ -1,7 +1,7 @@
 //! Reads a nest's text.
 
 use super::{
-    Buffer, Loop, Matrix, Mode, Nest, Part, Reach, Scope, Start, Stmt, Warp, extents, verify,
+    Buffer, Loop, Matrix, Mode, Nest, Reach, Scope, Start, Stmt, TileSlice, Warp, extents, verify,
 };
 use squall_core::expr::Source;
 use squall_core::text::{Cursor, Scope as Names, TextError};
@@ -182,12 +182,12 @@ fn batches(c: &mut Cursor) -> Result<u32, TextError> {
 
 /// What stands behind `warpgroup_multiply`.
 fn warpgroup_multiply(c: &mut Cursor, names: &Names) -> Result<Warp, TextError> {
-    let part = |c: &mut Cursor, word| -> Result<Part, TextError> {
+    let part = |c: &mut Cursor, word| -> Result<TileSlice, TextError> {
         c.expect_word(word)?;
         c.expect_word("from")?;
         let first = c.affine(names)?;
         c.expect_word("of")?;
-        Ok(Part { first, all: c.extent()? })
+        Ok(TileSlice { first, all: c.extent()? })
     };
     let (rows, columns) = (part(c, "rows")?, part(c, "columns")?);
     c.expect(":")?;

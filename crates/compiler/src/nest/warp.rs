@@ -45,7 +45,7 @@ pub struct Matrix {
 
 /// Which rows or columns of a tile a warpgroup takes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part {
+pub struct TileSlice {
     /// The first row or column.
     pub first: Affine,
     /// How many of them the tile has. Memory has room for more, but no thread fills it, so sums of
@@ -96,9 +96,9 @@ pub enum Warp {
         /// All matrices of this fragment are added to.
         to: Source,
         /// Which rows of `a`; a multiple of 8.
-        rows: Part,
+        rows: TileSlice,
         /// Which rows of `b`; a multiple of 8.
-        columns: Part,
+        columns: TileSlice,
         /// The first factor: a swizzled buffer of which the last two dimensions, `[row, k]`, are
         /// not indexed, or the last three, `[row / 64, k, row mod 64]`, where rows lie side by
         /// side.

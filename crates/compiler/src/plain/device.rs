@@ -52,7 +52,7 @@ fn is_spread(p: &Program) -> bool {
 }
 
 /// A statement of a body.
-enum Part<'t> {
+enum BodyPiece<'t> {
     /// Loops, each directly in the one before, and what they are around.
     Loops { heads: Vec<Head<'t>>, inner: &'t str },
     /// Something that defines or tests and writes no memory.
@@ -119,18 +119,18 @@ fn nest(text: &str) -> Option<(Vec<Head<'_>>, &str)> {
     }
 }
 
-fn part(text: &str) -> Part<'_> {
+fn part(text: &str) -> BodyPiece<'_> {
     if let Some((heads, inner)) = nest(text) {
-        return Part::Loops { heads, inner };
+        return BodyPiece::Loops { heads, inner };
     }
     let first = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).next();
     let types = ["const", "long", "double", "R", "S", "float", "Y0", "T0"];
     let defines = types.contains(&first.unwrap_or("")) && !text.starts_with("const void");
     let tests = text.starts_with("if (") && (text.ends_with("return 1;") || local_step(text));
     if defines || tests || text.starts_with("(void)") || local_step(text) {
-        return Part::Quiet(text);
+        return BodyPiece::Quiet(text);
     }
-    Part::Other
+    BodyPiece::Other
 }
 
 /// An assignment to a name, in a condition or not: names are a thread's own.
@@ -146,15 +146,15 @@ fn local_step(text: &str) -> bool {
 }
 
 /// The parts of a body; none where it has no loop or something that is not known.
-fn parts(body: &str) -> Option<Vec<Part<'_>>> {
+fn parts(body: &str) -> Option<Vec<BodyPiece<'_>>> {
     let (mut rest, mut list) = (body.trim(), Vec::new());
     while !rest.is_empty() {
         let (one, more) = statement(rest)?;
         list.push(part(one));
         rest = more.trim_start();
     }
-    let is_known = list.iter().all(|p| !matches!(p, Part::Other));
-    let loops = list.iter().filter(|p| matches!(p, Part::Loops { .. })).count();
+    let is_known = list.iter().all(|p| !matches!(p, BodyPiece::Other));
+    let loops = list.iter().filter(|p| matches!(p, BodyPiece::Loops { .. })).count();
     // A test of what an earlier loop wrote would need that loop's end.
     (is_known && loops > 0).then_some(list)
 }
@@ -196,11 +196,11 @@ pub(super) fn finish(p: &Program, symbol: &str) -> DeviceSource {
     let mut before = String::new();
     for part in parts.iter().flatten() {
         match part {
-            Part::Quiet(text) => before = before + "  " + text + "\n",
-            Part::Loops { heads, inner } => {
+            BodyPiece::Quiet(text) => before = before + "  " + text + "\n",
+            BodyPiece::Loops { heads, inner } => {
                 bodies.push((before.clone() + &spread(heads, inner), width(p, heads)));
             }
-            Part::Other => {}
+            BodyPiece::Other => {}
         }
     }
     if parts.is_none() {
@@ -280,7 +280,7 @@ mod tests {
                     for (long i = 0; i < 4; i++) y0[i] = axis;\n";
         let list = parts(test).unwrap();
         assert_eq!(list.len(), 4);
-        assert!(matches!(list[3], Part::Loops { .. }));
+        assert!(matches!(list[3], BodyPiece::Loops { .. }));
         // A loop that counts is no statement of which threads could have a share each.
         let counts = "  long count = 0;\n  for (long i = 0; i < 4; i++) count += x0[i];\n";
         assert!(parts(counts).is_some());

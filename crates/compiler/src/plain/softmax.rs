@@ -1,4 +1,4 @@
-//! What normalises along one axis: softmax and its kin, and Lp norms.
+//! What normalises along one axis: softmax and its logarithm, and Lp norms.
 
 use super::Generator;
 use super::elementwise::only;

@@ -126,6 +126,8 @@ fn equal_lines_merge_and_names_stay_unique() {
 #[test]
 fn errors_name_the_place_and_the_nearest_thing() {
     for (text, want) in [
+        ("# nothing\n\n", "a.ops:1:1: no operator line is there"),
+        ("", "a.ops:1:1: no operator line is there"),
         ("\n  conv c=1", "a.ops:2:3: there is no operator `conv` (did you mean `conv2d`?)"),
         (
             "conv2d c=1 h=8 k=4 r=3 strid=2",

@@ -3,6 +3,7 @@
 use super::Toolchain;
 use super::object::{Object, SYSTEM_FAULTS};
 use super::toolchain::{Compiled, first_error};
+use super::written;
 use crate::artifact::{Build, BuildSite, Built, digest};
 use squall_core::{KernelSource, MeasurerError};
 use std::fs;
@@ -21,7 +22,10 @@ impl Toolchain {
         let name = digest(kernel);
         let library = site.folder.join(format!("{name}.so"));
         if self.objects().is_kept() {
-            return self.build_of_object(kernel, &name, site);
+            return match self.build_of_others(kernel, &name, site)? {
+                Some(built) => Ok(Some((built, 0.0))),
+                None => self.build_of_object(kernel, &name, site),
+            };
         }
         let source = site.folder.join(format!("{name}.c"));
         fs::write(&source, &kernel.source).map_err(|e| MeasurerError::folder(&source, &e))?;
@@ -30,6 +34,39 @@ impl Toolchain {
         let c = self.compile(site, &strs(&args), &source, &library)?;
         let _ = fs::remove_file(&source);
         self.judge(c, &name, 0.0, site)
+    }
+
+    /// The library of an object that another machine made; none where no other has it, or where it
+    /// is no object of this machine's that links by itself. What is wrong with it is no failure of
+    /// the kernel's.
+    fn build_of_others(
+        &self,
+        kernel: &KernelSource,
+        name: &str,
+        site: BuildSite,
+    ) -> Result<Option<Built>, MeasurerError> {
+        let is_known = || self.object_key(kernel).is_none_or(|key| self.objects().has(&key));
+        if !self.objects().asks_others() || is_known() {
+            return Ok(None);
+        }
+        let Some(bytes) = self
+            .shared_object_key(kernel)
+            .and_then(|key| self.objects().of_others(&key, site.cancel))
+        else {
+            return Ok(None);
+        };
+        let object = site.folder.join(format!("{name}-brought.o"));
+        fs::write(&object, bytes).map_err(|e| MeasurerError::folder(&object, &e))?;
+        let library = format!("{name}.so");
+        let mut is_linked = written::fault(&object, self.isa()).is_none();
+        if is_linked {
+            let mut args = vec!["-shared", "-Wl,-z,defs"];
+            args.extend(kernel.openmp.then_some("-fopenmp"));
+            let c = self.compile(site, &args, &object, &site.folder.join(&library))?;
+            is_linked = c.ok && site.folder.join(&library).is_file();
+        }
+        let _ = fs::remove_file(&object);
+        Ok(is_linked.then(|| Built::Library(library.into())))
     }
 
     /// The same by way of an object, which networks and exports are linked from, too.

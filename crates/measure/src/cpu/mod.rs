@@ -1,5 +1,5 @@
-//! CPUs: the user's C compiler ([`Toolchain`]), the machine ([`Device`]) and its roof ([`Roof`]),
-//! and the process that runs kernels there and on GPUs.
+//! CPUs: the user's C compiler ([`Toolchain`]), the machine ([`Device`]) and its roof
+//! ([`CpuRoof`]), and the process that runs kernels there and on GPUs.
 
 mod ahead;
 mod build;
@@ -22,5 +22,5 @@ pub use device::{Cache, Device};
 pub use far::{connect, device_of};
 pub use level::{Execution, highest_level, runs};
 pub use object::Object;
-pub use roof::{Level, Prober, Roof, clock, roof};
+pub use roof::{CpuRoof, Level, Prober, clock, roof};
 pub use toolchain::Toolchain;

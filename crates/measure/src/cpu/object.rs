@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Headers of the compiler and of the C library, which change with them alone. A source that
@@ -123,8 +123,22 @@ impl Toolchain {
         to: &Path,
         make: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        let wanted = Wanted { key, shared: None, to, executable: true, cancel: &NEVER };
+        let wanted = Wanted { key, to, executable: true, cancel: &NEVER };
         self.objects.obtain(wanted, || make().map(|()| ((), true))).map(|_| ())
+    }
+
+    /// The same, of a compiler that ends after so long or once it is cancelled.
+    ///
+    /// # Errors
+    /// As of [`Toolchain::object`].
+    pub fn object_within(
+        &self,
+        kernel: &KernelSource,
+        to: &Path,
+        (timeout, cancel): (Duration, &AtomicBool),
+    ) -> Result<Object, MeasurerError> {
+        let folder = to.parent().unwrap_or(Path::new("."));
+        self.object_at(kernel, to, BuildSite { folder, timeout, cancel })
     }
 
     /// The same under a deadline.
@@ -166,10 +180,7 @@ impl Toolchain {
     ) -> Result<Object, MeasurerError> {
         let key = self.key(args, &[text]);
         let executable = !args.contains(&"-c");
-        let is_shared = !executable && self.objects.asks_others();
-        let shared = is_shared.then(|| self.shared_key(args, &[text]));
-        let (shared, cancel) = (shared.as_deref(), site.cancel);
-        let wanted = Wanted { key: &key, shared, to, executable, cancel };
+        let wanted = Wanted { key: &key, to, executable, cancel: site.cancel };
         let made = self.objects.obtain(wanted, || {
             let object = self.compile_text(text, args, to, site)?;
             let is_made = matches!(object, Object::Made(_));
@@ -211,26 +222,37 @@ impl Toolchain {
         self.digest(&own, args, texts)
     }
 
-    /// The same for all machines whose compiler is of this version, and where code for `native` is
-    /// the same.
-    fn shared_key(&self, args: &[&str], texts: &[&str]) -> String {
-        // The compiler may lie elsewhere; what it is told in its command counts.
-        let told: Vec<String> = self.command().split(' ').skip(1).map(String::from).collect();
-        self.digest(&told, args, texts)
-    }
-
-    /// The key under which other machines know a kernel's object; nothing where the source may
-    /// read files that change.
+    /// The key under which other machines know a kernel's object: the same wherever
+    /// [`Toolchain::shared_code`] is. Nothing where the source may read files that change.
     pub fn shared_object_key(&self, kernel: &KernelSource) -> Option<String> {
         let args = self.object_arguments(kernel);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        is_kept(kernel).then(|| self.shared_key(&args, &[&kernel.source]))
+        let code = self.shared_code()?;
+        is_kept(kernel).then(|| self.digest(&[code], &args, &[&kernel.source]))
     }
 
-    /// What code for `native` is made for, in a few digits; none where the level has a name.
-    pub fn native_machine(&self) -> Option<String> {
+    /// Which machine code it makes, as one line that is the same on other machines where they make
+    /// the same: version, what its command says, flags, architecture and, for `native`, the
+    /// machine. Nothing where variables lead the compiler to files of this machine's.
+    pub fn shared_code(&self) -> Option<String> {
+        // Where the loader finds the compiler's own libraries does not tell what it writes.
+        let leads = |v: &&str| {
+            **v != "LD_LIBRARY_PATH" && std::env::var_os(v).is_some_and(|x| !x.is_empty())
+        };
+        if VARIABLES.iter().any(|v| leads(&v)) {
+            return None;
+        }
+        let command = self.command();
+        let told: Vec<&str> = command.split(' ').skip(1).collect();
+        let level = self.isa().map_or(std::env::consts::ARCH, |isa| isa.name());
         let is_native = self.flags().iter().any(|a| a.contains("native"));
-        is_native.then(|| blake3::hash(machine().as_bytes()).to_hex()[..16].to_string())
+        let native = if is_native {
+            blake3::hash(machine().as_bytes()).to_hex()[..16].to_string()
+        } else {
+            String::new()
+        };
+        let flags = self.flags().join(" ");
+        Some(format!("{} {} {flags}; {level} {native}", self.version(), told.join(" ")))
     }
 
     fn digest(&self, own: &[String], args: &[&str], texts: &[&str]) -> String {
@@ -300,7 +322,9 @@ fn machine() -> &'static str {
         // Frequencies and numbers of cores change from moment to moment.
         let lasting = |l: &&str| {
             let name = l.split(':').next().unwrap_or_default().trim();
-            !matches!(name, "processor" | "core id" | "apicid" | "initial apicid")
+            let counts = ["processor", "core id", "apicid", "initial apicid", "microcode"];
+            !counts.contains(&name)
+                && !matches!(name, "siblings" | "cpu cores" | "physical id")
                 && !name.contains("MHz")
                 && !name.to_ascii_lowercase().contains("bogomips")
         };

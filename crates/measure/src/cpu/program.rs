@@ -48,13 +48,8 @@ pub(super) fn make(
     }
     let site = BuildSite { folder, timeout: Duration::from_secs(60), cancel: &NEVER };
     let texts: Vec<&str> = sources.iter().flat_map(|(name, text)| [*name, *text]).collect();
-    let wanted = Wanted {
-        key: &toolchain.key(args, &texts),
-        shared: None,
-        to: &path,
-        executable: true,
-        cancel: &NEVER,
-    };
+    let wanted =
+        Wanted { key: &toolchain.key(args, &texts), to: &path, executable: true, cancel: &NEVER };
     let compiled = toolchain.objects().obtain(wanted, || {
         let mut c = toolchain.compile(site, args, &folder.join(format!("{name}.c")), &path)?;
         if let Some(why) = written::fault(&path, toolchain.isa()).filter(|_| c.ok) {

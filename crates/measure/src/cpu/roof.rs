@@ -27,7 +27,7 @@ pub struct Level {
 
 /// The machine's limits, in f32 and for as many cores as the device has threads.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Roof {
+pub struct CpuRoof {
     /// Fused multiply-adds on all cores of the device, in GFLOP/s (one is two operations).
     pub peak_gflops: f64,
     /// The same on one core alone.
@@ -40,7 +40,7 @@ pub struct Roof {
     pub levels: Vec<Level>,
 }
 
-impl Roof {
+impl CpuRoof {
     /// The least time in nanoseconds that so much work can take with its data in memory.
     pub fn bound_nanos(&self, flop: f64, bytes: f64) -> f64 {
         (flop / self.peak_gflops).max(bytes / self.bandwidth_gbs)
@@ -74,7 +74,7 @@ impl Prober {
     }
 
     /// Measures everything, in about half a second.
-    pub fn measure(&self) -> Result<Roof, MeasurerError> {
+    pub fn measure(&self) -> Result<CpuRoof, MeasurerError> {
         let t = &self.device.target;
         let threads = t.threads as u64;
         let sizes: Vec<u64> = (1..=t.machine.caches.len().max(2)).map(|l| t.cache(l)).collect();
@@ -103,7 +103,7 @@ impl Prober {
             })
             .collect();
         let bandwidth_gbs = levels.last().map_or(0.0, |l| l.read_gbs);
-        Ok(Roof {
+        Ok(CpuRoof {
             peak_gflops: all[0],
             core_gflops,
             bandwidth_gbs,
@@ -194,7 +194,7 @@ pub fn clock(device: &Device, toolchain: &Toolchain) -> Result<f64, MeasurerErro
 }
 
 /// Measures the roof of a device.
-pub fn roof(device: &Device, toolchain: &Toolchain) -> Result<Roof, MeasurerError> {
+pub fn roof(device: &Device, toolchain: &Toolchain) -> Result<CpuRoof, MeasurerError> {
     Prober::build(device, toolchain)?.measure()
 }
 

@@ -72,7 +72,7 @@ fn cubin(
         format!("cubin {} {} {}", gpu.name, gpu.toolchain(), digest(kernel)).as_bytes(),
     );
     let key = key.to_hex();
-    let wanted = Wanted { key: &key, shared: None, to: &to, executable: false, cancel: &NEVER };
+    let wanted = Wanted { key: &key, to: &to, executable: false, cancel: &NEVER };
     let refuse = |why: &str| {
         MeasurerError::Runner(format!("NVRTC cannot compile `{}`: {why}", kernel.symbol))
     };

@@ -53,7 +53,7 @@ pub struct Health {
 
 /// What a GPU can do at most, measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Roof {
+pub struct GpuRates {
     /// f32 multiply-adds without tensor cores, in GFLOP/s (one is two operations).
     pub peak_gflops: f64,
     /// Copying within its memory, in GB/s; bytes read and bytes written both count.
@@ -81,10 +81,10 @@ impl Gpu {
     }
 
     /// Measures what the GPU can do at most; that takes half a second.
-    pub fn roof(&self, toolchain: &Toolchain) -> Result<Roof, MeasurerError> {
+    pub fn roof(&self, toolchain: &Toolchain) -> Result<GpuRates, MeasurerError> {
         let start = Start::Roof { ordinal: self.ordinal, architecture: self.architecture() };
         match ask(toolchain, &start)? {
-            protocol::Reply::Roof(r) => Ok(Roof {
+            protocol::Reply::Roof(r) => Ok(GpuRates {
                 peak_gflops: r.gflops,
                 copy_gbs: r.memory_gbs,
                 l2_gbs: r.l2_gbs,

@@ -14,6 +14,9 @@ use std::time::Duration;
 /// How long a reference may take: it is plain loops, which may be slow.
 const REFERENCE_TIMEOUT: Duration = Duration::from_secs(600);
 
+/// The limit of a run of which no time is asked, as the C host library knows it (`RT_UNTIMED`).
+const UNTIMED: f64 = 1.0;
+
 /// What the process said about a kernel.
 pub(super) enum Answer {
     Reply(protocol::Reply),
@@ -268,8 +271,8 @@ impl Worker {
             let failed = self.look(options, task, judge, plan, cost)?;
             return Ok(failed.unwrap_or(Outcome::Right { error: 0.0 }));
         }
-        // Any kernel is slower than the limit, so that the least is timed.
-        let request = Request::Run { plan, tolerance: task.tolerance, limit: 1.0, flush: 0 };
+        let (tolerance, limit) = (task.tolerance, UNTIMED);
+        let request = Request::Run { plan, tolerance, limit, flush: 0 };
         match self.run_request(options, task, &request, cost)? {
             Answer::Failed { stage, detail, .. } => Ok(Outcome::Failed { stage, detail }),
             Answer::Reply(protocol::Reply::Measured(m)) => Ok(Outcome::Right { error: m.error }),

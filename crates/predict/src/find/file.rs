@@ -5,7 +5,7 @@
 use super::candidates::WIDTH;
 use super::chooser::{Chooser, ChooserInfo, Correction};
 use super::memory::Memory;
-use super::models::{AIMS, FORESTS, Models};
+use super::models::{FORESTS, Models, PREDICTED};
 use super::trees::{Bins, Forest, Node, Tree};
 use super::workspace::formulas;
 use crate::tensors::{FileError, read_file, write_atomically};
@@ -342,7 +342,7 @@ fn read_tree(at: &mut Cursor<'_>) -> Result<Tree, FileError> {
 }
 
 fn read_models(s: &Shape, at: &mut Cursor<'_>) -> Result<Models, FileError> {
-    let count = AIMS.len() * FORESTS + 1;
+    let count = PREDICTED.len() * FORESTS + 1;
     let fits = s.trees.len() == count && s.bases.len() == count && s.cuts.len() == WIDTH;
     if !fits || s.cuts.iter().any(|&c| c > 64) || s.trees.iter().any(|&t| t > 1 << 16) {
         return Err(broken("its trees are none of this version"));
@@ -359,7 +359,7 @@ fn read_models(s: &Shape, at: &mut Cursor<'_>) -> Result<Models, FileError> {
     }
     let spread = all.pop().unwrap_or_default();
     let mut all = all.into_iter();
-    let forests = AIMS.iter().map(|_| all.by_ref().take(FORESTS).collect()).collect();
+    let forests = PREDICTED.iter().map(|_| all.by_ref().take(FORESTS).collect()).collect();
     Ok(Models {
         bins: Bins { cuts },
         forests,

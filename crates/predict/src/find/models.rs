@@ -8,7 +8,7 @@ use crate::parallel;
 
 /// What a forest is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aim {
+pub enum Predicted {
     /// Which candidate is the best, from the problem alone.
     BestByProblem,
     /// Which candidate is the best, from neighbours too.
@@ -19,10 +19,11 @@ pub enum Aim {
     Time,
 }
 
-/// All aims, in the order in which files hold their forests.
-pub const AIMS: [Aim; 4] = [Aim::BestByProblem, Aim::BestByNeighbours, Aim::Loss, Aim::Time];
+/// All predictions, in the order in which files hold their forests.
+pub const PREDICTED: [Predicted; 4] =
+    [Predicted::BestByProblem, Predicted::BestByNeighbours, Predicted::Loss, Predicted::Time];
 
-/// Forests of an aim; each leaves the part of its number out.
+/// Forests of each; each leaves the part of its number out.
 pub const FORESTS: usize = 2;
 /// Parts of the problems.
 pub const PARTS: u64 = 5;
@@ -79,7 +80,7 @@ pub struct Said {
 pub struct Models {
     /// Bins of features.
     pub bins: Bins,
-    /// By aim, then by the part that is left out.
+    /// By what is predicted, then by the part that is left out.
     pub forests: Vec<Vec<Forest>>,
     /// How far times are off.
     pub spread: Forest,
@@ -102,17 +103,21 @@ pub struct Effort {
     pub seed: u64,
 }
 
-fn settings(aim: Aim, e: &Effort, out: usize) -> TreeSettings {
-    let by_problem = aim == Aim::BestByProblem;
+fn settings(predicted: Predicted, e: &Effort, out: usize) -> TreeSettings {
+    let by_problem = predicted == Predicted::BestByProblem;
     TreeSettings {
         rounds: e.rounds,
         rate: 0.1,
         leaves: if by_problem { 200 } else { 63 },
-        least: if matches!(aim, Aim::BestByProblem | Aim::BestByNeighbours) { 3.0 } else { 20.0 },
+        least: if matches!(predicted, Predicted::BestByProblem | Predicted::BestByNeighbours) {
+            3.0
+        } else {
+            20.0
+        },
         row_share: 0.6,
         column_share: if by_problem { 0.6 } else { 0.45 },
         ridge: 1.0,
-        seed: e.seed.wrapping_mul(31).wrapping_add((out * 8 + aim as usize) as u64),
+        seed: e.seed.wrapping_mul(31).wrapping_add((out * 8 + predicted as usize) as u64),
     }
 }
 
@@ -131,12 +136,12 @@ impl Lessons {
     }
 
     /// The candidates that a forest learns from.
-    fn picked(&self, aim: Aim, out: usize) -> Vec<u32> {
+    fn picked(&self, predicted: Predicted, out: usize) -> Vec<u32> {
         let of = |p: &usize| usize::from(self.parts[*p]) != out;
         let rows = (0..self.parts.len()).filter(of).flat_map(|p| self.rows(p));
-        let counts = |r: &usize| match aim {
-            Aim::Loss => self.standings[*r] != Standing::Out,
-            Aim::Time => self.standings[*r] == Standing::Listed,
+        let counts = |r: &usize| match predicted {
+            Predicted::Loss => self.standings[*r] != Standing::Out,
+            Predicted::Time => self.standings[*r] == Standing::Listed,
             _ => true,
         };
         rows.filter(counts).map(|r| r as u32).collect()
@@ -176,9 +181,9 @@ impl Lessons {
     }
 }
 
-/// The features that an aim may look at.
-fn seen(aim: Aim, data: &[Vec<u8>]) -> Binned {
-    let hidden = |f: usize| aim == Aim::BestByProblem && f != 0 && f < FIRST_SHARED;
+/// The features that a prediction may look at.
+fn seen(predicted: Predicted, data: &[Vec<u8>]) -> Binned {
+    let hidden = |f: usize| predicted == Predicted::BestByProblem && f != 0 && f < FIRST_SHARED;
     // A column without numbers is never split.
     let column = |(f, c): (usize, &Vec<u8>)| if hidden(f) { vec![0; c.len()] } else { c.clone() };
     Binned { columns: data.iter().enumerate().map(column).collect() }
@@ -193,26 +198,26 @@ pub fn train(
     go_on: &(dyn Fn() -> bool + Sync),
 ) -> Models {
     let targets = lessons.targets();
-    let jobs: Vec<(Aim, usize)> =
-        AIMS.iter().flat_map(|&a| (0..FORESTS).map(move |h| (a, h))).collect();
+    let jobs: Vec<(Predicted, usize)> =
+        PREDICTED.iter().flat_map(|&a| (0..FORESTS).map(move |h| (a, h))).collect();
     let data = Binned { columns };
-    let by_problem = seen(Aim::BestByProblem, &data.columns);
-    let run = |&(aim, left_out): &(Aim, usize)| {
-        let picked = lessons.picked(aim, left_out);
-        let s = settings(aim, e, left_out);
-        let mut slopes = |scores: &[f32], out: &mut [[f32; 2]]| match aim {
-            Aim::Loss => picked.iter().for_each(|&r| {
+    let by_problem = seen(Predicted::BestByProblem, &data.columns);
+    let run = |&(predicted, left_out): &(Predicted, usize)| {
+        let picked = lessons.picked(predicted, left_out);
+        let s = settings(predicted, e, left_out);
+        let mut slopes = |scores: &[f32], out: &mut [[f32; 2]]| match predicted {
+            Predicted::Loss => picked.iter().for_each(|&r| {
                 let r = r as usize;
                 out[r] = [scores[r] - lessons.losses[r], 1.0];
             }),
-            Aim::Time => picked.iter().for_each(|&r| {
+            Predicted::Time => picked.iter().for_each(|&r| {
                 let r = r as usize;
                 let off = scores[r] - lessons.residuals[r];
                 out[r] = [off.clamp(-MOST_RESIDUAL, MOST_RESIDUAL), 1.0];
             }),
             _ => lessons.slopes_of_best(left_out, &targets, scores, out),
         };
-        let data = if aim == Aim::BestByProblem { &by_problem } else { &data };
+        let data = if predicted == Predicted::BestByProblem { &by_problem } else { &data };
         fit(data, &picked, &s, 0.0, &mut slopes, go_on)
     };
     // As many at once as there are threads; each holds the scores of all candidates.
@@ -220,11 +225,11 @@ pub fn train(
     for part in jobs.chunks(e.threads.max(1)) {
         done.extend(parallel::each(part, run));
     }
-    let of = |aim: usize, left_out: usize| &done[aim * FORESTS + left_out];
+    let of = |predicted: usize, left_out: usize| &done[predicted * FORESTS + left_out];
     // What the forests say of problems that they left out.
     let blind: Vec<usize> =
         (0..lessons.parts.len()).filter(|&p| usize::from(lessons.parts[p]) < FORESTS).collect();
-    let other = |aim: usize, p: usize| &of(aim, usize::from(lessons.parts[p])).1;
+    let other = |predicted: usize, p: usize| &of(predicted, usize::from(lessons.parts[p])).1;
     let mut m = Models { mix: 0.2, ..Models::default() };
     m.sharpness = sharpness((lessons, &blind), &targets, &|p, r| other(0, p)[r] + other(1, p)[r]);
     let mut off = vec![0.0; lessons.losses.len()];
@@ -235,7 +240,7 @@ pub fn train(
             picked.push(r as u32);
         }
     }
-    let s = TreeSettings { rounds: e.rounds.min(120), ..settings(Aim::Time, e, FORESTS) };
+    let s = TreeSettings { rounds: e.rounds.min(120), ..settings(Predicted::Time, e, FORESTS) };
     let mut slopes = |scores: &[f32], out: &mut [[f32; 2]]| {
         for &r in &picked {
             let r = r as usize;
@@ -247,7 +252,7 @@ pub fn train(
     m.spread = spread;
     m.forests = Vec::new();
     let mut done = done.into_iter().map(|d| d.0);
-    for _ in AIMS {
+    for _ in PREDICTED {
         m.forests.push(done.by_ref().take(FORESTS).collect());
     }
     m.bins = bins;
@@ -301,17 +306,19 @@ impl Models {
             for (f, (b, &x)) in row.iter_mut().zip(numbers).enumerate() {
                 *b = self.bins.of(f, x);
             }
-            let sum = |aim: Aim, row: &[u8]| -> f32 {
-                self.forests[aim as usize].iter().map(|f| f.answer(row)).sum::<f32>()
+            let sum = |predicted: Predicted, row: &[u8]| -> f32 {
+                self.forests[predicted as usize].iter().map(|f| f.answer(row)).sum::<f32>()
             };
-            let mean = |aim: Aim, row: &[u8]| sum(aim, row) / FORESTS as f32;
+            let mean = |predicted: Predicted, row: &[u8]| sum(predicted, row) / FORESTS as f32;
             let mut blind = row;
             blind[1..FIRST_SHARED].fill(0);
-            scores.push(mean(Aim::BestByProblem, &blind) + mean(Aim::BestByNeighbours, &row));
+            scores.push(
+                mean(Predicted::BestByProblem, &blind) + mean(Predicted::BestByNeighbours, &row),
+            );
             said.push(Said {
-                order: mean(Aim::Loss, &row),
+                order: mean(Predicted::Loss, &row),
                 best: 0.0,
-                time: mean(Aim::Time, &row),
+                time: mean(Predicted::Time, &row),
                 spread: self.spread.answer(&row).max(LEAST_SPREAD) * self.range,
             });
         }

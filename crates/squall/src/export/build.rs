@@ -18,12 +18,12 @@ pub fn build(
     folder: &Path,
     kernels: &[Chosen],
     levels: &Levels,
-    aimed: &TargetContext,
+    at: &TargetContext,
 ) -> Result<(), Error> {
-    if !aimed.gpus.is_empty() {
-        return make(folder, aimed);
+    if !at.gpus.is_empty() {
+        return make(folder, at);
     }
-    let toolchain = &aimed.toolchain;
+    let toolchain = &at.toolchain;
     let sources: Vec<&KernelSource> =
         kernels.iter().flat_map(|k| [&k.source, &k.reference]).collect();
     objects(folder, &sources, toolchain)?;
@@ -58,8 +58,8 @@ pub fn build(
 }
 
 /// CUDA goes through the folder's own Makefile: its compiler is nvcc, which calls others itself.
-fn make(folder: &Path, aimed: &TargetContext) -> Result<(), Error> {
-    let jobs = format!("-j{}", aimed.device.allowed_cores());
+fn make(folder: &Path, at: &TargetContext) -> Result<(), Error> {
+    let jobs = format!("-j{}", at.device.allowed_cores());
     let nvcc = std::env::var("NVCC").map(|n| format!("NVCC={n}"));
     let mut command = Command::new("make");
     command.arg(jobs).args(nvcc).current_dir(folder).stdin(Stdio::null());

@@ -21,12 +21,12 @@ pub fn write(
     folder: &Path,
     kernels: &[Chosen],
     levels: &Levels,
-    aimed: &TargetContext,
+    at: &TargetContext,
 ) -> Result<Value, Error> {
     std::fs::create_dir_all(folder)
         .map_err(|source| Error::Write { path: folder.into(), source })?;
     let put = |name: &str, text: &str| put_in_folder(&folder.join(name), text.as_bytes());
-    let gpu = aimed.gpus.first();
+    let gpu = at.gpus.first();
     for k in kernels {
         for (s, head) in [(&k.source, comment(k)), (&k.reference, String::new())] {
             let launcher = if s.language.is_launched() {
@@ -37,24 +37,24 @@ pub fn write(
             put(&cuda::file(s), &(head + &s.source + &launcher))?;
         }
     }
-    for (s, _) in levels.sources(&aimed.toolchain) {
+    for (s, _) in levels.sources(&at.toolchain) {
         let from = levels.origin(s).map(comment).unwrap_or_default();
         put(&cuda::file(s), &(from + &s.source))?;
     }
     match gpu {
         Some(gpu) => {
             put("squall_kernels.h", &cuda::header(kernels))?;
-            put("Makefile", &cuda::makefile(kernels, gpu, &aimed.toolchain))?;
+            put("Makefile", &cuda::makefile(kernels, gpu, &at.toolchain))?;
         }
         None => {
             put("squall_kernels.h", &header(kernels, levels))?;
-            put("Makefile", &makefile(kernels, levels, &aimed.toolchain))?;
+            put("Makefile", &makefile(kernels, levels, &at.toolchain))?;
         }
     }
     put(host::DRIVER.0, host::DRIVER.1)?;
     put("kernels.c", &linked(kernels))?;
     library(folder)?;
-    let mut manifest = manifest(kernels, &aimed.device_name(), &aimed.place.toolchain);
+    let mut manifest = manifest(kernels, &at.device_name(), &at.place.toolchain);
     if !levels.levels.is_empty() {
         let level = |l: &LevelKernels| {
             let facts = l.chosen.iter().zip(&l.sources).map(|(k, s)| fact(k, &s.symbol, s));

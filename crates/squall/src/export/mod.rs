@@ -44,15 +44,15 @@ pub struct Exported {
 pub fn export(
     kernels: Vec<Chosen>,
     levels: &Levels,
-    aimed: &TargetContext,
+    at: &TargetContext,
     folder: &Path,
     compile: bool,
 ) -> Result<Exported, Error> {
     let folder = std::path::absolute(folder)
         .map_err(|source| Error::Write { path: folder.into(), source })?;
-    let manifest = write(&folder, &kernels, levels, aimed)?;
+    let manifest = write(&folder, &kernels, levels, at)?;
     if compile {
-        build(&folder, &kernels, levels, aimed)?;
+        build(&folder, &kernels, levels, at)?;
     }
     Ok(Exported { folder, kernels, manifest, built: compile })
 }

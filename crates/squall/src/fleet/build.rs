@@ -9,31 +9,35 @@ use crate::event::{Event, Listen};
 use crate::settings::TargetRequest;
 use crate::target_context::{Context, toolchain_id};
 use crate::task_kernels::symbol_of;
-use serde::{Deserialize, Serialize};
 use squall_compiler::sketches;
-use squall_core::{KernelSource, Target, Task, Workload, find_tunable};
+use squall_core::{KernelSource, MeasurerError, Target, Task, Workload, find_tunable};
 use squall_fleet::{BuildOrder, WorkerName};
 use squall_measure::TemporaryFolder;
 use squall_measure::cpu::{Object, Toolchain};
-use std::collections::HashMap;
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long an idle builder waits for the server's word before it asks.
 const POLL: Duration = Duration::from_secs(1);
+/// How long a builder with work in hand waits for the next object.
+const BRIEFLY: Duration = Duration::from_millis(20);
 /// How often a server that cannot be reached is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
-/// How often classes are looked at again.
-const CLASSES: Duration = Duration::from_secs(2);
+/// How long a compiler may take: less than the two minutes after which the server gives an object
+/// up.
+const LIMIT: Duration = Duration::from_secs(90);
 
 /// How a machine builds for a fleet.
 #[derive(Clone, Debug)]
 pub struct BuilderRequest {
     /// The server's address.
     pub server: String,
-    /// The level of instructions of the classes that are served.
+    /// The level of instructions of the workers that are served.
     pub target: TargetRequest,
     /// Compilers at once.
     pub jobs: usize,
@@ -52,18 +56,21 @@ pub struct BuiltForFleet {
     pub seconds: f64,
 }
 
-/// What a builder must know of a class's machine.
-#[derive(Serialize, Deserialize)]
-pub(super) struct ClassMachine {
-    pub target: Target,
-    /// What `native` means there; none where the level of instructions has a name.
-    pub native: Option<String>,
+/// An object that is to be made.
+struct Wanted {
+    key: String,
+    source: KernelSource,
 }
+
+/// An object that was made, or none where the compiler refuses the source; an error where it would
+/// refuse any.
+type Made = (String, Result<Option<Vec<u8>>, MeasurerError>);
 
 /// Builds until `stop` is set, or no slice is left and that is enough.
 ///
 /// # Errors
-/// Where there is no compiler, the target is a GPU, or the fleet refuses the builder.
+/// Where there is no compiler or it breaks, where the target is a GPU, or the fleet refuses the
+/// builder.
 pub fn build(
     context: &Context,
     request: &BuilderRequest,
@@ -81,172 +88,204 @@ pub fn build(
             });
         }
     };
+    let Some(code) = toolchain.shared_code() else {
+        return Err(Error::Usage {
+            message: "variables such as CPATH lead the compiler to files of this machine's".into(),
+            hint: "unset them: objects are shared by machines".into(),
+        });
+    };
     let folder = TemporaryFolder::new("builds")?;
-    let (built, refused) = (AtomicU64::new(0), AtomicU64::new(0));
-    let (end, failure) = (AtomicBool::new(false), Mutex::new(None));
-    let said = Mutex::new(Vec::new());
+    let jobs = request.jobs.max(1);
+    let end = AtomicBool::new(false);
+    let (give, take) = channel::<Wanted>();
+    let (made, results) = channel::<Made>();
+    let take = Mutex::new(take);
     std::thread::scope(|scope| {
-        let bench = |number: usize| Bench {
+        // Also by an error: compilers must not run on.
+        let _end = SetOnDrop(&end);
+        for _ in 0..jobs {
+            let (made, take, end, toolchain) = (made.clone(), &take, &end, &toolchain);
+            let folder = folder.path();
+            scope.spawn(move || compile(toolchain, folder, take, &made, end));
+        }
+        let mut builder = Builder {
             request,
             toolchain: &toolchain,
-            folder: folder.path(),
-            name: WorkerName(format!("builder:{}:{number}", process_name())),
-            counts: (&built, &refused),
+            code,
+            name: WorkerName(format!("builder:{}", process_name())),
             line: None,
-            classes: HashMap::new(),
-            looked: None,
+            give,
+            results,
+            in_hand: HashSet::new(),
+            unsent: Vec::new(),
+            done: BuiltForFleet::default(),
         };
-        let threads: Vec<_> = (0..request.jobs.max(1))
-            .map(|number| {
-                let (bench, end, failure, said) = (bench(number), &end, &failure, &said);
-                scope.spawn(move || {
-                    if let Err(e) = bench.work(end, said) {
-                        end.store(true, Ordering::Relaxed);
-                        failure.lock().unwrap_or_else(|p| p.into_inner()).get_or_insert(e);
-                    }
-                })
-            })
-            .collect();
-        while !threads.iter().all(|t| t.is_finished()) {
-            if stop.load(Ordering::Relaxed) {
-                end.store(true, Ordering::Relaxed);
-            }
-            let texts = std::mem::take(&mut *said.lock().unwrap_or_else(|p| p.into_inner()));
-            texts.into_iter().for_each(|text| listen(Event::Note(text)));
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    });
-    match failure.into_inner().unwrap_or_else(|p| p.into_inner()) {
-        Some(e) => Err(e),
-        None => Ok(BuiltForFleet {
-            built: built.into_inner(),
-            refused: refused.into_inner(),
-            seconds: start.elapsed().as_secs_f64(),
-        }),
+        builder.connect()?;
+        builder.work(jobs, stop, listen)?;
+        Ok(BuiltForFleet { seconds: start.elapsed().as_secs_f64(), ..builder.done })
+    })
+}
+
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// One compiler and its connection.
-struct Bench<'a> {
+/// What a compiling thread does, until nothing more can come or it is told to end.
+fn compile(
+    toolchain: &Toolchain,
+    folder: &Path,
+    take: &Mutex<Receiver<Wanted>>,
+    made: &Sender<Made>,
+    end: &AtomicBool,
+) {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    loop {
+        let next = take.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Wanted { key, source }) = next else { return };
+        let to = folder.join(format!("{}.o", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let object = match toolchain.object_within(&source, &to, (LIMIT, end)) {
+            Ok(Object::Made(_)) => std::fs::read(&to)
+                .map(Some)
+                .map_err(|e| MeasurerError::Folder { path: to.clone(), reason: e.to_string() }),
+            Ok(_) => Ok(None),
+            Err(e) => Err(e),
+        };
+        let _ = std::fs::remove_file(&to);
+        // Where the other end is gone, the builder is ending.
+        if made.send((key, object)).is_err() || end.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+}
+
+/// The thread that speaks to the server.
+struct Builder<'a> {
     request: &'a BuilderRequest,
     toolchain: &'a Toolchain,
-    folder: &'a Path,
+    code: String,
     name: WorkerName,
-    /// Objects made, and candidates refused.
-    counts: (&'a AtomicU64, &'a AtomicU64),
     /// None while the server cannot be reached.
     line: Option<(Fleet, i32)>,
-    /// The classes that are served, and what their kernels are made for.
-    classes: HashMap<i32, Target>,
-    looked: Option<Instant>,
+    give: Sender<Wanted>,
+    results: Receiver<Made>,
+    /// The keys of objects that are being made.
+    in_hand: HashSet<String>,
+    /// What the server may not have yet.
+    unsent: Vec<(String, Option<Vec<u8>>)>,
+    done: BuiltForFleet,
 }
 
-impl Bench<'_> {
-    /// Builds until it is told to end.
-    fn work(mut self, end: &AtomicBool, said: &Mutex<Vec<String>>) -> Result<(), Error> {
-        self.connect()?;
-        let say = |text: String| said.lock().unwrap_or_else(|p| p.into_inner()).push(text);
-        while !end.load(Ordering::Relaxed) {
-            match self.turn(end) {
+impl Builder<'_> {
+    fn connect(&mut self) -> Result<(), FleetError> {
+        let mut fleet = Fleet::connect(&self.request.server)?;
+        let number = fleet.join_builders(&self.name, env!("CARGO_PKG_VERSION"), &self.code)?;
+        self.line = Some((fleet, number));
+        Ok(())
+    }
+
+    fn work(
+        &mut self,
+        jobs: usize,
+        stop: &AtomicBool,
+        listen: &mut Listen<'_>,
+    ) -> Result<(), Error> {
+        let mut tried = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            self.collect(Duration::ZERO)?;
+            let is_over = match self.line {
+                Some(_) => self.turn(jobs),
+                None if tried.elapsed() < AGAIN => {
+                    std::thread::sleep(BRIEFLY);
+                    continue;
+                }
+                None => {
+                    tried = Instant::now();
+                    let back = || Event::Note("the fleet's server is back".into());
+                    self.connect().map(|()| listen(back())).map(|()| false)
+                }
+            };
+            match is_over {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(Error::Fleet(e)) if e.is_lost() => {
+                Err(e) if e.is_lost() => {
                     if self.line.take().is_some() {
-                        say(format!("{e}; it is tried again"));
-                    }
-                    std::thread::sleep(AGAIN);
-                    match self.connect() {
-                        Ok(()) => say("the fleet's server is back".into()),
-                        Err(e) if e.is_lost() => {}
-                        Err(e) => return Err(e.into()),
+                        listen(Event::Trouble(format!("{e}; it is tried again")));
+                        tried = Instant::now();
                     }
                 }
-                Err(e) => return Err(e),
+                Err(e) => return Err(e.into()),
             }
         }
         Ok(())
     }
 
-    fn connect(&mut self) -> Result<(), FleetError> {
-        let mut fleet = Fleet::connect(&self.request.server)?;
-        let number = fleet.join_builders(&self.name, env!("CARGO_PKG_VERSION"))?;
-        self.line = Some((fleet, number));
-        self.looked = None;
+    /// Takes what was made, and waits so long for one.
+    fn collect(&mut self, at_most: Duration) -> Result<(), Error> {
+        let mut next = self.results.recv_timeout(at_most).ok();
+        while let Some((key, object)) = next {
+            self.in_hand.remove(&key);
+            let object = object?;
+            let count =
+                if object.is_some() { &mut self.done.built } else { &mut self.done.refused };
+            *count += 1;
+            self.unsent.push((key, object));
+            next = self.results.try_recv().ok();
+        }
         Ok(())
     }
 
-    /// One candidate, or a wait; true where nothing is left to do.
-    fn turn(&mut self, end: &AtomicBool) -> Result<bool, Error> {
-        let Some((fleet, number)) = &mut self.line else {
-            return Err(Error::Fleet(FleetError::Connect {
-                server: "the fleet's server".into(),
-                detail: "it was lost".into(),
-            }));
-        };
-        if self.looked.is_none_or(|t| t.elapsed() >= CLASSES) {
-            self.classes = served(fleet, self.toolchain)?;
-            self.looked = Some(Instant::now());
+    /// Sends what was made and takes an order, or waits; true where nothing is left to do.
+    fn turn(&mut self, jobs: usize) -> Result<bool, FleetError> {
+        let Some((fleet, number)) = &mut self.line else { return Ok(false) };
+        while let Some((key, object)) = self.unsent.last() {
+            fleet.end_object(*number, key, object.as_deref())?;
+            self.unsent.pop();
         }
-        let ids: Vec<i32> = self.classes.keys().copied().collect();
-        let Some(order) = fleet.take_build(*number, &ids)? else {
-            if self.request.until_idle && !fleet.has_slices(&ids)? {
+        if self.in_hand.len() >= jobs {
+            std::thread::sleep(BRIEFLY);
+            return Ok(false);
+        }
+        let Some(order) = fleet.take_build(*number)? else {
+            if !self.in_hand.is_empty() {
+                std::thread::sleep(BRIEFLY);
+                return Ok(false);
+            }
+            if self.request.until_idle && !fleet.has_slices(&toolchain_id(self.toolchain))? {
                 return Ok(true);
             }
             fleet.wait_for_builds(POLL)?;
             return Ok(false);
         };
-        let source = self.classes.get(&order.class).and_then(|target| source(&order, target));
+        // An order is a stranger's word: whatever it makes of the sketches ends with it.
+        let source = catch_unwind(AssertUnwindSafe(|| source(&order))).ok().flatten();
         let key = source.as_ref().and_then(|s| self.toolchain.shared_object_key(s));
         let (Some(source), Some(key)) = (source, key) else {
-            self.counts.1.fetch_add(1, Ordering::Relaxed);
+            self.done.refused += 1;
             return Ok(false);
         };
-        if fleet.begin_artifact(*number, &key, false)? {
-            let object = self.object(&source, &key, end);
-            let count = if object.is_some() { self.counts.0 } else { self.counts.1 };
-            if let Some((fleet, number)) = &mut self.line {
-                fleet.end_artifact(*number, &key, object.as_deref())?;
-            }
-            count.fetch_add(1, Ordering::Relaxed);
+        if !self.in_hand.contains(&key) && fleet.begin_object(*number, &key, false)? {
+            self.in_hand.insert(key.clone());
+            // The receivers live as long as this.
+            let _ = self.give.send(Wanted { key, source });
         }
         Ok(false)
     }
-
-    /// The object of a source; none where it cannot be made here.
-    fn object(&self, source: &KernelSource, key: &str, end: &AtomicBool) -> Option<Vec<u8>> {
-        if end.load(Ordering::Relaxed) {
-            return None;
-        }
-        let to = self.folder.join(format!("{key}.o"));
-        let made = self.toolchain.object(source, &to);
-        let bytes = matches!(made, Ok(Object::Made(_))).then(|| std::fs::read(&to).ok());
-        let _ = std::fs::remove_file(&to);
-        bytes.flatten()
-    }
 }
 
-/// The classes whose kernels this toolchain makes, and what they are made for.
-fn served(fleet: &mut Fleet, toolchain: &Toolchain) -> Result<HashMap<i32, Target>, FleetError> {
-    let (id, native) = (toolchain_id(toolchain), toolchain.native_machine());
-    let all = fleet.classes()?.into_iter().filter(|c| c.toolchain == id);
-    let described = all.filter_map(|c| {
-        // What a server says is a stranger's word.
-        let machine: ClassMachine = serde_json::from_str(&c.machine?).ok()?;
-        (machine.native == native && machine.target.isa == toolchain.isa())
-            .then_some((c.id, machine.target))
-    });
-    Ok(described.collect())
-}
-
-/// The kernel of a candidate; none where the order is of another program's making.
-fn source(order: &BuildOrder, target: &Target) -> Option<KernelSource> {
+/// The kernel of an order; none where the order is of another program's making.
+fn source(order: &BuildOrder) -> Option<KernelSource> {
+    let target: Target = serde_json::from_str(order.machine.as_deref()?).ok()?;
     let workload = Workload::parse(&order.workload).ok().filter(|w| w.foreign.is_none())?;
     let task = Task::new(plain_name(&order.name), workload);
     if task.id != order.task {
         return None;
     }
     let (tunable, configuration) = order.candidate.split_once(": ")?;
-    let all = sketches(&task.workload, target);
+    let all = sketches(&task.workload, &target);
     let tunable = find_tunable(&all, tunable)?;
     tunable.realize(&tunable.space().parse(configuration).ok()?, &symbol_of(&task)).ok()
 }

@@ -1,6 +1,7 @@
-//! Many machines (docs/fleet.md): jobs that are put in, workers that tune slices of them, and
-//! builders that compile for them, records that go from store to server and back. The server is PostgreSQL; what it keeps and how
-//! leases work is `squall-fleet`'s. A session knows only its own store, whatever the server does.
+//! Many machines (docs/fleet.md): jobs that are put in, workers that tune slices of them, builders
+//! that compile for workers, and records that go from store to server and back. The server is
+//! PostgreSQL; what it keeps and how it leases work is `squall-fleet`'s. A session knows only its
+//! own store, whatever the server does.
 
 mod build;
 mod exchange;

@@ -3,25 +3,26 @@
 use super::{Fleet, FleetError};
 use squall_fleet::Offered;
 use squall_measure::ObjectSource;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-/// How often the server is asked whether an object came.
+/// How often it is looked whether an object came, or the connection is free.
 const BETWEEN: Duration = Duration::from_millis(25);
 /// An object that did not come within this time is made here: a builder may have died.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a server that did not answer is left alone.
 const AGAIN: Duration = Duration::from_secs(10);
+/// The number of a worker that asks for nothing.
+const NONE: i32 = -1;
 
 /// The fleet's objects.
 pub(super) struct FleetObjects {
     server: String,
     /// Whose objects are run, beside those of the own user.
     trusted: Vec<String>,
-    /// This worker's number. 0 while it has none, and where there are no builders: then nothing is
-    /// asked.
-    worker: AtomicU64,
+    /// This worker's number, or [`NONE`] where there are no builders.
+    worker: AtomicI32,
     connection: Mutex<Connection>,
     fetched: AtomicU64,
 }
@@ -37,7 +38,7 @@ impl FleetObjects {
         FleetObjects {
             server: server.into(),
             trusted: trusted.to_vec(),
-            worker: AtomicU64::new(0),
+            worker: AtomicI32::new(NONE),
             connection: Mutex::default(),
             fetched: AtomicU64::new(0),
         }
@@ -45,8 +46,7 @@ impl FleetObjects {
 
     /// Says as which worker the fleet is asked from now on; none where it has no builders.
     pub fn ask_as(&self, worker: Option<i32>) {
-        let number = worker.and_then(|w| u64::try_from(w).ok());
-        self.worker.store(number.unwrap_or(0), Ordering::Relaxed);
+        self.worker.store(worker.unwrap_or(NONE), Ordering::Relaxed);
     }
 
     /// How many objects came from builders.
@@ -54,8 +54,25 @@ impl FleetObjects {
         self.fetched.load(Ordering::Relaxed)
     }
 
-    fn ask<T>(&self, question: impl FnOnce(&mut Fleet) -> Result<T, FleetError>) -> Option<T> {
-        let mut c = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The connection, once no other thread uses it; none where `is_over` comes first.
+    fn connection(&self, is_over: &dyn Fn() -> bool) -> Option<MutexGuard<'_, Connection>> {
+        loop {
+            match self.connection.try_lock() {
+                Ok(connection) => return Some(connection),
+                Err(TryLockError::Poisoned(p)) => return Some(p.into_inner()),
+                Err(TryLockError::WouldBlock) if is_over() => return None,
+                Err(TryLockError::WouldBlock) => std::thread::sleep(BETWEEN / 5),
+            }
+        }
+    }
+
+    /// The fleet's answer; none where it gives none, which is not asked again for a while.
+    fn ask<T>(
+        &self,
+        is_over: &dyn Fn() -> bool,
+        question: impl FnOnce(&mut Fleet) -> Result<T, FleetError>,
+    ) -> Option<T> {
+        let mut c = self.connection(is_over)?;
         if c.failed.is_some_and(|f| f.elapsed() < AGAIN) {
             return None;
         }
@@ -73,24 +90,25 @@ impl FleetObjects {
 impl ObjectSource for FleetObjects {
     fn object(&self, key: &str, cancel: &AtomicBool) -> Option<Vec<u8>> {
         let start = Instant::now();
+        let is_over = || cancel.load(Ordering::Relaxed) || start.elapsed() > PATIENCE;
         loop {
-            let worker = self.worker.load(Ordering::Relaxed) as i32;
-            if worker == 0 || cancel.load(Ordering::Relaxed) || start.elapsed() > PATIENCE {
+            let worker = self.worker.load(Ordering::Relaxed);
+            if worker == NONE || is_over() {
                 return None;
             }
-            match self.ask(|fleet| fleet.artifact(key, &self.trusted))? {
+            match self.ask(&is_over, |fleet| fleet.object(key, &self.trusted))? {
                 Offered::Object(bytes) => {
-                    let is_object = bytes.starts_with(b"\x7fELF");
-                    self.fetched.fetch_add(u64::from(is_object), Ordering::Relaxed);
-                    return Some(bytes).filter(|_| is_object);
+                    self.fetched.fetch_add(1, Ordering::Relaxed);
+                    return Some(bytes);
                 }
                 Offered::Coming => std::thread::sleep(BETWEEN),
                 Offered::Nothing => {
-                    // A builder may have begun it meanwhile: then it is waited for.
-                    if self.ask(|fleet| fleet.begin_artifact(worker, key, true))? {
+                    if self.ask(&is_over, |fleet| fleet.begin_object(worker, key, true))? {
                         return None;
                     }
-                    if self.ask(|fleet| fleet.artifact(key, &self.trusted))? == Offered::Nothing {
+                    // A builder may have begun it meanwhile: then it is waited for.
+                    let now = self.ask(&is_over, |fleet| fleet.object(key, &self.trusted))?;
+                    if now == Offered::Nothing {
                         return None;
                     }
                 }

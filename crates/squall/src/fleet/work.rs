@@ -2,7 +2,6 @@
 //! is down costs freshness: the slice goes on, and its records are shipped once the server is back.
 
 use super::Fleet;
-use super::build::ClassMachine;
 use super::objects::FleetObjects;
 use crate::error::Error;
 use crate::event::{Event, Listen};
@@ -11,7 +10,7 @@ use crate::request::{InputRequest, TuneRequest};
 use crate::settings::{BudgetRequest, TargetRequest};
 use crate::target_context::{Context, TargetContext};
 use crate::verbs::tune;
-use squall_core::{Caches, CpuCost, FailStage, Outcome, Record, RecordKind};
+use squall_core::{Caches, CpuCost, FailStage, Outcome, Record, RecordKind, TaskId};
 use squall_fleet::{Ended, FleetError, Lease, Mark, Worker, WorkerName};
 use squall_records::{Query, Store};
 use std::collections::HashMap;
@@ -50,7 +49,7 @@ pub struct WorkerRequest {
     pub until_idle: bool,
     /// How long a lease holds without being renewed.
     pub lease: Duration,
-    /// The users of the server whose builders' objects are run, beside the own.
+    /// The users of the server whose builders' objects are run, beside those of the own user's.
     pub trusted_builders: Vec<String>,
 }
 
@@ -126,14 +125,14 @@ struct Asking<'a>(&'a TargetContext);
 
 impl<'a> Asking<'a> {
     fn begin(at: &'a TargetContext, objects: &Arc<FleetObjects>) -> Asking<'a> {
-        at.toolchain.objects().ask(Some(objects.clone()));
+        at.toolchain.objects().ask_others(Some(objects.clone()));
         Asking(at)
     }
 }
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        self.0.toolchain.objects().ask(None);
+        self.0.toolchain.objects().ask_others(None);
     }
 }
 
@@ -166,8 +165,9 @@ pub(super) fn plain_name(name: &str) -> String {
 struct Line<'a> {
     request: &'a WorkerRequest,
     place: (String, String),
-    /// What builders must know of the machine, as JSON; none of a GPU's.
-    machine: Option<String>,
+    /// Which code builders are to make, and for which machine, as JSON; none of a GPU's, and
+    /// where the compiler's files are this machine's own.
+    built_for: Option<(String, String)>,
     /// What builders made.
     objects: Arc<FleetObjects>,
     peak: f64,
@@ -187,13 +187,12 @@ struct Line<'a> {
 impl<'a> Line<'a> {
     /// The first connection: an address that is wrong shows here.
     fn new(request: &'a WorkerRequest, at: &TargetContext) -> Result<Line<'a>, Error> {
-        let native = at.toolchain.native_machine();
-        let machine = ClassMachine { target: at.target.clone(), native };
-        let machine = serde_json::to_string(&machine).ok().filter(|_| at.gpus.is_empty());
+        let code = at.toolchain.shared_code().filter(|_| at.gpus.is_empty());
+        let built_for = code.zip(serde_json::to_string(&at.target).ok());
         let mut line = Line {
             request,
             place: (at.device_name(), at.place.toolchain.clone()),
-            machine,
+            built_for,
             objects: Arc::new(FleetObjects::new(&request.server, &request.trusted_builders)),
             peak: at.roof()?.peak_gflops * 1e9,
             name: WorkerName(process_name()),
@@ -212,10 +211,10 @@ impl<'a> Line<'a> {
     fn connect(&mut self) -> Result<(), FleetError> {
         let mut fleet = Fleet::connect(&self.request.server)?;
         let class = fleet.class(&self.place.0, &self.place.1, Some(self.peak))?;
-        if let Some(machine) = &self.machine {
-            fleet.describe(class, machine)?;
-        }
         let worker = fleet.join(self.name.clone(), class, env!("CARGO_PKG_VERSION"))?;
+        if let Some((code, machine)) = &self.built_for {
+            fleet.describe(&worker, code, machine)?;
+        }
         self.fleet = Some((fleet, worker));
         // What was on its way when the line broke may not have arrived.
         self.marks.clear();
@@ -287,6 +286,24 @@ impl<'a> Line<'a> {
         Ok(())
     }
 
+    /// Tells builders what is to be compiled next. Work goes on without them.
+    fn order(&mut self, task: TaskId, candidates: &[String], listen: &mut Listen<'_>) {
+        if self.built_for.is_none() {
+            return;
+        }
+        let trusted = self.request.trusted_builders.clone();
+        let builders = self.ask(listen, |fleet, worker| {
+            let are_there = fleet.order_builds(worker, task, candidates, &trusted)?;
+            Ok(are_there.then_some(worker.id))
+        });
+        let builders = builders.unwrap_or_else(|e| {
+            self.built_for = None;
+            listen(Event::Trouble(format!("{e}; this worker goes on without builders")));
+            None
+        });
+        self.objects.ask_as(builders.flatten());
+    }
+
     /// Waits until there may be work.
     fn rest(&mut self, stop: &AtomicBool) {
         let end = Instant::now() + POLL;
@@ -332,6 +349,8 @@ impl Slice<'_> {
         let tuned = self.tune(line, stop, listen, &mut trials);
         line.worked.slices += 1;
         line.worked.trials += trials;
+        // What this slice wanted is wanted no more.
+        line.order(lease.task, &[], listen);
         // A store that is a folder shows what it held when it was opened.
         let store = Store::open(&self.request.store)?;
         // Rematches too; what was sent before changes nothing.
@@ -509,29 +528,13 @@ struct Heard<'h, 'a, 's> {
 }
 
 impl Heard<'_, '_, '_> {
-    /// Tells builders what is to be compiled next.
-    fn want(&mut self, listen: &mut Listen<'_>) -> Result<(), Error> {
-        if self.line.machine.is_none() {
-            return Ok(());
-        }
-        let (task, asked) = (self.slice.lease.task, &self.asked);
-        let builders = self.line.ask(listen, |fleet, worker| {
-            Ok(fleet.want_builds(worker, task, asked)?.then_some(worker.id))
-        })?;
-        self.line.objects.ask_as(builders.flatten());
-        Ok(())
-    }
-
     /// False where the slice is not this worker's any more.
     fn hear(&mut self, event: &Event<'_>, listen: &mut Listen<'_>) -> bool {
         match event {
             Event::Batch { candidates } => {
                 self.asked = candidates.to_vec();
                 self.next = 0;
-                if let Err(e) = self.want(listen) {
-                    self.failure = Some(e);
-                    return false;
-                }
+                self.line.order(self.slice.lease.task, &self.asked, listen);
             }
             Event::Trial { record, .. } => {
                 self.line.unsent.push((*record).clone());

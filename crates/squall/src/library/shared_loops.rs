@@ -48,7 +48,7 @@ fn depth(line: &str) -> i64 {
 }
 
 /// A loop with the lines that it consists of.
-struct Part<'a> {
+struct SharedLoops<'a> {
     threads: usize,
     loops: Vec<(&'a str, &'a str)>,
     body: &'a [&'a str],
@@ -56,7 +56,7 @@ struct Part<'a> {
 }
 
 /// The loop behind a pragma; none where it is not of the form that generated kernels have.
-fn part<'a>(lines: &'a [&'a str]) -> Option<Part<'a>> {
+fn part<'a>(lines: &'a [&'a str]) -> Option<SharedLoops<'a>> {
     let pragma = lines[0].trim();
     let threads = clause(pragma, "num_threads").unwrap_or(1);
     let together = clause(pragma, "collapse").unwrap_or(1);
@@ -71,7 +71,7 @@ fn part<'a>(lines: &'a [&'a str]) -> Option<Part<'a>> {
     let body = lines.get(1 + together..end.checked_sub(together)?)?;
     let closing = lines.get(end - together..end)?;
     closing.iter().all(|l| l.trim() == "}").then_some(())?;
-    Some(Part { threads, loops, body, lines: end })
+    Some(SharedLoops { threads, loops, body, lines: end })
 }
 
 /// A kernel's source without pragmas: each shared loop a function that a pool calls. A loop that
@@ -153,7 +153,13 @@ fn void(name: &str) -> String {
 }
 
 /// The function of a loop: a share of its iterations.
-fn outlined(symbol: &str, n: usize, p: &Part<'_>, pointers: &[&str], outer: &[&str]) -> String {
+fn outlined(
+    symbol: &str,
+    n: usize,
+    p: &SharedLoops<'_>,
+    pointers: &[&str],
+    outer: &[&str],
+) -> String {
     let mut f = format!(
         "\nstatic void {symbol}_part_{n}(void *argument, size_t number) {{\n  const struct shared \
          *all = (const struct shared *)argument;\n  const void *const *data = all->data;\n  void \

@@ -20,7 +20,7 @@ use crate::report::{GraphKernel, KernelGraph};
 use crate::target_context::TargetContext;
 use files::Layout;
 use plain::PlainOperators;
-use program::Part;
+use program::LinkedSource;
 use squall_core::graph::{Weights, deciding_inputs};
 use squall_core::{KernelSource, Task, TaskId, Workload};
 use squall_frontend::npy::Array;
@@ -257,8 +257,9 @@ impl Network {
                 kernels.iter().map(|k| &k.source).chain(&plain.sources).collect();
             device::build((folder.as_path(), is_kept), &sources, at, gpu)?;
         } else {
-            let parts = plain.sources.iter().map(Part::plain);
-            let parts: Vec<Part> = kernels.iter().map(Part::of).chain(parts).collect();
+            let parts = plain.sources.iter().map(LinkedSource::plain);
+            let parts: Vec<LinkedSource> =
+                kernels.iter().map(LinkedSource::of).chain(parts).collect();
             program::build(program::Site { folder: &folder, is_kept }, &parts, at)?;
         }
         let (name, graph, device) = (input.name.clone(), graph.clone(), at.device.clone());

@@ -18,21 +18,21 @@ pub const NAME: &str = "network";
 const UNITS: [&str; 2] = ["network", "kernels"];
 
 /// A function that is linked in.
-pub struct Part<'a> {
+pub struct LinkedSource<'a> {
     source: &'a KernelSource,
     /// What stands above its source, where that is kept.
     head: String,
 }
 
-impl<'a> Part<'a> {
+impl<'a> LinkedSource<'a> {
     /// A task's kernel.
-    pub fn of(kernel: &'a Chosen) -> Part<'a> {
-        Part { source: &kernel.source, head: comment(kernel) }
+    pub fn of(kernel: &'a Chosen) -> LinkedSource<'a> {
+        LinkedSource { source: &kernel.source, head: comment(kernel) }
     }
 
     /// A plain operator.
-    pub fn plain(source: &'a KernelSource) -> Part<'a> {
-        Part {
+    pub fn plain(source: &'a KernelSource) -> LinkedSource<'a> {
+        LinkedSource {
             source,
             head: "/* A plain operator: C generated for a node without a kernel. */\n".into(),
         }
@@ -64,7 +64,11 @@ pub fn with_runtime_ahead<T>(at: &TargetContext, work: impl FnOnce() -> T) -> T 
 }
 
 /// Builds the program.
-pub fn build(site: Site<'_>, kernels: &[Part<'_>], at: &TargetContext) -> Result<(), Error> {
+pub fn build(
+    site: Site<'_>,
+    kernels: &[LinkedSource<'_>],
+    at: &TargetContext,
+) -> Result<(), Error> {
     let texts = [runtime_text(), table(kernels, at.device.cores.len())];
     if site.is_kept {
         for (name, text) in UNITS.iter().zip(&texts) {
@@ -117,7 +121,7 @@ fn runtime_text() -> String {
 }
 
 /// The table of the kernels, and the number of threads.
-fn table(kernels: &[Part<'_>], threads: usize) -> String {
+fn table(kernels: &[LinkedSource<'_>], threads: usize) -> String {
     let mut c = String::from("/* The kernels of a network. Made by Squall. */\n");
     c += &host::whole("#include \"host.h\"\n");
     c.extend(kernels.iter().map(|k| declarations(k.source)));
@@ -147,7 +151,7 @@ fn openmp(at: &TargetContext) -> Option<&'static str> {
     (at.device.cores.len() > 1 && at.toolchain.openmp()).then_some("-fopenmp")
 }
 
-fn link_arguments(kernels: &[Part<'_>], at: &TargetContext) -> Vec<String> {
+fn link_arguments(kernels: &[LinkedSource<'_>], at: &TargetContext) -> Vec<String> {
     let needs_openmp = kernels.iter().any(|k| k.source.openmp).then_some("-fopenmp");
     let mut args: Vec<String> = openmp(at).or(needs_openmp).into_iter().map(String::from).collect();
     args.extend(["-o".into(), NAME.into()]);
@@ -160,7 +164,7 @@ fn link_arguments(kernels: &[Part<'_>], at: &TargetContext) -> Vec<String> {
 /// Writes the sources of a folder that outlives the network; those of which no object lies there.
 fn changed<'k>(
     folder: &Path,
-    kernels: &[Part<'k>],
+    kernels: &[LinkedSource<'k>],
     toolchain: &Toolchain,
 ) -> Result<Vec<&'k KernelSource>, Error> {
     // A source says how it was compiled: where the same text lies beside an object, that is it.

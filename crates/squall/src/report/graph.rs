@@ -9,6 +9,8 @@ use std::fmt::Write;
 
 /// A network of more kernels is not drawn.
 const MOST: usize = 1000;
+/// Nor is one whose values pass by more kernels than so many together: each such place is laid out.
+const MOST_PASSED: usize = 20_000;
 /// Operators of a kernel that are shown; the others are counted.
 const MOST_SHOWN: usize = 6;
 /// A region's width, the height of an operator in it, and that of the line with its time.
@@ -55,7 +57,11 @@ impl GraphKernel {
 /// The picture as SVG with a line of explanation; none of a network that is too large or empty.
 pub(super) fn picture(graph: &KernelGraph) -> Option<String> {
     let kernels = &graph.kernels;
-    if !(2..=MOST).contains(&kernels.len()) {
+    let passed = |(i, k): (usize, &GraphKernel)| -> usize {
+        k.from.iter().map(|f| i.saturating_sub(*f)).sum()
+    };
+    let passed: usize = kernels.iter().enumerate().map(passed).sum();
+    if !(2..=MOST).contains(&kernels.len()) || passed > MOST_PASSED {
         return None;
     }
     let places = places(kernels)?;
@@ -64,8 +70,8 @@ pub(super) fn picture(graph: &KernelGraph) -> Option<String> {
         (w.max(p.0 + WIDTH + BORDER), h.max(p.1 + k.height() + BORDER))
     });
     let mut s = format!(
-        "<p class='sub'>{} steps; a region is one kernel with the operators that it computes, darker \
-         the more of the time it takes. Dashed: a move of data.</p><div class='flow'><svg \
+        "<p class='sub'>{} steps; a region is one kernel with the operators that it computes, \
+         darker the more of the time it takes. Dashed: a move of data.</p><div class='flow'><svg \
          width='{width:.0}' height='{height:.0}' viewBox='0 0 {width:.0} {height:.0}' role='img' \
          aria-label='the network as kernels'>",
         kernels.len()
@@ -249,9 +255,15 @@ mod tests {
         let dense: Vec<GraphKernel> =
             (0..60).map(|i| kernel(&["Conv"], &(0..i).collect::<Vec<_>>())).collect();
         let start = std::time::Instant::now();
-        for kernels in [chain(MOST), wide(64), dense] {
+        // All read what the first makes.
+        let mut fan = chain(190);
+        fan.iter_mut().skip(2).for_each(|k| k.from.insert(0, 0));
+        for kernels in [chain(MOST), wide(64), dense, fan] {
             assert!(picture(&KernelGraph { kernels }).is_some());
         }
+        let mut fan = chain(MOST);
+        fan.iter_mut().skip(2).for_each(|k| k.from.insert(0, 0));
+        assert_eq!(picture(&KernelGraph { kernels: fan }), None);
         assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
         assert_eq!(picture(&KernelGraph { kernels: chain(MOST + 1) }), None);
         assert_eq!(picture(&KernelGraph::default()), None);

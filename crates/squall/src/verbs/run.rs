@@ -153,8 +153,8 @@ fn network_for(
 ) -> Result<Network, Error> {
     let store = request.store.as_ref().map(Store::open_read_only).transpose()?;
     let (target, threads) = (request.target, request.threads);
-    let aim = (target, threads);
-    let model = request.input.load_tuned_given(context, store.as_ref(), aim, given)?;
+    let on = (target, threads);
+    let model = request.input.load_tuned_given(context, store.as_ref(), on, given)?;
     accepts(&model, given)?;
     let at = context.target(target, threads)?;
     if request.guess.locked {

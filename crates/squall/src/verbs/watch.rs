@@ -111,8 +111,8 @@ fn winners(context: &Context, request: &WatchRequest) -> Result<Winners, Error> 
     let Some(store) = there.map(Store::open_read_only).transpose()? else {
         return Ok(Winners::new());
     };
-    let aim = (wanted.target, wanted.threads);
-    let input = wanted.input.load_tuned_given(context, Some(&store), aim, &[])?;
+    let on = (wanted.target, wanted.threads);
+    let input = wanted.input.load_tuned_given(context, Some(&store), on, &[])?;
     let held = store.best(&at.place.records())?.into_iter();
     let ours = held.filter(|r| input.tasks.iter().any(|t| t.id == r.task));
     Ok(ours.map(|r| (r.task, (r.tunable, r.configuration))).collect())

@@ -3,7 +3,7 @@
 
 use super::{Mark, Team};
 use crate::nest::state::flat;
-use crate::nest::{Matrix, Part, lies_across};
+use crate::nest::{Matrix, TileSlice, lies_across};
 use squall_core::expr::Source;
 
 /// A product that was begun.
@@ -31,7 +31,7 @@ impl Team<'_, '_> {
     pub(super) fn begin_product(
         &mut self,
         to: Source,
-        [rows, columns]: [&Part; 2],
+        [rows, columns]: [&TileSlice; 2],
         [a, b]: [&Matrix; 2],
         t: usize,
     ) -> Result<(), String> {
@@ -76,7 +76,7 @@ impl Team<'_, '_> {
     fn line(
         &mut self,
         m: &Matrix,
-        part: &Part,
+        part: &TileSlice,
         i: i64,
         t: usize,
         noted: Option<&mut Vec<usize>>,

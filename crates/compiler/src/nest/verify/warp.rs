@@ -1,7 +1,7 @@
 //! The verifier's part for what warps and warpgroups do together.
 
 use super::{Broken, Checker, Level};
-use crate::nest::{Matrix, Part, Scope, Warp, extents, lies_across};
+use crate::nest::{Matrix, Scope, TileSlice, Warp, extents, lies_across};
 use squall_core::DType;
 use squall_core::expr::{Affine, Source, Var};
 
@@ -159,7 +159,7 @@ impl Checker<'_> {
     }
 
     /// Refuses a factor of which a warpgroup cannot take so many rows from a part's first one on.
-    fn warpgroup_factor(&self, m: &Matrix, part: &Part, taken: i64) -> Result<(), Broken> {
+    fn warpgroup_factor(&self, m: &Matrix, part: &TileSlice, taken: i64) -> Result<(), Broken> {
         let (quarter, from) = (self.quarter()?, self.n.buffer(m.buffer));
         let across = lies_across(self.n, m);
         let unit = if across { 64 } else { 8 };

@@ -18,7 +18,7 @@ pub(super) struct Span {
 }
 
 /// Which loop moves an index.
-pub(super) enum Part {
+pub(super) enum SpannedLoop {
     /// An axis of the output, by its number.
     Axis(usize),
     /// The reduction that is cut into chunks.
@@ -35,16 +35,20 @@ impl Span {
 
     /// The dimension that is read at `index`. `part` says of a loop where its tile begins, which
     /// element of the tile is meant, and how many there are.
-    pub fn of(p: &Problem, index: &Affine, part: &dyn Fn(Part) -> (Affine, Affine, i64)) -> Span {
+    pub fn of(
+        p: &Problem,
+        index: &Affine,
+        part: &dyn Fn(SpannedLoop) -> (Affine, Affine, i64),
+    ) -> Span {
         let mut s =
             Span { step: 0, ..Span::new(Affine::constant(index.offset()), 1, Affine::constant(0)) };
         let mut width = 0;
         for &(v, c) in index.terms() {
             let axis = p.axes.iter().position(|x| x.var == v);
             let (base, inner, extent) = match (axis, p.reduce.iter().position(|x| x.var == v)) {
-                (Some(k), _) => part(Part::Axis(k)),
-                (None, Some(0)) => part(Part::Chunk),
-                (None, Some(k)) => part(Part::Window(k - 1)),
+                (Some(k), _) => part(SpannedLoop::Axis(k)),
+                (None, Some(0)) => part(SpannedLoop::Chunk),
+                (None, Some(k)) => part(SpannedLoop::Window(k - 1)),
                 (None, None) => continue,
             };
             s.spatial |= axis.is_some();

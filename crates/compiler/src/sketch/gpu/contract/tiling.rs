@@ -4,7 +4,7 @@
 use super::super::super::divisors;
 use super::super::loops::{around, launches};
 use super::super::problem::{Operand, Problem, line_width};
-use super::super::span::{Part, Span};
+use super::super::span::{Span, SpannedLoop};
 use crate::nest::{Buffer, Mode, Nest, Scope, Stmt};
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::{Configuration, DType};
@@ -167,9 +167,9 @@ impl<'a> Tiling<'a> {
         let whole = self.chunk * self.groups;
         let from = Affine::new([(self.rank, self.steps * whole)], 0).add(&step.scale(whole));
         let part = |part| match part {
-            Part::Axis(k) => (Affine::var(self.start[k]), own[k].clone(), self.size[k]),
-            Part::Chunk => (from.clone(), main.clone(), whole),
-            Part::Window(k) => {
+            SpannedLoop::Axis(k) => (Affine::var(self.start[k]), own[k].clone(), self.size[k]),
+            SpannedLoop::Chunk => (from.clone(), main.clone(), whole),
+            SpannedLoop::Window(k) => {
                 (Affine::constant(0), within[k].clone(), self.p.reduce[k + 1].extent)
             }
         };

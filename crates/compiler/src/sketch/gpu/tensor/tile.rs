@@ -3,7 +3,7 @@
 
 use super::super::loops::{around, count, tiles};
 use super::super::problem::{Operand, Problem, epilogue, line_width};
-use super::super::span::{Part, Span};
+use super::super::span::{Span, SpannedLoop};
 use super::roles::{Factor, Layout, Roles};
 use crate::nest::{Buffer, Matrix, Mode, Nest, Scope, Stmt};
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
@@ -246,12 +246,14 @@ impl<'a> Tiling<'a> {
         }
         let from = number.scale(self.whole());
         let part = |part| match part {
-            Part::Axis(k) => (Affine::var(self.start[k]), row(k), self.size[k]),
-            Part::Chunk if f.layout == Layout::Sliding => {
+            SpannedLoop::Axis(k) => (Affine::var(self.start[k]), row(k), self.size[k]),
+            SpannedLoop::Chunk if f.layout == Layout::Sliding => {
                 (Affine::constant(0), main.clone(), p.reduce[0].extent)
             }
-            Part::Chunk => (from.clone(), main.clone(), self.whole()),
-            Part::Window(k) => (Affine::constant(0), within[k].clone(), p.reduce[k + 1].extent),
+            SpannedLoop::Chunk => (from.clone(), main.clone(), self.whole()),
+            SpannedLoop::Window(k) => {
+                (Affine::constant(0), within[k].clone(), p.reduce[k + 1].extent)
+            }
         };
         let mut out: Vec<Span> = o.index.iter().map(|a| Span::of(p, a, &part)).collect();
         if f.layout.gathered()

@@ -4,7 +4,7 @@ use super::super::loops::{around, count};
 use super::super::problem::Problem;
 use super::super::tensor::roles::{Layout, Roles};
 use super::super::tensor::tile::{Step, Tiling};
-use crate::nest::{Matrix, Mode, Nest, Part, Reach, Scope, Stmt, Warp};
+use crate::nest::{Matrix, Mode, Nest, Reach, Scope, Stmt, TileSlice, Warp};
 use squall_core::expr::{Affine, Cond, Source, Var};
 use squall_core::{Configuration, DType};
 
@@ -182,7 +182,7 @@ impl<'a> WarpgroupTile<'a> {
         });
         let part = |me: &Self, k: usize, unit: i64| {
             let all = me.t.lines(&me.t.factors[k]);
-            Part { first: Affine::new([(me.t.warp[k], me.t.sides[k] * unit)], 0), all }
+            TileSlice { first: Affine::new([(me.t.warp[k], me.t.sides[k] * unit)], 0), all }
         };
         let [a, b] = self.stages.map(|buffer| Matrix { buffer, at: vec![Affine::var(stage)] });
         let (rows, columns) = (part(self, 0, ROWS), part(self, 1, COLUMNS));
