@@ -1,6 +1,6 @@
 -- Version 1 of a fleet's schema. What must be right is in functions: claim, renew, finish and ship,
--- which run with their owner's rights and are granted to roles, so that a worker can do nothing else.
--- Times are the server's; workers' clocks are never compared with it.
+-- which run with their owner's rights and are granted to roles, so that a worker can do nothing
+-- else. Times are the server's; workers' clocks are never compared with it.
 
 CREATE SCHEMA squall;
 
@@ -42,8 +42,8 @@ CREATE TABLE squall.worker (
     draining boolean NOT NULL DEFAULT false
 );
 
--- Facts. They are named by what was tried, so that sending one twice changes nothing. `kind` is
--- 0 trial, 1 untuned, 2 rematch; `outcome` 0 measured, 1 infeasible, 2 to 5 failed at build, launch,
+-- Facts. They are named by what was tried, so that sending one twice changes nothing. `kind` is 0
+-- trial, 1 untuned, 2 rematch; `outcome` 0 measured, 1 infeasible, 2 to 5 failed at build, launch,
 -- in time, with a wrong answer.
 CREATE TABLE squall.record (
     task          bigint NOT NULL,
@@ -151,9 +151,9 @@ LANGUAGE sql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
     ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp() RETURNING id
 $$;
 
--- Leases the slice of most expected gain among those of the user who has fewest leased. A lease whose
--- time is over counts as a death of the candidate that ran in it. `culprits` are candidates of the
--- task that were running at two deaths: the holder of the lease records them as failures.
+-- Leases the slice of most expected gain among those of the user who has fewest leased. A lease
+-- whose time is over counts as a death of the candidate that ran in it. `culprits` are candidates
+-- of the task that were running at two deaths: the holder of the lease records them as failures.
 CREATE FUNCTION squall.claim(w int, seconds double precision)
 RETURNS TABLE (id bigint, fence bigint, task bigint, name text, workload text, count bigint,
                trials bigint, culprits text[])
@@ -243,8 +243,8 @@ BEGIN
     RETURN remaining IS NOT NULL;
 END $$;
 
--- Keeps facts, given as columns; how many were new. Dates more than a day ahead of the server's clock
--- are refused: they would speak last for ever.
+-- Keeps facts, given as columns; how many were new. Dates more than a day ahead of the server's
+-- clock are refused: they would speak last for ever.
 CREATE FUNCTION squall.ship(
     w int, c int, the_task bigint, the_name text, the_workload text,
     identities bytea[], kinds smallint[], outcomes smallint[], tunables text[],

@@ -1,10 +1,10 @@
--- Version 2: builders, machines that may lack the device, compile what workers will measure. An object
--- lies under a digest of everything that it was made from, for each user who brought one: it is code,
--- and who runs it says whose he trusts. What is asked as a worker counts where the worker is the
--- caller's own.
+-- Version 2: builders, machines that may lack the device, compile what workers will measure. An
+-- object lies under a digest of everything that it was made from, for each user who brought one: it
+-- is code, and who runs it says whose he trusts. What is asked as a worker counts where the worker
+-- is the caller's own.
 
--- A builder is of no class. `code` says which machine code a process makes or wants: compiler, flags,
--- machine. `machine` is the description for which a worker's kernels are generated, as JSON.
+-- A builder is of no class. `code` says which machine code a process makes or wants: compiler,
+-- flags, machine. `machine` is the description for which a worker's kernels are generated, as JSON.
 ALTER TABLE squall.worker ALTER COLUMN class DROP NOT NULL;
 ALTER TABLE squall.worker ADD COLUMN builds boolean NOT NULL DEFAULT false;
 ALTER TABLE squall.worker ADD COLUMN code text;
@@ -53,8 +53,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
 $$;
 
 -- A worker names the candidates that it will want compiled, in the place of those before, and the
--- users whose builders it trusts beside its own. False where no such builder of its code was heard of
--- for three minutes, longer than any build may take: then nothing is kept, and none will come.
+-- users whose builders it trusts beside its own. False where no such builder of its code was heard
+-- of for three minutes, longer than any build may take: then nothing is kept, and none will come.
 CREATE FUNCTION squall.order_builds(w int, the_task bigint, candidates text[], others text[])
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
@@ -99,8 +99,8 @@ BEGIN
     FROM task t, worker r WHERE t.id = o.task AND r.id = o.worker;
 END $$;
 
--- Says that an object is being made; false where the caller's user has it, or makes it. An object that
--- did not come within two minutes will not: its maker died.
+-- Says that an object is being made; false where the caller's user has it, or makes it. An object
+-- that did not come within two minutes will not: its maker died.
 CREATE FUNCTION squall.begin_object(w int, k text, own boolean) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
 DECLARE begun_here boolean;

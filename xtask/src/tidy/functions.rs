@@ -76,4 +76,11 @@ impl<'ast> Visit<'ast> for Functions<'_> {
             visit::visit_impl_item_fn(self, f);
         }
     }
+
+    fn visit_trait_item_fn(&mut self, f: &'ast syn::TraitItemFn) {
+        if let Some(block) = &f.default {
+            self.look(&f.sig, block);
+        }
+        visit::visit_trait_item_fn(self, f);
+    }
 }

@@ -236,10 +236,9 @@ impl Toolchain {
     /// machine. Nothing where variables lead the compiler to files of this machine's.
     pub fn shared_code(&self) -> Option<String> {
         // Where the loader finds the compiler's own libraries does not tell what it writes.
-        let leads = |v: &&str| {
-            **v != "LD_LIBRARY_PATH" && std::env::var_os(v).is_some_and(|x| !x.is_empty())
-        };
-        if VARIABLES.iter().any(|v| leads(&v)) {
+        let leads =
+            |v: &str| v != "LD_LIBRARY_PATH" && std::env::var_os(v).is_some_and(|x| !x.is_empty());
+        if VARIABLES.into_iter().any(leads) {
             return None;
         }
         let command = self.command();

@@ -1,5 +1,5 @@
-//! Tuned kernels as files that anyone can compile: C or CUDA sources, one header, a manifest, and a
-//! driver that checks and times them.
+//! Tuned kernels as files that need no Squall to compile: C or CUDA sources, one header, a
+//! manifest, and a driver that checks and times them.
 
 mod build;
 mod choose;
