@@ -253,7 +253,7 @@ mod tests {
         };
         // A dense block: each reads all before it.
         let dense: Vec<GraphKernel> =
-            (0..60).map(|i| kernel(&["Conv"], &(0..i).collect::<Vec<_>>())).collect();
+            (0..40).map(|i| kernel(&["Conv"], &(0..i).collect::<Vec<_>>())).collect();
         let start = std::time::Instant::now();
         // All read what the first makes.
         let mut fan = chain(190);
