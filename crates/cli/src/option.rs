@@ -121,7 +121,7 @@ impl KernelArgs {
 
 /// This machine, with compiled files kept in the user's cache folder.
 pub fn context() -> Context {
-    Context::with_cache(user_cache())
+    Context::with_user_cache()
 }
 
 /// How many threads a kernel may use.

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A server of its own is filled on its side with so many records (10,000,000) of tasks with 1,024
-//! each; then each of the three is called so often (1,000), on tasks drawn at random. It prints
-//! JSON: milliseconds at the median and at the 99th percentile, and bytes a record.
+//! each; then each of the three is called so often (1,000), on the tasks that claims give. It
+//! prints JSON: milliseconds at the median and at the 99th percentile, and bytes a record.
 
 use squall_core::*;
 use squall_fixtures::postgres::server;

@@ -37,6 +37,20 @@ CREATE TABLE squall.object (
 CREATE INDEX object_begun ON squall.object (begun);
 CREATE INDEX object_of_worker ON squall.object (worker) WHERE is_local;
 
+-- The caller's own worker of this number, which is heard of by that; none where it is another's.
+CREATE FUNCTION squall.own_worker(w int) RETURNS SETOF squall.worker
+LANGUAGE sql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
+    UPDATE worker SET seen = clock_timestamp() WHERE id = w AND owner = session_user RETURNING *
+$$;
+
+-- Forgets objects after a quarter of an hour, some at a time: a batch takes a minute.
+CREATE FUNCTION squall.forget_objects() RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
+    DELETE FROM object WHERE ctid IN (
+        SELECT ctid FROM object WHERE begun < clock_timestamp() - interval '15 minutes'
+        LIMIT 256 FOR UPDATE SKIP LOCKED)
+$$;
+
 -- A worker says which code it wants, and for which machine.
 CREATE FUNCTION squall.describe(w int, the_code text, m text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
@@ -60,15 +74,13 @@ RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
 DECLARE mine worker; users text[] := others || session_user::text;
 BEGIN
-    SELECT * INTO mine FROM worker WHERE id = w AND owner = session_user;
+    SELECT * INTO mine FROM own_worker(w);
     DELETE FROM build_order WHERE worker = mine.id OR worker IN (
         SELECT id FROM worker
         WHERE seen BETWEEN clock_timestamp() - interval '1 day'
                    AND clock_timestamp() - interval '10 minutes');
     DELETE FROM object WHERE worker = mine.id AND is_local;
-    DELETE FROM object WHERE ctid IN (
-        SELECT ctid FROM object WHERE begun < clock_timestamp() - interval '15 minutes'
-        LIMIT 256 FOR UPDATE SKIP LOCKED);
+    PERFORM forget_objects();
     IF coalesce(cardinality(candidates), 0) NOT BETWEEN 1 AND 4096 OR NOT EXISTS (
         SELECT FROM worker b WHERE b.builds AND NOT b.draining AND b.code = mine.code
         AND b.owner = ANY (users) AND b.seen > clock_timestamp() - interval '3 minutes') THEN
@@ -86,9 +98,8 @@ RETURNS TABLE (task bigint, name text, workload text, candidate text, machine te
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
 DECLARE o build_order; mine worker;
 BEGIN
-    UPDATE worker SET seen = clock_timestamp()
-    WHERE worker.id = w AND worker.builds AND worker.owner = session_user RETURNING * INTO mine;
-    IF mine.id IS NULL OR mine.draining THEN RETURN; END IF;
+    SELECT * INTO mine FROM own_worker(w);
+    IF mine.builds IS NOT TRUE OR mine.draining THEN RETURN; END IF;
     DELETE FROM build_order d WHERE d.id = (
         SELECT i.id FROM build_order i
         WHERE i.code = mine.code AND session_user = ANY (i.trusted)
@@ -105,8 +116,7 @@ CREATE FUNCTION squall.begin_object(w int, k text, own boolean) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
 DECLARE begun_here boolean;
 BEGIN
-    UPDATE worker SET seen = clock_timestamp() WHERE id = w AND owner = session_user;
-    IF NOT FOUND OR length(k) > 64 THEN RETURN false; END IF;
+    IF length(k) > 64 OR NOT EXISTS (SELECT FROM own_worker(w)) THEN RETURN false; END IF;
     INSERT INTO object (key, owner, worker, is_local) VALUES (k, session_user, w, own)
     ON CONFLICT (key, owner) DO UPDATE SET worker = w, is_local = own, begun = clock_timestamp()
     WHERE object.bytes IS NULL AND object.begun < clock_timestamp() - interval '2 minutes'
@@ -114,13 +124,12 @@ BEGIN
     RETURN coalesce(begun_here, false);
 END $$;
 
--- Keeps an object that this worker began; without bytes it could not be made. Objects go after a
--- quarter of an hour: a batch takes a minute.
+-- Keeps an object that this worker began; without bytes it could not be made.
 CREATE FUNCTION squall.end_object(w int, k text, b bytea) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
 DECLARE mine boolean;
 BEGIN
-    UPDATE worker SET seen = clock_timestamp() WHERE id = w AND owner = session_user;
+    IF NOT EXISTS (SELECT FROM own_worker(w)) THEN RETURN false; END IF;
     IF b IS NULL THEN
         DELETE FROM object WHERE key = k AND worker = w AND owner = session_user
         AND bytes IS NULL RETURNING true INTO mine;
@@ -128,9 +137,7 @@ BEGIN
         UPDATE object SET bytes = b WHERE key = k AND worker = w AND owner = session_user
         AND bytes IS NULL AND octet_length(b) <= 16777216 RETURNING true INTO mine;
     END IF;
-    DELETE FROM object WHERE ctid IN (
-        SELECT ctid FROM object WHERE begun < clock_timestamp() - interval '15 minutes'
-        LIMIT 64 FOR UPDATE SKIP LOCKED);
+    PERFORM forget_objects();
     RETURN coalesce(mine, false);
 END $$;
 
@@ -144,6 +151,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
     ORDER BY o.bytes IS NULL, o.is_local LIMIT 1
 $$;
 
-REVOKE ALL ON FUNCTION squall.describe, squall.join_builders, squall.order_builds,
-    squall.take_build, squall.begin_object, squall.end_object, squall.object_of FROM PUBLIC;
+REVOKE ALL ON FUNCTION squall.own_worker, squall.forget_objects, squall.describe,
+    squall.join_builders, squall.order_builds, squall.take_build, squall.begin_object,
+    squall.end_object, squall.object_of FROM PUBLIC;
 UPDATE squall.version SET number = 2;

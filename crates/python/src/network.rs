@@ -67,7 +67,7 @@ pub fn export(
                 let _ = send.send(Message::Event(line.to_string()));
             }
         };
-        export_network(&Context::with_cache(user_cache()), &request, &mut listen)
+        export_network(&Context::with_user_cache(), &request, &mut listen)
     })?;
     let exported = exported.map_err(|e| raised(py, &e))?;
     Ok((exported.description.to_string(), ended))

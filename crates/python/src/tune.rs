@@ -6,7 +6,6 @@ use crate::raised;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
-use squall::files::user_cache;
 use squall::{
     BudgetRequest, ChooseRequest, Context, Error, Event, InputRequest, Judge, PredictRequest,
     Problems, Query, Report, Store, TargetRequest, TuneRequest, encode_record,
@@ -76,7 +75,7 @@ pub fn tune(
                 let _ = send.send(Message::Event(line.to_string()));
             }
         };
-        squall::tune(&Context::with_cache(user_cache()), &request, stop, &mut listen)
+        squall::tune(&Context::with_user_cache(), &request, stop, &mut listen)
     })?;
     let report: Report = tuned.map_err(|e| raised(py, &e))?;
     let page = squall::report::html::page(&report);
@@ -162,7 +161,7 @@ pub fn predict(py: Python<'_>, options: PredictOptions) -> PyResult<String> {
         threads: 1,
         top: options.top,
     };
-    let said = py.detach(|| squall::predict(&Context::with_cache(user_cache()), &request));
+    let said = py.detach(|| squall::predict(&Context::with_user_cache(), &request));
     said.map(|p| Value::Array(p.json()).to_string()).map_err(|e| raised(py, &e))
 }
 

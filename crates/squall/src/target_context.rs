@@ -40,6 +40,11 @@ impl Context {
         Context { cache: folder, ..Context::default() }
     }
 
+    /// A context whose compiled files are kept in the user's cache folder.
+    pub fn with_user_cache() -> Context {
+        Context::with_cache(crate::files::user_cache())
+    }
+
     /// The same, whose kernels run elsewhere.
     pub fn on(self, runner: RunnerRequest) -> Context {
         Context { runner, ..self }

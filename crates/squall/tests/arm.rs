@@ -1,29 +1,30 @@
 //! Kernels of NEON under an emulator: three configurations of each workload of
-//! `examples/workloads.ops`, which a measurer holds against their references. Nothing is timed. It
-//! takes minutes, so it runs where `SQUALL_ARM=1` asks for it, as `.ci/run` does.
+//! `examples/workloads.ops`, in an export whose driver holds them against their references. Nothing
+//! is timed. It takes minutes, so it runs where `SQUALL_ARM=1` asks for it, as `.ci/run` does.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
-use squall::{Context, Execution, Input, Isa, Outcome, TargetContext, TargetRequest, TaskKernels};
-use squall_core::{CandidateText, Job, KernelSource, Task};
+use squall::export::{Chosen, DRIVER, Levels, Origin, export};
+use squall::{Context, Execution, Input, Isa, TargetContext, TargetRequest};
+use squall_compiler::{reference, sketches};
+use squall_core::{KernelSource, Task};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Configurations of each workload.
 const CONFIGURATIONS: usize = 3;
 
 /// A sampled kernel of a task; the `n`-th of another sketch than the one before, where there are
 /// several.
-fn sampled(kernels: &TaskKernels, task: &Task, n: usize) -> Job {
-    let tunable = &kernels.tunables[n % kernels.tunables.len()];
+fn chosen(task: &Task, target: &squall_core::Target, n: usize) -> Chosen {
+    let all = sketches(&task.workload, target);
+    let tunable = &all[n % all.len()];
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(n as u64);
-    let symbol = format!("squall_{}_{n}", task.name);
-    let made = (0..100).find_map(|_| {
-        let configuration = tunable.space().sample(&mut rng);
-        let source: KernelSource = tunable.realize(&configuration, &symbol).ok()?;
-        Some(Job::new(CandidateText::new(tunable.name(), configuration.to_string()), source))
-    });
-    made.expect("one of a hundred samples can be made")
+    let symbol = format!("squall_{}", task.name);
+    let made =
+        (0..100).find_map(|_| tunable.realize(&tunable.space().sample(&mut rng), &symbol).ok());
+    let source: KernelSource = made.expect("one of a hundred samples can be made");
+    let reference = reference(&task.workload, &format!("{symbol}_reference"));
+    Chosen { task: task.clone(), source, reference, origin: Origin::Plain }
 }
 
 #[test]
@@ -42,37 +43,24 @@ fn kernels_of_every_workload_are_right_under_an_emulator() {
     }
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/workloads.ops");
     let input = Input::load(&list.display().to_string(), &[]).expect("a list");
-    // An emulator runs one thread: measurers share the cores, the longest tasks first.
-    let mut tasks: Vec<&Task> = input.tasks.iter().collect();
-    tasks.sort_by_key(|t| std::cmp::Reverse(t.workload.flop()));
-    let (next, right) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    // An emulator runs one thread: the exports share the cores.
     std::thread::scope(|s| {
-        for _ in 0..threads {
-            s.spawn(|| {
-                while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    right.fetch_add(check(task, &at), Ordering::Relaxed);
-                }
-            });
+        for n in 0..CONFIGURATIONS {
+            let (input, at) = (&input, &at);
+            s.spawn(move || check(n, input, at));
         }
     });
-    assert_eq!(right.into_inner(), tasks.len() * CONFIGURATIONS);
 }
 
-/// Holds kernels of a task against its reference; how many are right.
-fn check(task: &Task, at: &TargetContext) -> usize {
-    let kernels = TaskKernels::generated(task, &at.target);
-    let jobs: Vec<Job> = (0..CONFIGURATIONS).map(|n| sampled(&kernels, task, n)).collect();
-    let mut measurer = at.verifier().expect("a measurer");
-    measurer.set_task(&kernels.setup(task, 1)).expect("a task");
-    let mut right = 0;
-    let done = measurer.run(&jobs, &AtomicBool::new(false), &mut |result| {
-        let name = &jobs[result.job].candidate;
-        match &result.outcome {
-            Outcome::Right { .. } => right += 1,
-            other => panic!("{}: {name}: {other:?}", task.name),
-        }
-    });
-    done.expect("measured");
-    right
+/// Exports the `n`-th kernel of each workload and has the driver check them under the emulator.
+fn check(n: usize, input: &Input, at: &TargetContext) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let kernels = input.tasks.iter().map(|t| chosen(t, &at.target, n)).collect();
+    let done = export(kernels, &Levels::default(), at, folder.path(), true);
+    done.unwrap_or_else(|e| panic!("{e}"));
+    let driver = at.device.command(&folder.path().join(DRIVER)).arg("--check").output();
+    let driver = driver.expect("it starts");
+    let said = String::from_utf8_lossy(&driver.stdout);
+    let right = said.lines().filter(|l| l.contains(" right ")).count();
+    assert!(driver.status.success() && right == input.tasks.len(), "{said}");
 }

@@ -318,12 +318,21 @@ fn machine() -> &'static str {
     static MACHINE: OnceLock<String> = OnceLock::new();
     MACHINE.get_or_init(|| {
         let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        // Frequencies and numbers of cores change from moment to moment.
+        // Frequencies change from moment to moment, and from core to core and host to host what
+        // follows; none of it decides which code is made.
+        let of_a_host = [
+            "processor",
+            "core id",
+            "apicid",
+            "initial apicid",
+            "microcode",
+            "siblings",
+            "cpu cores",
+            "physical id",
+        ];
         let lasting = |l: &&str| {
             let name = l.split(':').next().unwrap_or_default().trim();
-            let counts = ["processor", "core id", "apicid", "initial apicid", "microcode"];
-            !counts.contains(&name)
-                && !matches!(name, "siblings" | "cpu cores" | "physical id")
+            !of_a_host.contains(&name)
                 && !name.contains("MHz")
                 && !name.to_ascii_lowercase().contains("bogomips")
         };

@@ -2,10 +2,11 @@
 //! device. It generates each kernel from its task's expression, as a worker does; no text that
 //! comes from the server is compiled.
 
+use super::line::FleetLine;
 use super::work::{plain_name, process_name};
 use super::{Fleet, FleetError};
 use crate::error::Error;
-use crate::event::{Event, Listen};
+use crate::event::Listen;
 use crate::settings::TargetRequest;
 use crate::target_context::{Context, toolchain_id};
 use crate::task_kernels::symbol_of;
@@ -26,8 +27,6 @@ use std::time::{Duration, Instant};
 const POLL: Duration = Duration::from_secs(1);
 /// How long a builder with work in hand waits for the next object.
 const BRIEFLY: Duration = Duration::from_millis(20);
-/// How often a server that cannot be reached is tried again.
-const AGAIN: Duration = Duration::from_secs(2);
 /// How long a compiler may take: less than the two minutes after which the server gives an object
 /// up.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -108,21 +107,28 @@ pub fn build(
             let folder = folder.path();
             scope.spawn(move || compile(toolchain, folder, take, &made, end));
         }
-        let mut builder = Builder {
-            request,
+        let mut dispatch = Dispatch {
             toolchain: &toolchain,
-            code,
-            name: WorkerName(format!("builder:{}", process_name())),
-            line: None,
+            jobs,
+            until_idle: request.until_idle,
             give,
             results,
             in_hand: HashSet::new(),
             unsent: Vec::new(),
             done: BuiltForFleet::default(),
         };
-        builder.connect()?;
-        builder.work(jobs, stop, listen)?;
-        Ok(BuiltForFleet { seconds: start.elapsed().as_secs_f64(), ..builder.done })
+        let name = WorkerName(format!("builder:{}", process_name()));
+        let join = |fleet: &mut Fleet| fleet.join_builders(&name, env!("CARGO_PKG_VERSION"), &code);
+        let mut line = FleetLine::open(&request.server, "it is tried again", Box::new(join))?;
+        while !stop.load(Ordering::Relaxed) {
+            dispatch.collect()?;
+            match line.ask(listen, |fleet, number| dispatch.turn(fleet, *number))? {
+                Some(true) => break,
+                Some(false) => {}
+                None => std::thread::sleep(BRIEFLY),
+            }
+        }
+        Ok(BuiltForFleet { seconds: start.elapsed().as_secs_f64(), ..dispatch.done })
     })
 }
 
@@ -162,14 +168,12 @@ fn compile(
     }
 }
 
-/// The thread that speaks to the server.
-struct Builder<'a> {
-    request: &'a BuilderRequest,
+/// Hands orders to compiling threads, and to the server what they made.
+struct Dispatch<'a> {
     toolchain: &'a Toolchain,
-    code: String,
-    name: WorkerName,
-    /// None while the server cannot be reached.
-    line: Option<(Fleet, i32)>,
+    /// Compiling threads.
+    jobs: usize,
+    until_idle: bool,
     give: Sender<Wanted>,
     results: Receiver<Made>,
     /// The keys of objects that are being made.
@@ -179,82 +183,36 @@ struct Builder<'a> {
     done: BuiltForFleet,
 }
 
-impl Builder<'_> {
-    fn connect(&mut self) -> Result<(), FleetError> {
-        let mut fleet = Fleet::connect(&self.request.server)?;
-        let number = fleet.join_builders(&self.name, env!("CARGO_PKG_VERSION"), &self.code)?;
-        self.line = Some((fleet, number));
-        Ok(())
-    }
-
-    fn work(
-        &mut self,
-        jobs: usize,
-        stop: &AtomicBool,
-        listen: &mut Listen<'_>,
-    ) -> Result<(), Error> {
-        let mut tried = Instant::now();
-        while !stop.load(Ordering::Relaxed) {
-            self.collect(Duration::ZERO)?;
-            let is_over = match self.line {
-                Some(_) => self.turn(jobs),
-                None if tried.elapsed() < AGAIN => {
-                    std::thread::sleep(BRIEFLY);
-                    continue;
-                }
-                None => {
-                    tried = Instant::now();
-                    let back = || Event::Note("the fleet's server is back".into());
-                    self.connect().map(|()| listen(back())).map(|()| false)
-                }
-            };
-            match is_over {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                Err(e) if e.is_lost() => {
-                    if self.line.take().is_some() {
-                        listen(Event::Trouble(format!("{e}; it is tried again")));
-                        tried = Instant::now();
-                    }
-                }
-                Err(e) => return Err(e.into()),
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes what was made, and waits so long for one.
-    fn collect(&mut self, at_most: Duration) -> Result<(), Error> {
-        let mut next = self.results.recv_timeout(at_most).ok();
-        while let Some((key, object)) = next {
+impl Dispatch<'_> {
+    /// Takes what was made.
+    fn collect(&mut self) -> Result<(), Error> {
+        while let Ok((key, object)) = self.results.try_recv() {
             self.in_hand.remove(&key);
             let object = object?;
             let count =
                 if object.is_some() { &mut self.done.built } else { &mut self.done.refused };
             *count += 1;
             self.unsent.push((key, object));
-            next = self.results.try_recv().ok();
         }
         Ok(())
     }
 
     /// Sends what was made and takes an order, or waits; true where nothing is left to do.
-    fn turn(&mut self, jobs: usize) -> Result<bool, FleetError> {
-        let Some((fleet, number)) = &mut self.line else { return Ok(false) };
+    fn turn(&mut self, fleet: &mut Fleet, number: i32) -> Result<bool, FleetError> {
         while let Some((key, object)) = self.unsent.last() {
-            fleet.end_object(*number, key, object.as_deref())?;
+            fleet.end_object(number, key, object.as_deref())?;
             self.unsent.pop();
         }
-        if self.in_hand.len() >= jobs {
-            std::thread::sleep(BRIEFLY);
-            return Ok(false);
-        }
-        let Some(order) = fleet.take_build(*number)? else {
+        let order = match self.in_hand.len() < self.jobs {
+            true => fleet.take_build(number)?,
+            false => None,
+        };
+        let Some(order) = order else {
             if !self.in_hand.is_empty() {
                 std::thread::sleep(BRIEFLY);
                 return Ok(false);
             }
-            if self.request.until_idle && !fleet.has_slices(&toolchain_id(self.toolchain))? {
+            if self.until_idle && !fleet.has_slices(&toolchain_id(self.toolchain))? {
                 return Ok(true);
             }
             fleet.wait_for_builds(POLL)?;
@@ -267,7 +225,7 @@ impl Builder<'_> {
             self.done.refused += 1;
             return Ok(false);
         };
-        if !self.in_hand.contains(&key) && fleet.begin_object(*number, &key, false)? {
+        if !self.in_hand.contains(&key) && fleet.begin_object(number, &key, false)? {
             self.in_hand.insert(key.clone());
             // The receivers live as long as this.
             let _ = self.give.send(Wanted { key, source });

@@ -5,6 +5,7 @@
 
 mod build;
 mod exchange;
+mod line;
 mod objects;
 mod submit;
 mod work;

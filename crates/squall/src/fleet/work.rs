@@ -2,6 +2,7 @@
 //! is down costs freshness: the slice goes on, and its records are shipped once the server is back.
 
 use super::Fleet;
+use super::line::FleetLine;
 use super::objects::FleetObjects;
 use crate::error::Error;
 use crate::event::{Event, Listen};
@@ -23,8 +24,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const LEASE: Duration = Duration::from_secs(60);
 /// Records are sent when there are so many, or after so long.
 const SHIPMENT: (usize, Duration) = (16, Duration::from_secs(5));
-/// How often a server that cannot be reached is tried again.
-const AGAIN: Duration = Duration::from_secs(2);
 /// How long an idle worker waits for the server's word before it asks.
 const POLL: Duration = Duration::from_secs(2);
 /// The share of a task's time that a slice is expected to gain where the last one gained nothing.
@@ -161,26 +160,28 @@ pub(super) fn plain_name(name: &str) -> String {
     name.chars().map(plain).take(100).collect()
 }
 
+/// A worker as one connection knows it.
+struct Joined {
+    worker: Worker,
+    /// Up to when each task was pulled. What was on its way when an earlier connection broke may
+    /// not have arrived.
+    marks: HashMap<String, Mark>,
+    /// Whether builders know which code is wanted.
+    is_described: bool,
+}
+
 /// The line to the server, which may be down for a while.
 struct Line<'a> {
     request: &'a WorkerRequest,
-    place: (String, String),
     /// Which code builders are to make, and for which machine, as JSON; none of a GPU's, and
     /// where the compiler's files are this machine's own.
     built_for: Option<(String, String)>,
     /// What builders made.
     objects: Arc<FleetObjects>,
-    peak: f64,
-    name: WorkerName,
-    /// None while the server cannot be reached.
-    fleet: Option<(Fleet, Worker)>,
-    tried: Option<Instant>,
-    /// Whether the user knows that the server cannot be reached.
-    has_said: bool,
+    fleet: FleetLine<'a, Joined>,
     /// What the server may not have yet.
     unsent: Vec<Record>,
     sent: Instant,
-    marks: HashMap<String, Mark>,
     worked: Worked,
 }
 
@@ -189,80 +190,44 @@ impl<'a> Line<'a> {
     fn new(request: &'a WorkerRequest, at: &TargetContext) -> Result<Line<'a>, Error> {
         let code = at.toolchain.shared_code().filter(|_| at.gpus.is_empty());
         let built_for = code.zip(serde_json::to_string(&at.target).ok());
-        let mut line = Line {
+        let (device, toolchain) = (at.device_name(), at.place.toolchain.clone());
+        let (peak, name) = (at.roof()?.peak_gflops * 1e9, WorkerName(process_name()));
+        let join = move |fleet: &mut Fleet| {
+            let class = fleet.class(&device, &toolchain, Some(peak))?;
+            let worker = fleet.join(name.clone(), class, env!("CARGO_PKG_VERSION"))?;
+            Ok(Joined { worker, marks: HashMap::new(), is_described: false })
+        };
+        let meanwhile = "what is measured stays in the own store";
+        Ok(Line {
             request,
-            place: (at.device_name(), at.place.toolchain.clone()),
             built_for,
             objects: Arc::new(FleetObjects::new(&request.server, &request.trusted_builders)),
-            peak: at.roof()?.peak_gflops * 1e9,
-            name: WorkerName(process_name()),
-            fleet: None,
-            tried: None,
-            has_said: false,
+            fleet: FleetLine::open(&request.server, meanwhile, Box::new(join))?,
             unsent: Vec::new(),
             sent: Instant::now(),
-            marks: HashMap::new(),
             worked: Worked::default(),
-        };
-        line.connect()?;
-        Ok(line)
+        })
     }
 
-    fn connect(&mut self) -> Result<(), FleetError> {
-        let mut fleet = Fleet::connect(&self.request.server)?;
-        let class = fleet.class(&self.place.0, &self.place.1, Some(self.peak))?;
-        let worker = fleet.join(self.name.clone(), class, env!("CARGO_PKG_VERSION"))?;
-        if let Some((code, machine)) = &self.built_for {
-            fleet.describe(&worker, code, machine)?;
-        }
-        self.fleet = Some((fleet, worker));
-        // What was on its way when the line broke may not have arrived.
-        self.marks.clear();
-        Ok(())
-    }
-
-    fn is_connected(&self) -> bool {
-        self.fleet.is_some()
+    fn is_connected(&mut self) -> bool {
+        self.fleet.joined().is_some()
     }
 
     /// Asks the server; none where it cannot be reached now, which is said once.
     fn ask<T>(
         &mut self,
         listen: &mut Listen<'_>,
-        question: impl FnOnce(&mut Fleet, &Worker) -> Result<T, FleetError>,
+        question: impl FnOnce(&mut Fleet, &mut Joined) -> Result<T, FleetError>,
     ) -> Result<Option<T>, Error> {
         let begin = Instant::now();
-        if self.fleet.is_none() && self.tried.is_none_or(|t| t.elapsed() >= AGAIN) {
-            self.tried = Some(begin);
-            match self.connect() {
-                Ok(()) if self.has_said => {
-                    self.has_said = false;
-                    listen(Event::Note("the fleet's server is back".into()));
-                }
-                Err(e) if !e.is_lost() => return Err(e.into()),
-                _ => {}
-            }
-        }
-        let Some((fleet, worker)) = &mut self.fleet else { return Ok(None) };
-        let answer = question(fleet, worker);
+        let answer = self.fleet.ask(listen, question);
         self.worked.server_seconds += begin.elapsed().as_secs_f64();
-        match answer {
-            Ok(answer) => Ok(Some(answer)),
-            Err(e) if e.is_lost() => {
-                self.fleet = None;
-                self.tried = Some(Instant::now());
-                if !std::mem::replace(&mut self.has_said, true) {
-                    listen(Event::Trouble(format!("{e}; what is measured stays in the own store")));
-                }
-                Ok(None)
-            }
-            Err(e) => Err(e.into()),
-        }
+        Ok(answer?)
     }
 
     fn claim(&mut self, listen: &mut Listen<'_>) -> Result<Option<Lease>, Error> {
         let patience = self.request.lease;
-        Ok(self.ask(listen, |fleet, worker| fleet.claim(worker, patience))?.flatten())
+        Ok(self.ask(listen, |fleet, j| fleet.claim(&j.worker, patience))?.flatten())
     }
 
     /// Sends what the server may not have: all of it, or where it is due.
@@ -274,7 +239,7 @@ impl<'a> Line<'a> {
         let records = std::mem::take(&mut self.unsent);
         self.sent = Instant::now();
         let shipped =
-            self.ask(listen, |fleet, worker| fleet.ship(worker.id, worker.class, &records));
+            self.ask(listen, |fleet, j| fleet.ship(j.worker.id, j.worker.class, &records));
         match shipped {
             Ok(Some(new)) => self.worked.shipped += new,
             Ok(None) => self.unsent = records,
@@ -288,16 +253,20 @@ impl<'a> Line<'a> {
 
     /// Tells builders what is to be compiled next. Work goes on without them.
     fn order(&mut self, task: TaskId, candidates: &[String], listen: &mut Listen<'_>) {
-        if self.built_for.is_none() {
-            return;
-        }
-        let trusted = self.request.trusted_builders.clone();
-        let builders = self.ask(listen, |fleet, worker| {
-            let are_there = fleet.order_builds(worker, task, candidates, &trusted)?;
-            Ok(are_there.then_some(worker.id))
+        let Some((code, machine)) = self.built_for.take() else { return };
+        let trusted = &self.request.trusted_builders;
+        let builders = self.ask(listen, |fleet, j| {
+            if !j.is_described {
+                fleet.describe(&j.worker, &code, &machine)?;
+                j.is_described = true;
+            }
+            let are_there = fleet.order_builds(&j.worker, task, candidates, trusted)?;
+            Ok(are_there.then_some(j.worker.id))
         });
+        if builders.is_ok() {
+            self.built_for = Some((code, machine));
+        }
         let builders = builders.unwrap_or_else(|e| {
-            self.built_for = None;
             listen(Event::Trouble(format!("{e}; this worker goes on without builders")));
             None
         });
@@ -309,7 +278,7 @@ impl<'a> Line<'a> {
         let end = Instant::now() + POLL;
         while Instant::now() < end && !stop.load(Ordering::Relaxed) {
             let most = Duration::from_millis(200);
-            let heard = match &mut self.fleet {
+            let heard = match self.fleet.joined() {
                 Some((fleet, _)) => fleet.wait_for_work(most).unwrap_or(false),
                 None => {
                     std::thread::sleep(most);
@@ -390,11 +359,13 @@ impl Slice<'_> {
         listen: &mut Listen<'_>,
     ) -> Result<(), Error> {
         let task = self.lease.task;
-        let mark = line.marks.get(&task.to_string()).copied().unwrap_or_default();
-        let pulled = line.ask(listen, |fleet, w| fleet.pull(task, w.class, mark))?;
+        let mark = |j: &Joined| j.marks.get(&task.to_string()).copied().unwrap_or_default();
+        let pulled = line.ask(listen, |fleet, j| fleet.pull(task, j.worker.class, mark(j)))?;
         if let Some((records, next)) = pulled {
             let taken = store.append_merged(records.into_iter().map(Ok))?;
-            line.marks.insert(task.to_string(), next);
+            if let Some((_, joined)) = line.fleet.joined() {
+                joined.marks.insert(task.to_string(), next);
+            }
             if taken.refused > 0 {
                 listen(Event::Trouble(format!(
                     "{} records of {} on the server cannot be right and were left out: {}",
