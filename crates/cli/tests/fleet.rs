@@ -29,7 +29,24 @@ fn fleet() -> Option<(Server, Place, String)> {
 fn worker(p: &Place, url: &str, store: &str, more: &[&str]) -> Child {
     let mut words = vec!["worker", "--server", url, "--store", store, "--json"];
     words.extend(more);
-    p.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    within_bound(p.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+}
+
+/// A process that is killed after five minutes, when what waits for it has waited in vain: a test
+/// fails then, and does not wait for ever.
+fn within_bound(child: Child) -> Child {
+    let pid = child.id();
+    let start = move || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The 22nd word is when it started: another process may have its number by then.
+    let started = move || start().split_whitespace().nth(21).map(str::to_string);
+    let first = started();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(300));
+        if first.is_some() && started() == first {
+            let _ = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+        }
+    });
+    child
 }
 
 /// The records that the fleet has, as the identities of its trials.
@@ -103,6 +120,7 @@ fn a_worker_that_is_killed_loses_nothing_and_another_goes_on() {
         }
     }
     first.wait().unwrap();
+    assert!(seen.len() >= 6, "the worker made {} trials", seen.len());
     // The other one takes the slice over when the lease is over.
     let start = Instant::now();
     let second = worker(&p, &url, "b.squall", &["--lease", "2"]);
@@ -133,7 +151,7 @@ fn builders_compile_what_two_drivers_workers_measure() {
     let with_cache = |name: &str, words: &[&str]| {
         let mut c = p.command(words);
         c.env("XDG_CACHE_HOME", p.path().join(name)).stdout(Stdio::piped()).stderr(Stdio::piped());
-        c.spawn().unwrap()
+        within_bound(c.spawn().unwrap())
     };
     let builder = |name: &str| {
         let words = ["worker", "--build", "--server", &url, "--jobs", "1", "--json"];

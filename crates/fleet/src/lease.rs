@@ -55,19 +55,6 @@ pub struct Ended {
 }
 
 impl Fleet {
-    /// The number of a class: a device's name, its toolchain, and its measured peak in FLOP/s, by
-    /// which machines of one name are told apart.
-    pub fn class(
-        &mut self,
-        device: &str,
-        toolchain: &str,
-        peak: Option<f64>,
-    ) -> Result<i32, FleetError> {
-        let sql = "SELECT squall.class_of($1, $2, $3)";
-        let row = self.client.query_one(sql, &[&device, &toolchain, &peak]);
-        row.map(|r| r.get(0)).map_err(|e| self.error(&e))
-    }
-
     /// Introduces a worker.
     pub fn join(
         &mut self,

@@ -5,9 +5,10 @@
 //! ([`Fleet::pull`]), tunes as always, and **ships** what is new ([`Fleet::ship`]). Facts are named
 //! by what was tried, so that shipping twice changes nothing, and a server that is down costs
 //! freshness alone. What must be right is in the server's functions (`v1.sql`, and `v2.sql` for
-//! builders: machines that compile what workers will want).
+//! classes of devices and for builders, machines that compile what workers will want).
 
 mod builds;
+mod class;
 mod connection;
 mod error;
 mod facts;
@@ -18,6 +19,7 @@ mod tls;
 mod url;
 
 pub use builds::{BuildOrder, Offered};
+pub use class::{DeviceOfMachine, Fingerprint};
 pub use connection::{Fleet, VERSION};
 pub use error::FleetError;
 pub use facts::Mark;

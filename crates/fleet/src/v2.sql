@@ -1,4 +1,5 @@
--- Version 2: builders, machines that may lack the device, compile what workers will measure. An
+-- Version 2: classes are told apart by more than a peak, and a machine keeps its class; builders,
+-- machines that may lack the device, compile what workers will measure. An
 -- object lies under a digest of everything that it was made from, for each user who brought one: it
 -- is code, and who runs it says whose he trusts. What is asked as a worker counts where the worker
 -- is the caller's own.
@@ -151,7 +152,54 @@ LANGUAGE sql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
     ORDER BY o.bytes IS NULL, o.is_local LIMIT 1
 $$;
 
+-- A class is what its name says and what was measured of the machine that founded it: facts that
+-- others of it share, and rates, by name. A machine keeps its class as long as it is not started
+-- anew, however busy it is when it is asked again.
+ALTER TABLE squall.class ADD COLUMN facts jsonb, ADD COLUMN rates jsonb;
+CREATE TABLE squall.machine (
+    boot      text NOT NULL,
+    device    text NOT NULL,
+    toolchain text NOT NULL,
+    class     int NOT NULL REFERENCES squall.class,
+    PRIMARY KEY (boot, device, toolchain)
+);
+
+-- The class of a device: the one of this name, of the same facts and of like rates, or a new one.
+-- Rates of computing are like within a tenth, those of reading memory within a quarter. What is not
+-- known of a class is no difference, and is taken from the first machine that tells.
+DROP FUNCTION squall.class_of;
+CREATE FUNCTION squall.class_of(b text, d text, t text, f jsonb, r jsonb) RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = squall, pg_temp AS $$
+DECLARE found int; p double precision := (r->>'peak')::double precision;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(d || E'\n' || t, 0));
+    SELECT m.class INTO found FROM machine m
+    WHERE m.boot = b AND m.device = d AND m.toolchain = t;
+    IF found IS NOT NULL THEN RETURN found; END IF;
+    SELECT c.id INTO found FROM class c
+    WHERE c.device = d AND c.toolchain = t
+      AND (f IS NULL OR c.facts IS NULL OR c.facts = f)
+      AND (p IS NULL OR c.peak IS NULL OR abs(ln(c.peak / p)) < 0.1)
+      AND NOT EXISTS (
+          SELECT FROM jsonb_each_text(r) mine JOIN jsonb_each_text(c.rates) theirs USING (key)
+          WHERE abs(ln(mine.value::double precision / theirs.value::double precision))
+                >= CASE WHEN key LIKE 'read %' THEN 0.25 ELSE 0.1 END)
+    ORDER BY c.variant LIMIT 1;
+    IF found IS NULL THEN
+        INSERT INTO class (device, toolchain, variant, peak, facts, rates)
+        SELECT d, t, 1 + count(*), p, f, r FROM class c WHERE c.device = d AND c.toolchain = t
+        RETURNING id INTO found;
+    ELSIF r IS NOT NULL THEN
+        UPDATE class c SET peak = coalesce(c.peak, p), facts = coalesce(c.facts, f),
+            rates = coalesce(c.rates, r) WHERE c.id = found;
+    END IF;
+    IF b IS NOT NULL AND r IS NOT NULL THEN
+        INSERT INTO machine VALUES (b, d, t, found);
+    END IF;
+    RETURN found;
+END $$;
+
 REVOKE ALL ON FUNCTION squall.own_worker, squall.forget_objects, squall.describe,
     squall.join_builders, squall.order_builds, squall.take_build, squall.begin_object,
-    squall.end_object, squall.object_of FROM PUBLIC;
+    squall.end_object, squall.object_of, squall.class_of FROM PUBLIC;
 UPDATE squall.version SET number = 2;

@@ -322,6 +322,7 @@ static void describe(void) {
   fact("/proc/cpuinfo");
   fact("/proc/sys/kernel/hostname");
   fact("/proc/sys/kernel/osrelease");
+  fact("/proc/sys/kernel/random/boot_id");
   fact("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
   cpu_set_t *set = CPU_ALLOC(CORES);
   size_t bytes = CPU_ALLOC_SIZE(CORES);

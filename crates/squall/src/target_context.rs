@@ -227,11 +227,16 @@ impl TargetContext {
         if let Some(roof) = self.roof.get() {
             return Ok(roof.clone());
         }
-        let roof = match self.gpus.first() {
-            Some(gpu) => gpu_roof(gpu, &self.toolchain)?,
-            None => measure_roof(&self.device, &self.toolchain)?,
-        };
+        let roof = self.roof_now()?;
         Ok(self.roof.get_or_init(|| roof).clone())
+    }
+
+    /// The same, measured anew.
+    pub fn roof_now(&self) -> Result<Roof, Error> {
+        match self.gpus.first() {
+            Some(gpu) => gpu_roof(gpu, &self.toolchain),
+            None => measure_roof(&self.device, &self.toolchain),
+        }
     }
 
     /// Opens what measures kernels there.

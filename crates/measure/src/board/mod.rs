@@ -43,6 +43,11 @@ impl Board {
         &self.address
     }
 
+    /// What this run of its system is called: another after each start. None where it does not say.
+    pub fn boot(&self) -> Option<String> {
+        self.facts.read("/proc/sys/kernel/random/boot_id")
+    }
+
     /// What it said of itself.
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts

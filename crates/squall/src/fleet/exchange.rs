@@ -1,11 +1,12 @@
 //! Records between stores and a server, as `records merge` moves them between stores.
 
 use super::Fleet;
+use super::class::this_boot;
 use crate::error::Error;
 use crate::target_context::Context;
 use crate::verify::{Choice, Verified, verify};
 use squall_core::{Record, TaskId};
-use squall_fleet::WorkerName;
+use squall_fleet::{DeviceOfMachine, WorkerName};
 use squall_records::{Query, Store, Taken};
 use std::collections::HashMap;
 use std::path::Path;
@@ -79,7 +80,11 @@ pub fn push(server: &str, name: &str, store: &Path) -> Result<Moved, Error> {
     let mut fleet = Fleet::connect(server)?;
     let mut moved = Moved { new: 0, all: records.len() as u64 };
     for (device, toolchain) in places(&records) {
-        let class = fleet.class(device, toolchain, None)?;
+        let here = DeviceOfMachine { boot: &this_boot(), device, toolchain };
+        let class = match fleet.class_since_boot(here)? {
+            Some(own) => own,
+            None => fleet.class_of_records(device, toolchain)?,
+        };
         let name = WorkerName(format!("push:{}", super::work::process_name()));
         let worker = fleet.join(name, class, env!("CARGO_PKG_VERSION"))?;
         let here: Vec<Record> = records

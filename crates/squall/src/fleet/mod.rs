@@ -4,6 +4,7 @@
 //! own store, whatever the server does.
 
 mod build;
+mod class;
 mod exchange;
 mod line;
 mod objects;

@@ -1,5 +1,6 @@
 //! A job: an input's tasks, for a class of devices.
 
+use super::class::class_of;
 use super::{Fleet, FleetError};
 use crate::error::Error;
 use crate::input::name_matches;
@@ -55,8 +56,7 @@ pub fn submit(context: &Context, request: &SubmitRequest) -> Result<Submitted, E
         Some(wanted) => chosen(&fleet.classes()?, wanted)?,
         None => {
             let at = context.target(request.target, request.threads)?.with_caches(request.caches);
-            let peak = at.roof()?.peak_gflops * 1e9;
-            fleet.class(&at.device_name(), &at.place.toolchain, Some(peak))?
+            class_of(&mut fleet, &at)?
         }
     };
     let all = request.trials.map(|n| n.div_ceil(tasks.len() as u64));

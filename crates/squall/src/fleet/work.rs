@@ -2,6 +2,7 @@
 //! is down costs freshness: the slice goes on, and its records are shipped once the server is back.
 
 use super::Fleet;
+use super::class::{boot_of, class_of, this_boot};
 use super::line::FleetLine;
 use super::objects::FleetObjects;
 use crate::error::Error;
@@ -12,7 +13,7 @@ use crate::settings::{BudgetRequest, TargetRequest};
 use crate::target_context::{Context, TargetContext};
 use crate::verbs::tune;
 use squall_core::{Caches, CpuCost, FailStage, Outcome, Record, RecordKind, TaskId};
-use squall_fleet::{Ended, FleetError, Lease, Mark, Worker, WorkerName};
+use squall_fleet::{DeviceOfMachine, Ended, FleetError, Lease, Mark, Worker, WorkerName};
 use squall_records::{Query, Store};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -110,7 +111,10 @@ pub fn work(
                 slice.run(&mut line, stop, listen)?;
             }
             None if request.until_idle && line.is_connected() && line.unsent.is_empty() => break,
-            None => line.rest(stop),
+            None => {
+                line.tell_of_others(listen)?;
+                line.rest(stop);
+            }
         }
     }
     line.send(true, listen)?;
@@ -149,7 +153,7 @@ fn own_records(store: &Store, at: &TargetContext) -> Result<Vec<Record>, Error> 
 pub(super) fn process_name() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_string();
     let host = read("/proc/sys/kernel/hostname");
-    let boot: String = read("/proc/sys/kernel/random/boot_id").chars().take(8).collect();
+    let boot: String = this_boot().chars().take(8).collect();
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{host}:{boot}:{}:{}", std::process::id(), since.as_millis())
 }
@@ -182,6 +186,7 @@ struct Line<'a> {
     /// What the server may not have yet.
     unsent: Vec<Record>,
     sent: Instant,
+    has_told_of_others: bool,
     worked: Worked,
 }
 
@@ -190,10 +195,14 @@ impl<'a> Line<'a> {
     fn new(request: &'a WorkerRequest, at: &TargetContext) -> Result<Line<'a>, Error> {
         let code = at.toolchain.shared_code().filter(|_| at.gpus.is_empty());
         let built_for = code.zip(serde_json::to_string(&at.target).ok());
-        let (device, toolchain) = (at.device_name(), at.place.toolchain.clone());
-        let (peak, name) = (at.roof()?.peak_gflops * 1e9, WorkerName(process_name()));
+        class_of(&mut Fleet::connect(&request.server)?, at)?;
+        let (boot, device, toolchain) = (boot_of(at), at.device_name(), at.place.toolchain.clone());
+        let name = WorkerName(process_name());
         let join = move |fleet: &mut Fleet| {
-            let class = fleet.class(&device, &toolchain, Some(peak))?;
+            let device = DeviceOfMachine { boot: &boot, device: &device, toolchain: &toolchain };
+            let class = fleet.class_since_boot(device)?.ok_or_else(|| {
+                FleetError::Nothing("the fleet forgot this machine: start the worker anew".into())
+            })?;
             let worker = fleet.join(name.clone(), class, env!("CARGO_PKG_VERSION"))?;
             Ok(Joined { worker, marks: HashMap::new(), is_described: false })
         };
@@ -205,6 +214,7 @@ impl<'a> Line<'a> {
             fleet: FleetLine::open(&request.server, meanwhile, Box::new(join))?,
             unsent: Vec::new(),
             sent: Instant::now(),
+            has_told_of_others: false,
             worked: Worked::default(),
         })
     }
@@ -228,6 +238,24 @@ impl<'a> Line<'a> {
     fn claim(&mut self, listen: &mut Listen<'_>) -> Result<Option<Lease>, Error> {
         let patience = self.request.lease;
         Ok(self.ask(listen, |fleet, j| fleet.claim(&j.worker, patience))?.flatten())
+    }
+
+    /// Says once for which devices there is work while there is none for this one.
+    fn tell_of_others(&mut self, listen: &mut Listen<'_>) -> Result<(), Error> {
+        if self.has_told_of_others {
+            return Ok(());
+        }
+        let others = self
+            .ask(listen, |fleet, j| Ok((j.worker.class, fleet.work_of_others(j.worker.class)?)))?;
+        let Some((class, others)) = others.filter(|(_, o)| !o.is_empty()) else { return Ok(()) };
+        self.has_told_of_others = true;
+        let names: Vec<String> = others.iter().map(|(id, d)| format!("{id} ({d})")).collect();
+        listen(Event::Note(format!(
+            "no work for this device, class {class}; there is some for {}: `squall fleet submit \
+             --class {class}` puts in work for this one",
+            names.join(", ")
+        )));
+        Ok(())
     }
 
     /// Sends what the server may not have: all of it, or where it is due.

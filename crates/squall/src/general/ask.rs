@@ -67,7 +67,7 @@ impl CostModel for Formula {
 
 /// The `n` candidates of a task that the cost formula ranks first among as many as
 /// [`GeneralPredictor::ask`] looks at.
-pub(super) fn formula_first(
+pub(crate) fn formula_first(
     task: &Task,
     tunables: &[Arc<dyn Tunable>],
     effort: Effort,

@@ -1,0 +1,67 @@
+//! Classes: devices among which times compare. A name does not say enough, for two rented machines
+//! of one name are not one device: what is measured of a machine decides. A machine keeps its class
+//! until it is started anew, however busy it is when it is asked again.
+
+use crate::connection::Fleet;
+use crate::error::FleetError;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What a device's name does not say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Fingerprint {
+    /// What all machines of a class share, by name: caches, instructions.
+    pub facts: BTreeMap<String, String>,
+    /// What was measured, by name, all positive: `peak` in FLOP/s, `calibration` in FLOP/s of a
+    /// generated kernel, `read LEVEL` in bytes/s. The first two are like within a tenth, the others
+    /// within a quarter.
+    pub rates: BTreeMap<String, f64>,
+}
+
+/// A device of a machine.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceOfMachine<'a> {
+    /// What the machine's system calls its present run: another after each start.
+    pub boot: &'a str,
+    /// The device's name.
+    pub device: &'a str,
+    /// The toolchain's name.
+    pub toolchain: &'a str,
+}
+
+impl Fleet {
+    /// The class that a device was given since its machine started; none where it has none yet.
+    pub fn class_since_boot(&mut self, d: DeviceOfMachine) -> Result<Option<i32>, FleetError> {
+        let sql = "SELECT class FROM squall.machine WHERE boot = $1 AND device = $2 AND toolchain \
+                   = $3";
+        let row = self.client.query_opt(sql, &[&d.boot, &d.device, &d.toolchain]);
+        row.map(|r| r.map(|r| r.get(0))).map_err(|e| self.error(&e))
+    }
+
+    /// The class of a device: the one that it has, else the first of its name that is like it, else
+    /// a new one.
+    pub fn class(&mut self, d: DeviceOfMachine, print: &Fingerprint) -> Result<i32, FleetError> {
+        let text = |v: serde_json::Result<String>| v.unwrap_or_default();
+        let facts = text(serde_json::to_string(&print.facts));
+        let rates = text(serde_json::to_string(&print.rates));
+        let sql = "SELECT squall.class_of($1, $2, $3, $4::text::jsonb, $5::text::jsonb)";
+        let values: [&(dyn postgres::types::ToSql + Sync); 5] =
+            [&d.boot, &d.device, &d.toolchain, &facts, &rates];
+        self.client.query_one(sql, &values).map(|r| r.get(0)).map_err(|e| self.error(&e))
+    }
+
+    /// The class of records that some machine made: the first one of that name.
+    pub fn class_of_records(&mut self, device: &str, toolchain: &str) -> Result<i32, FleetError> {
+        let sql = "SELECT squall.class_of(NULL, $1, $2, NULL, NULL)";
+        let row = self.client.query_one(sql, &[&device, &toolchain]);
+        row.map(|r| r.get(0)).map_err(|e| self.error(&e))
+    }
+
+    /// The other classes that have work now, while this one has none: numbers and names.
+    pub fn work_of_others(&mut self, class: i32) -> Result<Vec<(i32, String)>, FleetError> {
+        let sql = "SELECT DISTINCT c.id, c.device FROM squall.slice s JOIN squall.class c ON c.id \
+                   = s.class WHERE s.state = 'ready' AND s.class <> $1 ORDER BY c.id";
+        let rows = self.client.query(sql, &[&class]).map_err(|e| self.error(&e))?;
+        Ok(rows.iter().map(|r| (r.get(0), r.get(1))).collect())
+    }
+}
