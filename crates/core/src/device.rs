@@ -54,6 +54,9 @@ pub enum Machine {
 /// What ends the model of a CPU whose kernels ran under an emulator.
 const EMULATED: &str = " processor under emulation";
 
+/// What ends the model of one of several machines of a name, before its number.
+const MACHINE: &str = " (machine ";
+
 /// What ends the text of a device whose caches are cold.
 const COLD: &str = ", cold caches";
 
@@ -97,6 +100,22 @@ impl DeviceIdentity {
         DeviceIdentity { machine: Machine::Cuda { model: model.into() }, caches: Caches::Warm }
     }
 
+    /// The device of the machine of this number among those of one name whose times do not compare.
+    pub fn numbered(mut self, number: i32) -> DeviceIdentity {
+        *self.machine.model_mut() += &format!("{MACHINE}{number})");
+        self
+    }
+
+    /// The device without its machine's number, and the number, where it has one.
+    pub fn number(&self) -> Option<(DeviceIdentity, i32)> {
+        let mut plain = self.clone();
+        let model = plain.machine.model_mut();
+        let (rest, number) = model.strip_suffix(')')?.rsplit_once(MACHINE)?;
+        let number = number.parse().ok()?;
+        *model = rest.to_string();
+        Some((plain, number))
+    }
+
     /// The device of a record.
     pub fn parse(text: &str) -> DeviceIdentity {
         let (bare, caches) = match text.strip_suffix(COLD) {
@@ -113,6 +132,12 @@ impl DeviceIdentity {
 }
 
 impl Machine {
+    fn model_mut(&mut self) -> &mut String {
+        match self {
+            Machine::Cpu { model, .. } | Machine::Cuda { model } | Machine::Other(model) => model,
+        }
+    }
+
     fn parse(text: &str) -> Machine {
         let own = text
             .strip_prefix("cuda ")
@@ -207,6 +232,11 @@ mod tests {
         let held = DeviceIdentity::parse("cpu X, 32-byte vectors, 1 thread, x86-64-v3");
         assert_eq!(held, one.clone().with_isa(Some(Isa::X86_64V3)));
         assert_ne!(held, one);
+        let second = held.clone().numbered(2);
+        assert_eq!(second.to_string(), "cpu X (machine 2), 32-byte vectors, 1 thread, x86-64-v3");
+        assert_eq!(DeviceIdentity::parse(&second.to_string()).number(), Some((held.clone(), 2)));
+        assert_eq!(held.number(), None);
+        assert_eq!(DeviceIdentity::parse("A100 (machine x)").number(), None);
         let emulated = DeviceIdentity::cpu(DeviceIdentity::emulated("aarch64"), 16, 1);
         assert!(DeviceIdentity::parse(&emulated.to_string()).is_emulated() && !one.is_emulated());
     }

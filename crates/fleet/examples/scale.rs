@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     server.sql("postgres", "CREATE DATABASE squall");
     let url = server.url("squall", "squall");
     let (mut fleet, _, _) = Fleet::init(&url)?;
-    let class = fleet.class_of_records("cpu a", "gcc")?;
+    let class = fleet.class_of_records("", "cpu a", "gcc")?;
     let worker = fleet.join(WorkerName("filler".into()), class, "1")?;
     let tasks = (records / EACH).max(1);
     // Tasks whose identities are those of their workloads: what a push names must be there.

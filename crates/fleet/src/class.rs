@@ -5,6 +5,7 @@
 use crate::connection::Fleet;
 use crate::error::FleetError;
 use serde::Serialize;
+use squall_core::DeviceIdentity;
 use std::collections::BTreeMap;
 
 /// What a device's name does not say.
@@ -50,8 +51,26 @@ impl Fleet {
         self.client.query_one(sql, &values).map(|r| r.get(0)).map_err(|e| self.error(&e))
     }
 
-    /// The class of records that some machine made: the first one of that name.
-    pub fn class_of_records(&mut self, device: &str, toolchain: &str) -> Result<i32, FleetError> {
+    /// The class of records that came from somewhere: that of the numbered machine where the device
+    /// names one, that of the machine whose present run is `boot` where it has one, else the first
+    /// of that name.
+    pub fn class_of_records(
+        &mut self,
+        boot: &str,
+        device: &str,
+        toolchain: &str,
+    ) -> Result<i32, FleetError> {
+        if let Some((bare, number)) = DeviceIdentity::parse(device).number() {
+            let sql = "SELECT id FROM squall.class WHERE device = $1 AND toolchain = $2 AND \
+                       variant = $3";
+            let row = self.client.query_opt(sql, &[&bare.to_string(), &toolchain, &number]);
+            if let Some(row) = row.map_err(|e| self.error(&e))? {
+                return Ok(row.get(0));
+            }
+        }
+        if let Some(own) = self.class_since_boot(DeviceOfMachine { boot, device, toolchain })? {
+            return Ok(own);
+        }
         let sql = "SELECT squall.class_of(NULL, $1, $2, NULL, NULL)";
         let row = self.client.query_one(sql, &[&device, &toolchain]);
         row.map(|r| r.get(0)).map_err(|e| self.error(&e))

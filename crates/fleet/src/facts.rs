@@ -3,7 +3,10 @@
 use crate::connection::Fleet;
 use crate::error::FleetError;
 use postgres::Row;
-use squall_core::{CpuCost, FailStage, Measurement, Nanos, Outcome, Record, RecordKind, TaskId};
+use squall_core::{
+    CpuCost, DeviceIdentity, FailStage, Measurement, Nanos, Outcome, Record, RecordKind, TaskId,
+};
+use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 /// Commits overtake each other: what was being written when others were pulled arrives before the
@@ -165,11 +168,13 @@ impl Fleet {
         let condition = "r.task = $1 AND r.class = $2 AND r.arrived >= $3";
         let task = task.number() as i64;
         let records = self.records(condition, &[&task, &class, &from])?;
-        Ok((records, Mark(Some(next))))
+        Ok((records.into_iter().map(|(_, r)| r).collect(), Mark(Some(next))))
     }
 
-    /// Every record of the fleet whose task's name matches (`*` and `?` stand for anything).
-    pub fn all_records(&mut self, name: &str) -> Result<Vec<Record>, FleetError> {
+    /// Every record of the fleet whose task's name matches (`*` and `?` stand for anything). Of
+    /// several machines of one name, the one whose present run is `boot`, else the first one, has
+    /// the bare name; the others' devices have their numbers ([`DeviceIdentity::numbered`]).
+    pub fn all_records(&mut self, name: &str, boot: &str) -> Result<Vec<Record>, FleetError> {
         let escaped: String = name
             .chars()
             .flat_map(|c| match c {
@@ -179,23 +184,47 @@ impl Fleet {
                 c => vec![c],
             })
             .collect();
-        self.records("t.name LIKE $1", &[&escaped])
+        let mut records = self.records("t.name LIKE $1", &[&escaped])?;
+        let numbered = self.numbered_devices(boot)?;
+        for (class, r) in &mut records {
+            if let Some(device) = numbered.get(class) {
+                r.device.clone_from(device);
+            }
+        }
+        Ok(records.into_iter().map(|(_, r)| r).collect())
     }
 
+    /// The devices of classes that have no bare name where a machine looks, by class.
+    fn numbered_devices(&mut self, boot: &str) -> Result<HashMap<i32, String>, FleetError> {
+        let sql = "SELECT k.id, k.device, k.variant, bool_or(m.class = k.id) FROM squall.class k \
+                   LEFT JOIN squall.machine m ON m.boot = $1 AND m.device = k.device AND \
+                   m.toolchain = k.toolchain GROUP BY k.id, k.device, k.variant";
+        let rows = self.client.query(sql, &[&boot]).map_err(|e| self.error(&e))?;
+        let numbered = |r: &Row| {
+            let (device, variant): (String, i32) = (r.get(1), r.get(2));
+            let is_bare = r.get::<_, Option<bool>>(3).unwrap_or(variant == 1);
+            let name = || DeviceIdentity::parse(&device).numbered(variant).to_string();
+            (!is_bare).then(|| (r.get(0), name()))
+        };
+        Ok(rows.iter().filter_map(numbered).collect())
+    }
+
+    /// Records and their classes, each under its device's bare name.
     fn records(
         &mut self,
         condition: &str,
         values: &[&(dyn postgres::types::ToSql + Sync)],
-    ) -> Result<Vec<Record>, FleetError> {
+    ) -> Result<Vec<(i32, Record)>, FleetError> {
         let sql = format!(
             "SELECT r.kind, r.task, t.name, t.workload, k.device, k.toolchain, u.name, \
              r.configuration, r.outcome, r.samples, r.detail, r.recorded, r.seed, r.calls, \
-             r.error, r.pace, r.build, r.measure, r.search FROM squall.record r JOIN squall.task \
+             r.error, r.pace, r.build, r.measure, r.search, r.class FROM squall.record r JOIN squall.task \
              t ON t.id = r.task JOIN squall.class k ON k.id = r.class JOIN squall.tunable u ON \
              u.id = r.tunable WHERE {condition} ORDER BY r.recorded, r.identity"
         );
         let rows = self.client.query(sql.as_str(), values).map_err(|e| self.error(&e))?;
-        rows.iter().map(|row| record(row).map_err(FleetError::Record)).collect()
+        let one = |row: &Row| record(row).map(|r| (row.get(19), r)).map_err(FleetError::Record);
+        rows.iter().map(one).collect()
     }
 }
 

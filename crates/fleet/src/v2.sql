@@ -156,6 +156,9 @@ $$;
 -- others of it share, and rates, by name. A machine keeps its class as long as it is not started
 -- anew, however busy it is when it is asked again.
 ALTER TABLE squall.class ADD COLUMN facts jsonb, ADD COLUMN rates jsonb;
+-- What two machines of one name tried is two facts.
+ALTER TABLE squall.record DROP CONSTRAINT record_pkey;
+ALTER TABLE squall.record ADD PRIMARY KEY (task, class, identity);
 CREATE TABLE squall.machine (
     boot      text NOT NULL,
     device    text NOT NULL,

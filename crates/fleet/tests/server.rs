@@ -103,14 +103,14 @@ fn facts_come_back_as_they_went_however_often_they_are_sent() {
     all.push(record(5, 3, RecordKind::Untuned, measured(9.0)));
     assert_eq!(fleet.ship(w.id, w.class, &all).unwrap(), all.len() as u64);
     assert_eq!(fleet.ship(w.id, w.class, &all).unwrap(), 0);
-    assert_eq!(sorted(fleet.all_records("*").unwrap()), sorted(all.clone()));
+    assert_eq!(sorted(fleet.all_records("*", "").unwrap()), sorted(all.clone()));
     let (of_task, mark) = fleet.pull(all[0].task, w.class, Mark::default()).unwrap();
     assert_eq!(of_task.len(), all.len() - 2);
     // Commits overtake each other: what was pulled lately is pulled again.
     let (again, _) = fleet.pull(all[0].task, w.class, mark).unwrap();
     assert_eq!(again.len(), of_task.len());
-    assert_eq!(fleet.all_records("relu_5").unwrap().len(), 2);
-    assert_eq!(fleet.all_records("relu%").unwrap().len(), 0, "% stands for itself");
+    assert_eq!(fleet.all_records("relu_5", "").unwrap().len(), 2);
+    assert_eq!(fleet.all_records("relu%", "").unwrap().len(), 0, "% stands for itself");
     // A zero byte has no place in a server's text, and is no reason to lose the record.
     let odd = Outcome::Failed { stage: FailStage::Launch, detail: "a\0b".into() };
     assert_eq!(fleet.ship(w.id, w.class, &[record(4, 30, RecordKind::Trial, odd)]).unwrap(), 1);
@@ -240,7 +240,7 @@ fn machines_of_one_name_are_told_apart_by_what_is_measured_and_keep_their_class(
     let mut least = print(100e9, 20e9);
     least.rates.remove("read memory");
     assert_eq!(class(&least), first);
-    assert_eq!(fleet.class_of_records("cpu a", "gcc").unwrap(), first);
+    assert_eq!(fleet.class_of_records("", "cpu a", "gcc").unwrap(), first);
     assert_ne!(fleet.class(device("boot 1", "clang"), &print(100e9, 20e9)).unwrap(), first);
     // A machine that is busy now is the one that it was.
     assert_eq!(fleet.class(device("boot 1", "gcc"), &print(40e9, 9e9)).unwrap(), first);
@@ -249,10 +249,42 @@ fn machines_of_one_name_are_told_apart_by_what_is_measured_and_keep_their_class(
 }
 
 #[test]
+fn what_two_machines_of_one_name_measured_is_two_facts_and_goes_back_where_it_came_from() {
+    let Some(server) = server() else { return };
+    let mut fleet = fleet(&server);
+    let mut join = |boot: &str, peak: f64| {
+        let class = fleet.class(device(boot, "gcc"), &print(peak, 20e9)).unwrap();
+        fleet.join(WorkerName(boot.into()), class, "1").unwrap()
+    };
+    let (fast, slow) = (join("a", 100e9), join("b", 50e9));
+    let tried = [trial(4, 1)];
+    assert_eq!(fleet.ship(fast.id, fast.class, &tried).unwrap(), 1);
+    assert_eq!(fleet.ship(slow.id, slow.class, &tried).unwrap(), 1);
+    assert_eq!(fleet.pull(tried[0].task, slow.class, Mark::default()).unwrap().0, tried);
+    let devices = |fleet: &mut Fleet, boot: &str| -> Vec<String> {
+        fleet.all_records("*", boot).unwrap().into_iter().map(|r| r.device).collect()
+    };
+    let (bare, first, second) = ("cpu a", "cpu a (machine 1)", "cpu a (machine 2)");
+    for (boot, mut expected) in [("a", [bare, second]), ("b", [first, bare]), ("", [bare, second])]
+    {
+        let mut found = devices(&mut fleet, boot);
+        found.sort();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "as {boot} sees it");
+        for device in found {
+            let class = fleet.class_of_records(boot, &device, "gcc").unwrap();
+            assert!([fast.class, slow.class].contains(&class), "{device} as {boot} sees it");
+        }
+    }
+    assert_eq!(fleet.class_of_records("b", bare, "gcc").unwrap(), slow.class);
+    assert_eq!(fleet.class_of_records("b", first, "gcc").unwrap(), fast.class);
+}
+
+#[test]
 fn a_class_whose_machine_is_unknown_learns_it_from_the_first_that_tells() {
     let Some(server) = server() else { return };
     let mut fleet = fleet(&server);
-    let imported = fleet.class_of_records("cpu a", "gcc").unwrap();
+    let imported = fleet.class_of_records("", "cpu a", "gcc").unwrap();
     assert_eq!(fleet.class(device("boot 1", "gcc"), &print(100e9, 20e9)).unwrap(), imported);
     assert_ne!(fleet.class(device("boot 2", "gcc"), &print(50e9, 20e9)).unwrap(), imported);
     assert_eq!(fleet.work_of_others(imported).unwrap(), []);

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::target_context::Context;
 use crate::verify::{Choice, Verified, verify};
 use squall_core::{Record, TaskId};
-use squall_fleet::{DeviceOfMachine, WorkerName};
+use squall_fleet::WorkerName;
 use squall_records::{Query, Store, Taken};
 use std::collections::HashMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub struct Moved {
 
 /// The fleet's records of tasks whose name matches, as a store in memory.
 pub fn fetch(server: &str, name: &str) -> Result<Store, Error> {
-    let records = Fleet::connect(server)?.all_records(name)?;
+    let records = Fleet::connect(server)?.all_records(name, &this_boot())?;
     Ok(Store::of_records(server, records)?)
 }
 
@@ -80,11 +80,7 @@ pub fn push(server: &str, name: &str, store: &Path) -> Result<Moved, Error> {
     let mut fleet = Fleet::connect(server)?;
     let mut moved = Moved { new: 0, all: records.len() as u64 };
     for (device, toolchain) in places(&records) {
-        let here = DeviceOfMachine { boot: &this_boot(), device, toolchain };
-        let class = match fleet.class_since_boot(here)? {
-            Some(own) => own,
-            None => fleet.class_of_records(device, toolchain)?,
-        };
+        let class = fleet.class_of_records(&this_boot(), device, toolchain)?;
         let name = WorkerName(format!("push:{}", super::work::process_name()));
         let worker = fleet.join(name, class, env!("CARGO_PKG_VERSION"))?;
         let here: Vec<Record> = records
