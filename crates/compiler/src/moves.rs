@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 /// One axis of a copy: so many elements, so far apart on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Axis {
+pub struct MovedAxis {
     /// How many.
     pub extent: u64,
     /// Distance in the target.
@@ -27,7 +27,7 @@ pub struct Copy {
     /// The first element that is written.
     pub to: u64,
     /// In any order; each place is written once.
-    pub axes: Vec<Axis>,
+    pub axes: Vec<MovedAxis>,
     /// The formats of the source and of the target, where they differ: both are floats of 16 or 32
     /// bits then, and `size` says nothing.
     pub converts: Option<[DType; 2]>,
@@ -43,14 +43,15 @@ const MOST_BLOCKS: u64 = 1 << 16;
 impl Copy {
     /// The axes, outermost in the target first, without those of one element, joined where both
     /// sides go on as if they were one.
-    fn joined(&self) -> Vec<Axis> {
-        let mut axes: Vec<Axis> = self.axes.iter().copied().filter(|a| a.extent != 1).collect();
+    fn joined(&self) -> Vec<MovedAxis> {
+        let mut axes: Vec<MovedAxis> =
+            self.axes.iter().copied().filter(|a| a.extent != 1).collect();
         axes.sort_by_key(|a| std::cmp::Reverse(a.to));
-        let mut list: Vec<Axis> = Vec::new();
+        let mut list: Vec<MovedAxis> = Vec::new();
         for a in axes {
             match list.last_mut() {
                 Some(o) if o.to == a.to * a.extent && o.from == a.from * a.extent as i64 => {
-                    *o = Axis { extent: o.extent * a.extent, ..a };
+                    *o = MovedAxis { extent: o.extent * a.extent, ..a };
                 }
                 _ => list.push(a),
             }
@@ -59,7 +60,7 @@ impl Copy {
     }
 
     /// How many elements are moved at once, of the innermost axis.
-    fn width(&self, axes: &[Axis]) -> u64 {
+    fn width(&self, axes: &[MovedAxis]) -> u64 {
         let Some((last, outer)) = axes.split_last() else { return 1 };
         if last.to != 1 || last.from != 1 || self.converts.is_some() {
             return 1;
@@ -78,7 +79,7 @@ impl Copy {
     /// The kernel: a function of the source and the target.
     pub fn kernel(&self, symbol: &str) -> KernelSource {
         let axes = self.joined();
-        let last = axes.last().copied().unwrap_or(Axis { extent: 1, to: 1, from: 1 });
+        let last = axes.last().copied().unwrap_or(MovedAxis { extent: 1, to: 1, from: 1 });
         let across = axes.iter().position(|a| a.from.unsigned_abs() == 1 && a.from > 0);
         match across {
             Some(row) if last.from != 1 && last.to == 1 && row + 1 < axes.len() => {
@@ -89,13 +90,13 @@ impl Copy {
     }
 
     /// Each thread moves what lies at one place of the target.
-    fn direct(&self, axes: &[Axis], symbol: &str) -> KernelSource {
+    fn direct(&self, axes: &[MovedAxis], symbol: &str) -> KernelSource {
         let width = self.width(axes);
-        let shrunk = |i: usize, a: &Axis| match i + 1 == axes.len() {
-            true => Axis { extent: a.extent / width, ..*a },
-            false => Axis { to: a.to / width, from: a.from / width as i64, ..*a },
+        let shrunk = |i: usize, a: &MovedAxis| match i + 1 == axes.len() {
+            true => MovedAxis { extent: a.extent / width, ..*a },
+            false => MovedAxis { to: a.to / width, from: a.from / width as i64, ..*a },
         };
-        let axes: Vec<Axis> = axes.iter().enumerate().map(|(i, a)| shrunk(i, a)).collect();
+        let axes: Vec<MovedAxis> = axes.iter().enumerate().map(|(i, a)| shrunk(i, a)).collect();
         let all: u64 = axes.iter().map(|a| a.extent).product();
         let mut body = format!(
             "  unsigned long long rest = (unsigned long long)blockIdx.x * {THREADS} + \
@@ -115,9 +116,9 @@ impl Copy {
 
     /// The source lies in order along axis `row`, the target along the last: squares of both are
     /// turned in shared memory, so that reading and writing go along rows.
-    fn turning(&self, axes: &[Axis], row: usize, symbol: &str) -> KernelSource {
+    fn turning(&self, axes: &[MovedAxis], row: usize, symbol: &str) -> KernelSource {
         let (r, c) = (axes[row], axes[axes.len() - 1]);
-        let outer: Vec<Axis> = axes[..axes.len() - 1]
+        let outer: Vec<MovedAxis> = axes[..axes.len() - 1]
             .iter()
             .enumerate()
             .filter(|(i, _)| *i != row)
@@ -174,7 +175,7 @@ fn float(dtype: DType) -> &'static str {
 }
 
 /// Text that finds the places `f` and `t` of the instance `rest`.
-fn places(axes: &[Axis], from: u64, to: u64) -> String {
+fn places(axes: &[MovedAxis], from: u64, to: u64) -> String {
     let mut text = format!("  long long f = {from}LL, t = {to}LL;\n");
     for (i, a) in axes.iter().enumerate().rev() {
         let at = if i == 0 { "rest".into() } else { format!("rest % {}", a.extent) };
@@ -264,8 +265,8 @@ pub fn fill(value: &[u8], to: u64, count: u64, symbol: &str) -> KernelSource {
 mod tests {
     use super::*;
 
-    fn axis(extent: u64, to: u64, from: i64) -> Axis {
-        Axis { extent, to, from }
+    fn axis(extent: u64, to: u64, from: i64) -> MovedAxis {
+        MovedAxis { extent, to, from }
     }
 
     #[test]

@@ -219,8 +219,8 @@ impl Fleet {
             "SELECT r.kind, r.task, t.name, t.workload, k.device, k.toolchain, u.name, \
              r.configuration, r.outcome, r.samples, r.detail, r.recorded, r.seed, r.calls, \
              r.error, r.pace, r.build, r.measure, r.search, r.class FROM squall.record r JOIN \
-             squall.task t ON t.id = r.task JOIN squall.class k ON k.id = r.class JOIN squall.tunable u ON \
-             u.id = r.tunable WHERE {condition} ORDER BY r.recorded, r.identity"
+             squall.task t ON t.id = r.task JOIN squall.class k ON k.id = r.class JOIN \
+             squall.tunable u ON u.id = r.tunable WHERE {condition} ORDER BY r.recorded, r.identity"
         );
         let rows = self.client.query(sql.as_str(), values).map_err(|e| self.error(&e))?;
         let one = |row: &Row| record(row).map(|r| (row.get(19), r)).map_err(FleetError::Record);

@@ -10,7 +10,7 @@ use squall_core::graph::{Attribute, ValueId};
 use squall_core::workload::{Input, Workload};
 use squall_frontend::{onnx, read_weights};
 use squall_graph::Assignment;
-use squall_graph::plan::{Plan, Source, Work};
+use squall_graph::plan::{Plan, ValueSource, Work};
 use squall_graph::solvers::{CHANNELS_LAST_IN_PLACE, CHEAPEST, FASTEST_IN_PLACE, IN_PLACE, solver};
 use squall_graph::state::State;
 use squall_graph::weights::complete;
@@ -68,17 +68,17 @@ fn execute(
         memory[p.block][p.offset..p.offset + x.len()].copy_from_slice(x);
     }
     for step in &plan.steps {
-        let read = |s: &Source| match s {
-            Source::Constant(c) => {
+        let read = |s: &ValueSource| match s {
+            ValueSource::Constant(c) => {
                 let word = |b: &[u8]| f32::from_ne_bytes([b[0], b[1], b[2], b[3]]);
                 plan.constants[*c].data.chunks_exact(4).map(word).collect()
             }
-            Source::Place(p) => memory[p.block][p.offset..].to_vec(),
+            ValueSource::Block(p) => memory[p.block][p.offset..].to_vec(),
         };
         match &step.work {
             Work::Kernel { task, inputs, output } => {
                 let w = tasks[task];
-                let one = |(s, i): (&Source, &Input)| {
+                let one = |(s, i): (&ValueSource, &Input)| {
                     let from: Vec<f32> = read(s);
                     places(w, &i.name, &i.shape).into_iter().map(|p| from[p]).collect()
                 };

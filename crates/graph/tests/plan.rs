@@ -6,7 +6,7 @@ use squall_core::{TaskId, Workload};
 use squall_frontend::onnx::proto::*;
 use squall_frontend::{onnx, read_weights};
 use squall_graph::Assignment;
-use squall_graph::plan::{ALIGNMENT, Plan, PlanStep, Source, Work};
+use squall_graph::plan::{ALIGNMENT, Plan, PlanStep, ValueSource, Work};
 use squall_graph::state::State;
 use squall_graph::weights::complete;
 use std::collections::HashMap;
@@ -49,12 +49,12 @@ fn execute(plan: &Plan, lengths: &Lengths, inputs: &[Vec<f32>]) -> Vec<Vec<f32>>
         memory[p.block][p.offset..p.offset + x.len()].copy_from_slice(x);
     }
     for step in &plan.steps {
-        let read = |s: &Source| match s {
-            Source::Constant(c) => {
+        let read = |s: &ValueSource| match s {
+            ValueSource::Constant(c) => {
                 let word = |b: &[u8]| f32::from_ne_bytes([b[0], b[1], b[2], b[3]]);
                 plan.constants[*c].data.chunks_exact(4).map(word).collect()
             }
-            Source::Place(p) => memory[p.block][p.offset..].to_vec(),
+            ValueSource::Block(p) => memory[p.block][p.offset..].to_vec(),
         };
         match &step.work {
             Work::Kernel { task, inputs, output } => {

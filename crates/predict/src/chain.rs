@@ -6,7 +6,7 @@
 use crate::features::{EncodedProblem, Featurizer};
 use crate::nn::vector::{dot_within, exp, gelu, gelu_backward, wide};
 use crate::nn::{
-    Layout, Linear, Mlp, MlpInput, MlpScratch, Tables, masked_cross_entropy, sized, zeroed,
+    Linear, Mlp, MlpInput, MlpScratch, ParameterLayout, Tables, masked_cross_entropy, sized, zeroed,
 };
 use crate::ranker::mean;
 use crate::train::{Batch, Learner};
@@ -43,7 +43,7 @@ struct Head {
 #[derive(Clone, Debug)]
 pub struct Chain {
     sizes: ChainSizes,
-    layout: Layout,
+    layout: ParameterLayout,
     context: Mlp,
     heads: Vec<Head>,
 }
@@ -69,7 +69,7 @@ pub struct ChainScratch {
 impl Chain {
     /// A chain for a solver.
     pub fn new(featurizer: &Featurizer, sizes: ChainSizes) -> Chain {
-        let mut l = Layout::default();
+        let mut l = ParameterLayout::default();
         let knobs: Vec<usize> =
             featurizer.family.spec().knobs.iter().map(|k| k.values.len()).collect();
         let vocabulary = featurizer.facts.encoder.vocabulary();
@@ -255,7 +255,7 @@ impl Choices {
 impl Learner for Chain {
     type Scratch = ChainScratch;
 
-    fn layout(&self) -> &Layout {
+    fn layout(&self) -> &ParameterLayout {
         &self.layout
     }
 

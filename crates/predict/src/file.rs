@@ -8,7 +8,7 @@ use crate::classical;
 use crate::encode::Encoder;
 use crate::features::{Facts, Featurizer};
 use crate::memory::{Memory, Metric};
-use crate::nn::Layout;
+use crate::nn::ParameterLayout;
 use crate::options::Kind;
 use crate::paper::{self, Sequence};
 use crate::predictor::{Info, Model, Predictor};
@@ -85,14 +85,14 @@ struct SolverHeader {
     curves: Curves,
 }
 
-fn write_network(name: &str, layout: &Layout, parameters: &[f32], out: &mut TensorWriter) {
+fn write_network(name: &str, layout: &ParameterLayout, parameters: &[f32], out: &mut TensorWriter) {
     for (entry, m) in layout.entries() {
         out.add(format!("{name}.{entry}"), &[m.rows, m.cols], m.of(parameters));
     }
 }
 
 /// A network whose parameters were rounded to 16 bits when its training ended.
-fn write_halves(name: &str, layout: &Layout, parameters: &[f32], out: &mut TensorWriter) {
+fn write_halves(name: &str, layout: &ParameterLayout, parameters: &[f32], out: &mut TensorWriter) {
     for (entry, m) in layout.entries() {
         out.add_halves(format!("{name}.{entry}"), &[m.rows, m.cols], m.of(parameters));
     }
@@ -318,7 +318,7 @@ fn read_facts(
 /// The parameters of a network, under a name.
 fn read_network(
     name: &str,
-    layout: &Layout,
+    layout: &ParameterLayout,
     tensors: &mut TensorReader,
 ) -> Result<Vec<f32>, FileError> {
     let mut out = Vec::with_capacity(layout.len());
@@ -350,7 +350,7 @@ fn read_solver(h: SolverHeader, tensors: &mut TensorReader) -> Result<Solver, Fi
     let keys = read_keys(&name, tensors)?;
     let featurizer = Featurizer::new(family, facts);
     let (ranker, chain) = (Ranker::new(&featurizer, h.ranker), Chain::new(&featurizer, h.chain));
-    let mut networks = |what: &str, layout: &Layout, members: usize| {
+    let mut networks = |what: &str, layout: &ParameterLayout, members: usize| {
         let network = |i| read_network(&format!("{name}/{what}.{i}"), layout, tensors);
         (0..members).map(network).collect::<Result<Vec<_>, FileError>>()
     };

@@ -12,8 +12,8 @@ mod beam;
 use crate::features::{EncodedProblem, Featurizer};
 use crate::nn::vector::{add, relu};
 use crate::nn::{
-    Attention, Convolution, Layout, Linear, Lstm, LstmGradients, LstmScratch, Matrix, Steps,
-    cross_entropy,
+    Attention, Convolution, Linear, Lstm, LstmGradients, LstmScratch, Matrix, ParameterLayout,
+    Steps, cross_entropy,
 };
 use crate::options::{Options, PaperModel};
 use crate::train::{Batch, Epoch, Learner, Schedule, State};
@@ -28,7 +28,7 @@ const EMBEDDING: usize = 48;
 #[derive(Clone, Debug)]
 pub struct Sequence {
     kind: PaperModel,
-    layout: Layout,
+    layout: ParameterLayout,
     tokens: Vec<Matrix>,
     convolutions: Vec<Convolution>,
     /// One LSTM, or a pair of directions for each bidirectional layer.
@@ -107,7 +107,7 @@ fn apart(ab: &[f32], rows: usize) -> (Vec<f32>, Vec<f32>) {
 impl Sequence {
     /// A model whose LSTMs are `hidden` wide.
     pub fn new(featurizer: &Featurizer, kind: PaperModel, hidden: usize) -> Sequence {
-        let mut l = Layout::default();
+        let mut l = ParameterLayout::default();
         let vocabulary = featurizer.facts.encoder.vocabulary();
         let knobs: Vec<usize> =
             featurizer.family.spec().knobs.iter().map(|k| k.values.len()).collect();
@@ -380,7 +380,7 @@ struct HeadGradient<'a> {
 impl Learner for Sequence {
     type Scratch = ();
 
-    fn layout(&self) -> &Layout {
+    fn layout(&self) -> &ParameterLayout {
         &self.layout
     }
 

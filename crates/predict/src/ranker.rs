@@ -12,7 +12,9 @@
 use crate::features::{ChannelVotes, EncodedProblem, Featurizer, Selection};
 use crate::memory::{NOWHERE, Neighbour};
 use crate::nn::vector::{add, add_row, gelu, gelu_backward, log_softmax, sum_rows};
-use crate::nn::{Layout, Linear, Mlp, MlpInput, MlpScratch, Tables, cross_entropy, sized, zeroed};
+use crate::nn::{
+    Linear, Mlp, MlpInput, MlpScratch, ParameterLayout, Tables, cross_entropy, sized, zeroed,
+};
 use crate::train::{Batch, Learner};
 use rand::{Rng, RngExt};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
@@ -47,7 +49,7 @@ impl Default for RankerSizes {
 #[derive(Clone, Debug)]
 pub struct Ranker {
     sizes: RankerSizes,
-    layout: Layout,
+    layout: ParameterLayout,
     context: Mlp,
     query: Linear,
     products: Linear,
@@ -128,7 +130,7 @@ pub fn mean(lists: Vec<Vec<f32>>) -> Vec<f32> {
 impl Ranker {
     /// A ranker for a solver.
     pub fn new(featurizer: &Featurizer, sizes: RankerSizes) -> Ranker {
-        let mut l = Layout::default();
+        let mut l = ParameterLayout::default();
         let knobs: Vec<usize> =
             featurizer.family.spec().knobs.iter().map(|k| k.values.len()).collect();
         let vocabulary = featurizer.facts.encoder.vocabulary();
@@ -402,7 +404,7 @@ impl Ranker {
 impl Learner for Ranker {
     type Scratch = RankerScratch;
 
-    fn layout(&self) -> &Layout {
+    fn layout(&self) -> &ParameterLayout {
         &self.layout
     }
 

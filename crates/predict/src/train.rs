@@ -4,7 +4,7 @@
 //! same network on one core as on sixteen.
 
 use crate::features::{EncodedProblem, Featurizer};
-use crate::nn::{Adam, Layout, cosine, vector, zeroed};
+use crate::nn::{Adam, ParameterLayout, cosine, vector, zeroed};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ pub trait Learner: Sync {
     type Scratch: Default + Send;
 
     /// The places of its parameters.
-    fn layout(&self) -> &Layout;
+    fn layout(&self) -> &ParameterLayout;
 
     /// The sum of the problems' losses. With `gradient` it is a training step, whose gradient is
     /// added to that.
@@ -96,7 +96,7 @@ pub struct State {
 
 impl State {
     /// The state before the first epoch.
-    pub fn new(layout: &Layout, schedule: &Schedule) -> State {
+    pub fn new(layout: &ParameterLayout, schedule: &Schedule) -> State {
         let parameters = layout.initial(&mut Generator::seed_from_u64(schedule.seed));
         State {
             adam: Adam::new(parameters.len(), schedule.decay),

@@ -2,7 +2,7 @@
 //! main file in a folder that holds the library.
 
 /// A file of the library: its name and its text.
-pub type Source = (&'static str, &'static str);
+pub type HostFile = (&'static str, &'static str);
 
 macro_rules! sources {
     ($($name:literal),* $(,)?) => {
@@ -11,7 +11,7 @@ macro_rules! sources {
 }
 
 /// The library. A main file includes `runtime.c`, which includes the others.
-pub const LIBRARY: [Source; 55] = sources![
+pub const LIBRARY: [HostFile; 55] = sources![
     "runtime.c",
     "branches.c",
     "branches.h",
@@ -126,27 +126,27 @@ pub const EXPORTED_GPU: [&str; 22] = [
 ];
 
 /// These files of the library.
-pub fn exported<'f>(files: &'f [&str]) -> impl Iterator<Item = Source> + 'f {
+pub fn exported<'f>(files: &'f [&str]) -> impl Iterator<Item = HostFile> + 'f {
     LIBRARY.into_iter().filter(|(name, _)| files.contains(name))
 }
 
 /// The process that runs kernels while they are tuned.
-pub const RUNNER: Source = sources!["runner.c"][0];
+pub const RUNNER: HostFile = sources!["runner.c"][0];
 
 /// The program at the far end of the connection to a board; it stands alone.
-pub const KEEPER: Source = sources!["keeper.c"][0];
+pub const KEEPER: HostFile = sources!["keeper.c"][0];
 
 /// Kernels that measure what a GPU can do at most; the runner compiles them.
-pub const GPU_ROOF: Source = sources!["roof.cu"][0];
+pub const GPU_ROOF: HostFile = sources!["roof.cu"][0];
 
 /// The program that runs a network; it includes `kernels.c`, the table of what is linked in.
-pub const NETWORK: Source = sources!["network_main.c"][0];
+pub const NETWORK: HostFile = sources!["network_main.c"][0];
 
 /// The program that runs a network on a GPU.
-pub const GPU_NETWORK: Source = sources!["gpu_network_main.c"][0];
+pub const GPU_NETWORK: HostFile = sources!["gpu_network_main.c"][0];
 
 /// The program that checks and times exported kernels; it includes `kernels.c` as well.
-pub const DRIVER: Source = sources!["driver.c"][0];
+pub const DRIVER: HostFile = sources!["driver.c"][0];
 
 /// How launches become arguments of the driver: C and C++, on its own.
 pub const LAUNCH: &str = include_str!("../host/launch.h");

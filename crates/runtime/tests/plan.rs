@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use squall_core::{Language, LaunchPhase, Mapped, TensorMap};
 use squall_runtime::HostPlan;
 use squall_runtime::plan::{
-    Argument, At, Axis, Buffer, Element, Kernel, Launch, Parameter, Region, Role, Step, Work,
+    Argument, At, Buffer, Element, Kernel, Launch, MoveAxis, Parameter, Region, Role, Step, Work,
 };
 use std::io::Write;
 use std::path::Path;
@@ -77,8 +77,10 @@ fn network(n: u64, name: &str) -> HostPlan {
         launches,
     };
     let step = |work| Step { name: name.into(), work };
-    let axes =
-        vec![Axis { extent: 4, to: 4 * n, from: 1 }, Axis { extent: 4 * n, to: 1, from: -4 }];
+    let axes = vec![
+        MoveAxis { extent: 4, to: 4 * n, from: 1 },
+        MoveAxis { extent: 4 * n, to: 1, from: -4 },
+    ];
     HostPlan {
         regions: vec![
             region(Role::Scratch, 1024 * n, None),
@@ -115,7 +117,7 @@ fn network(n: u64, name: &str) -> HostPlan {
             step(Work::Copy {
                 from: at(7, 0),
                 to: at(8, 0),
-                axes: vec![Axis { extent: 2, to: 1, from: 1 }],
+                axes: vec![MoveAxis { extent: 2, to: 1, from: 1 }],
             }),
             step(Work::Fill { to: at(9, 0), count: n, value: vec![1] }),
         ],
@@ -347,7 +349,7 @@ proptest! {
         let mut plan = network(2, "");
         plan.buffers[0].count = n;
         plan.regions[0].bytes = m;
-        let axes = vec![Axis { extent: n, to: m, from: -1 }];
+        let axes = vec![MoveAxis { extent: n, to: m, from: -1 }];
         plan.steps[1].work = Work::Copy { from: at(0, m), to: at(2, n), axes };
         let _ = plan.verify();
         plan.kernels[1].launches[1].maps[0].extents = vec![n, m];

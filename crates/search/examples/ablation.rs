@@ -7,7 +7,7 @@
 #[allow(dead_code)]
 mod landscape;
 
-use landscape::{Problem, curve};
+use landscape::{TestProblem, curve};
 use squall_search::{Setting, ablations, strategies};
 
 fn main() {
@@ -26,7 +26,7 @@ fn main() {
         for &trials in &budgets {
             let mut sums = Vec::new();
             for seed in 0..seeds as u64 {
-                for (i, p) in Problem::several(seed).iter().enumerate() {
+                for (i, p) in TestProblem::several(seed).iter().enumerate() {
                     let mut s = (info.make)(&Setting {
                         tunables: p.tunables(),
                         seed: seed * 31 + i as u64,

@@ -1,18 +1,18 @@
 //! Strategies compared on synthetic problems: each part of the default must be worth its trials.
 
 use crate::flat::Random;
-use crate::landscape::{Problem, curve};
+use crate::landscape::{TestProblem, curve};
 use crate::strategy::{Droplet, Evolution, EvolutionDroplet, Setting, Strategy};
 
 const SEEDS: u64 = 10;
 
 /// The geometric mean over problems and seeds of the best time over that of perfect code.
 fn score(make: fn(&Setting) -> Box<dyn Strategy>, trials: usize) -> f64 {
-    score_on(Problem::several, SEEDS, make, trials)
+    score_on(TestProblem::several, SEEDS, make, trials)
 }
 
 fn score_on(
-    problems: fn(u64) -> Vec<Problem>,
+    problems: fn(u64) -> Vec<TestProblem>,
     seeds: u64,
     make: fn(&Setting) -> Box<dyn Strategy>,
     trials: usize,
@@ -72,7 +72,7 @@ fn with_200_trials_the_default_beats_descent_and_chance() {
 /// Two runs of one seed differ only by the descents: before the first they propose the same.
 #[test]
 fn until_its_first_descent_the_default_is_evolution() {
-    let p = &Problem::several(3)[3];
+    let p = &TestProblem::several(3)[3];
     let asked = |mut s: Box<dyn Strategy>| {
         let mut asked = Vec::new();
         curve(
@@ -102,14 +102,21 @@ fn until_its_first_descent_the_default_is_evolution() {
 fn every_sketch_is_tried_before_the_model_chooses() {
     let default =
         |problems, trials| score_on(problems, 40, |s| Box::new(EvolutionDroplet::new(s)), trials);
-    let late = [64, 200].map(|trials| default(|seed| vec![Problem::late(seed)], trials));
+    let late = [64, 200].map(|trials| default(|seed| vec![TestProblem::late(seed)], trials));
     let alone = default(
-        |seed| vec![Problem { landscapes: vec![Problem::late(seed).landscapes[1].clone()] }],
+        |seed| {
+            vec![TestProblem { landscapes: vec![TestProblem::late(seed).landscapes[1].clone()] }]
+        },
         200,
     );
-    let three = [64, 200].map(|trials| default(|seed| Problem::several(seed).split_off(3), trials));
+    let three =
+        [64, 200].map(|trials| default(|seed| TestProblem::several(seed).split_off(3), trials));
     let first = default(
-        |seed| vec![Problem { landscapes: vec![Problem::several(seed)[3].landscapes[1].clone()] }],
+        |seed| {
+            vec![TestProblem {
+                landscapes: vec![TestProblem::several(seed)[3].landscapes[1].clone()],
+            }]
+        },
         200,
     );
     println!(

@@ -4,7 +4,7 @@
 mod in_order;
 
 use crate::flat::Random;
-use crate::landscape::{Landscape, Problem, curve};
+use crate::landscape::{Landscape, TestProblem, curve};
 use crate::registry::{ablations, strategies};
 use crate::strategy::{
     DEFAULT, Droplet, Evolution, EvolutionDroplet, Setting, Strategy, StrategyInfo,
@@ -195,7 +195,7 @@ fn conformance(make: fn(&Setting) -> Box<dyn Strategy>) {
     );
 
     // A large space, some budgets: as many as wanted, all different.
-    let problem = Problem {
+    let problem = TestProblem {
         landscapes: vec![Arc::new(Landscape::new("large", [512, 512, 512], 1.0, 0.1, 1))],
     };
     for trials in [0, 1, 16, 70, usize::MAX] {

@@ -221,20 +221,20 @@ impl Tunable for Landscape {
 
 /// A task: its landscapes.
 #[derive(Clone)]
-pub struct Problem {
+pub struct TestProblem {
     /// They share features.
     pub landscapes: Vec<Arc<Landscape>>,
 }
 
-impl Problem {
+impl TestProblem {
     /// Several unlike problems of a seed.
-    pub fn several(seed: u64) -> Vec<Problem> {
-        let one = |l| Problem { landscapes: vec![Arc::new(l)] };
+    pub fn several(seed: u64) -> Vec<TestProblem> {
+        let one = |l| TestProblem { landscapes: vec![Arc::new(l)] };
         vec![
             one(Landscape::new("square", [512, 512, 512], 1.0, 0.05, seed * 7 + 1)),
             one(Landscape::new("flat", [64, 3136, 576], 1.0, 0.1, seed * 7 + 2)),
             one(Landscape::new("rugged", [384, 240, 1152], 1.0, 0.25, seed * 7 + 3)),
-            Problem {
+            TestProblem {
                 landscapes: vec![
                     Arc::new(Landscape::new("direct", [256, 196, 2304], 1.3, 0.1, seed * 7 + 4)),
                     Arc::new(Landscape::new("tiled", [256, 784, 576], 1.0, 0.1, seed * 7 + 5)),
@@ -245,10 +245,10 @@ impl Problem {
     }
 
     /// Two sketches, of which one is good at once and the other better after a while.
-    pub fn late(seed: u64) -> Problem {
+    pub fn late(seed: u64) -> TestProblem {
         let quick = Landscape::new("quick", [256, 196, 1152], 1.6, 0.05, seed * 7 + 1).steep(0.2);
         let late = Landscape::new("late", [256, 196, 1152], 1.0, 0.1, seed * 7 + 2);
-        Problem { landscapes: vec![Arc::new(quick), Arc::new(late)] }
+        TestProblem { landscapes: vec![Arc::new(quick), Arc::new(late)] }
     }
 
     /// As strategies take them.
@@ -282,7 +282,7 @@ impl Problem {
 /// of the candidate that looks best.
 pub fn curve(
     mut ask: impl FnMut(usize, &[Trial]) -> Vec<Candidate>,
-    problem: &Problem,
+    problem: &TestProblem,
     trials: usize,
 ) -> Vec<f64> {
     let (mut out, mut last) = (Vec::new(), Vec::new());

@@ -308,12 +308,12 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::landscape::Problem;
+    use crate::landscape::TestProblem;
     use rand::SeedableRng;
 
     #[test]
     fn features_computed_side_by_side_are_those_computed_one_by_one() {
-        let tunables = Problem::several(1)[3].tunables();
+        let tunables = TestProblem::several(1)[3].tunables();
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
         let mut points = Vec::new();
         for i in 0..200 {

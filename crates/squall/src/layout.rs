@@ -9,7 +9,7 @@ use crate::settings::TargetRequest;
 use crate::target_context::TargetContext;
 use squall_core::{TaskId, Workload};
 use squall_graph::solvers::{
-    CHANNELS_LAST, Cost, FASTEST_LAYOUTS, SOLVERS, Standing, solver, standings,
+    CHANNELS_LAST, Cost, CoverCost, FASTEST_LAYOUTS, SOLVERS, solver, standings,
 };
 use squall_records::{Query, Store};
 use std::collections::HashMap;
@@ -105,7 +105,7 @@ impl Input {
         let all = graph.candidates();
         let made = standings(all, &|id| here(known, id))
             .map_err(|e| fault(e, "greedy fusion needs no proof: `--cover greedy`"))?;
-        let row = |s: &Standing, behind| {
+        let row = |s: &CoverCost, behind| {
             let c = &all.list[s.candidate];
             let nodes = c.nodes.iter().map(|&n| all.model.nodes[n].name.clone()).collect();
             CoverRow { name: c.name.clone(), nodes, time: s.time, estimated: s.estimated, behind }

@@ -283,7 +283,7 @@ impl TargetContext {
 pub fn measure_roof(device: &Device, toolchain: &Toolchain) -> Result<Roof, Error> {
     let r = roof(device, toolchain)?;
     let caches = r.levels.iter().filter(|l| l.name != "memory").enumerate();
-    let level = |(i, l): (usize, &squall_measure::cpu::Level)| RoofLevel {
+    let level = |(i, l): (usize, &squall_measure::cpu::MemoryLevel)| RoofLevel {
         name: l.name.clone(),
         bytes: device.target.cache(i + 1),
         gbs: l.read_gbs,

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What became of a stored winner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum WinnerStanding {
     /// It is faster than its runner-up, or has none within reach.
     Holds,
     /// Nothing that matters separates the two; the winner stays.
@@ -33,16 +33,16 @@ pub enum Standing {
     Own,
 }
 
-impl Standing {
+impl WinnerStanding {
     /// The spelling in tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
-            Standing::Holds => "holds",
-            Standing::Tie => "tie",
-            Standing::Overtaken => "overtaken",
-            Standing::Broken => "broken",
-            Standing::Gone => "gone",
-            Standing::Own => "own",
+            WinnerStanding::Holds => "holds",
+            WinnerStanding::Tie => "tie",
+            WinnerStanding::Overtaken => "overtaken",
+            WinnerStanding::Broken => "broken",
+            WinnerStanding::Gone => "gone",
+            WinnerStanding::Own => "own",
         }
     }
 }
@@ -108,7 +108,7 @@ pub struct Verified {
     /// Its name.
     pub name: String,
     /// The verdict.
-    pub standing: Standing,
+    pub standing: WinnerStanding,
     /// The candidate that held the task.
     pub winner: Contender,
     /// The next fastest within reach.
@@ -174,8 +174,10 @@ impl Verification {
     /// agree on it.
     pub fn has_fallen(&self) -> bool {
         self.tasks.iter().any(|t| {
-            let is_fallen =
-                matches!(t.standing, Standing::Overtaken | Standing::Broken | Standing::Gone);
+            let is_fallen = matches!(
+                t.standing,
+                WinnerStanding::Overtaken | WinnerStanding::Broken | WinnerStanding::Gone
+            );
             is_fallen || t.is_contradicted()
         })
     }
@@ -277,7 +279,8 @@ impl Verifier<'_> {
         if task.workload.foreign.is_some() {
             let why = "a kernel of your own: `squall tune` its kernel.toml, where its rivals meet \
                        it again";
-            let own = |w| Verified { standing: Standing::Own, ..gone(id, name, w, why.into()) };
+            let own =
+                |w| Verified { standing: WinnerStanding::Own, ..gone(id, name, w, why.into()) };
             return Ok(stored.map(own));
         }
         let mut state = TaskState::new(&task, TaskKernels::generated(&task, target));
@@ -291,7 +294,7 @@ impl Verifier<'_> {
         let mut seen = Verified {
             task: id,
             name: name.into(),
-            standing: Standing::Gone,
+            standing: WinnerStanding::Gone,
             winner: contender(&state, &winner),
             runner_up: None,
             rounds: Vec::new(),
@@ -342,10 +345,10 @@ impl Verifier<'_> {
                     seen.rounds.push(Round::new(turned, &m));
                     if round == 0 {
                         seen.standing = match m.verdict {
-                            _ if alone => Standing::Holds,
-                            Verdict::Slower => Standing::Holds,
-                            Verdict::Tie => Standing::Tie,
-                            Verdict::Faster => Standing::Overtaken,
+                            _ if alone => WinnerStanding::Holds,
+                            Verdict::Slower => WinnerStanding::Holds,
+                            Verdict::Tie => WinnerStanding::Tie,
+                            Verdict::Faster => WinnerStanding::Overtaken,
                         };
                         seen.winner.now = Some(m.incumbent.median());
                         if let Some(r) = &mut seen.runner_up {
@@ -356,7 +359,8 @@ impl Verifier<'_> {
                 Met::Failed { rival, detail, .. } => {
                     let winner = rival == turned || alone;
                     // A kernel that fails is out, whatever earlier rounds said.
-                    seen.standing = if winner { Standing::Broken } else { Standing::Holds };
+                    seen.standing =
+                        if winner { WinnerStanding::Broken } else { WinnerStanding::Holds };
                     seen.detail = Some(format!(
                         "the {} failed: {detail}",
                         if winner { "winner" } else { "runner-up" }
@@ -383,7 +387,7 @@ fn gone(task: TaskId, name: &str, winner: Contender, why: String) -> Verified {
     Verified {
         task,
         name: name.into(),
-        standing: Standing::Gone,
+        standing: WinnerStanding::Gone,
         winner,
         runner_up: None,
         rounds: Vec::new(),
@@ -422,7 +426,7 @@ mod tests {
         Verified {
             task: "00000000000000aa".parse().expect("an id"),
             name: "a".into(),
-            standing: Standing::Holds,
+            standing: WinnerStanding::Holds,
             winner: contender(),
             runner_up: runner_up.then(contender),
             rounds: rounds.iter().map(round).collect(),

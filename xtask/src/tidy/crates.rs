@@ -1,7 +1,7 @@
 //! Rules about crates: which of ours each may depend on, and what outside of the process each may
 //! touch. The tables are ARCHITECTURE.md's, row by row.
 
-use super::repository::{Repository, Source};
+use super::repository::{Repository, SourceFile};
 
 /// A crate, the crates of ours that it may depend on, and the privileges that it has.
 struct Row {
@@ -148,7 +148,7 @@ pub fn privileges(r: &Repository) -> Vec<String> {
     faults
 }
 
-fn uses(s: &Source, words: &[&str], what: &str) -> Vec<String> {
+fn uses(s: &SourceFile, words: &[&str], what: &str) -> Vec<String> {
     let mut faults = Vec::new();
     for (i, line) in code(&s.text) {
         if let Some(w) = words.iter().find(|w| line.contains(**w)) {

@@ -216,10 +216,10 @@ fn strongly_connected(edges: &[BTreeSet<usize>]) -> Vec<BTreeSet<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::repository::Source;
+    use crate::tidy::repository::SourceFile;
 
     fn repository(files: &[(&str, &str)]) -> Repository {
-        let source = |&(path, text): &(&str, &str)| Source {
+        let source = |&(path, text): &(&str, &str)| SourceFile {
             path: format!("crates/x/src/{path}"),
             text: text.into(),
             syntax: Some(syn::parse_file(text).expect("Rust")),

@@ -1,6 +1,6 @@
 //! Rules about functions: at most 80 lines and six parameters, outside tests and tables.
 
-use super::repository::{Repository, Source, for_tests};
+use super::repository::{Repository, SourceFile, for_tests};
 use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 
@@ -21,7 +21,7 @@ pub fn small_functions(r: &Repository) -> Vec<String> {
 }
 
 struct Functions<'a> {
-    source: &'a Source,
+    source: &'a SourceFile,
     faults: &'a mut Vec<String>,
 }
 

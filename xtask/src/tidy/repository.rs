@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A source file in Rust or C.
-pub struct Source {
+pub struct SourceFile {
     /// Its path from the root, with `/` between folders.
     pub path: String,
     pub text: String,
@@ -16,7 +16,7 @@ pub struct Source {
     pub is_test: bool,
 }
 
-impl Source {
+impl SourceFile {
     /// The crate that it belongs to: `compiler` of `crates/compiler/src/lib.rs`, or `xtask`.
     pub fn crate_name(&self) -> &str {
         let mut parts = self.path.split('/');
@@ -52,7 +52,7 @@ pub fn stem(path: &str) -> String {
 pub struct Repository {
     pub root: PathBuf,
     /// All sources, in order of their paths.
-    pub sources: Vec<Source>,
+    pub sources: Vec<SourceFile>,
 }
 
 impl Repository {
@@ -72,7 +72,7 @@ impl Repository {
                 false => None,
             };
             let is_test = is_named_test(&path);
-            sources.push(Source { path, text, syntax, is_test });
+            sources.push(SourceFile { path, text, syntax, is_test });
         }
         // `#[cfg(test)] mod races;` makes a test of `races.rs`.
         let declared: HashSet<String> = sources.iter().flat_map(modules_for_tests).collect();
@@ -88,14 +88,14 @@ impl Repository {
     }
 
     /// Sources of a crate's library or binary, tests left out.
-    pub fn of_crate<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Source> {
-        let own = move |s: &&Source| s.crate_name() == name && s.path.contains("/src/");
+    pub fn of_crate<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a SourceFile> {
+        let own = move |s: &&SourceFile| s.crate_name() == name && s.path.contains("/src/");
         self.sources.iter().filter(own).filter(|s| !s.is_test)
     }
 }
 
 /// The files of modules that a file declares for tests alone.
-fn modules_for_tests(s: &Source) -> Vec<String> {
+fn modules_for_tests(s: &SourceFile) -> Vec<String> {
     let items = s.syntax.iter().flat_map(|f| &f.items);
     let (folder, stem) = (s.path.rsplit_once('/').map_or("", |p| p.0), stem(&s.path));
     let inside = match stem.as_str() {

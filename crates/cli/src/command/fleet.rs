@@ -10,7 +10,7 @@ use serde_json::json;
 use squall::Caches;
 use squall::fleet::{Fleet, JobStatus, PulledAndChecked, Status, SubmitRequest};
 use squall::report::html::duration;
-use squall::verify::{Choice, Standing, Verified};
+use squall::verify::{Choice, Verified, WinnerStanding};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -244,7 +244,9 @@ fn pull(p: &PullArgs) -> Result<u8, Failure> {
     left_out(&"the fleet", taken.refused, &taken.reasons);
     say(format_args!("{} new records, {} known", taken.new, taken.known))?;
     if p.check {
-        let fell = |t: &&Verified| matches!(t.standing, Standing::Overtaken | Standing::Broken);
+        let fell = |t: &&Verified| {
+            matches!(t.standing, WinnerStanding::Overtaken | WinnerStanding::Broken)
+        };
         let fell = done.checked.iter().filter(fell).count();
         say(format_args!("{} winners of others checked here, {fell} fell", done.checked.len()))?;
     }

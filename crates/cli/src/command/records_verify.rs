@@ -5,7 +5,7 @@ use crate::interrupt::interruptible;
 use crate::option::{JsonArgs, RunnerArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, or_dash, percent, say, table};
 use serde_json::{Value, json};
-use squall::verify::{Choice, Contender, Round, Standing, Verification, verify};
+use squall::verify::{Choice, Contender, Round, Verification, WinnerStanding, verify};
 use squall::{Store, TaskId, Verdict};
 
 /// Measure stored winners against their runners-up again, side by side
@@ -83,7 +83,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     })
 }
 
-fn count(v: &Verification, standing: Standing) -> usize {
+fn count(v: &Verification, standing: WinnerStanding) -> usize {
     v.tasks.iter().filter(|t| t.standing == standing).count()
 }
 
@@ -118,12 +118,12 @@ fn value(v: &Verification) -> Value {
         })
         .collect();
     let all = [
-        Standing::Holds,
-        Standing::Tie,
-        Standing::Overtaken,
-        Standing::Broken,
-        Standing::Gone,
-        Standing::Own,
+        WinnerStanding::Holds,
+        WinnerStanding::Tie,
+        WinnerStanding::Overtaken,
+        WinnerStanding::Broken,
+        WinnerStanding::Gone,
+        WinnerStanding::Own,
     ];
     let counts: serde_json::Map<String, Value> =
         all.iter().map(|s| (s.name().into(), count(v, *s).into())).collect();
@@ -158,7 +158,7 @@ fn print(v: &Verification) -> Result<(), Failure> {
         if let Some(d) = &k.detail {
             say(format_args!("{}: {d}", k.name))?;
         }
-        if let (Standing::Overtaken, Some(r)) = (k.standing, &k.runner_up) {
+        if let (WinnerStanding::Overtaken, Some(r)) = (k.standing, &k.runner_up) {
             say(format_args!(
                 "{}: held from now on by {}: {}",
                 k.name, r.tunable, r.configuration
@@ -176,8 +176,8 @@ fn print(v: &Verification) -> Result<(), Failure> {
             ))?;
         }
     }
-    let (holds, tie) = (count(v, Standing::Holds), count(v, Standing::Tie));
-    let fallen = [Standing::Overtaken, Standing::Broken, Standing::Gone];
+    let (holds, tie) = (count(v, WinnerStanding::Holds), count(v, WinnerStanding::Tie));
+    let fallen = [WinnerStanding::Overtaken, WinnerStanding::Broken, WinnerStanding::Gone];
     let fallen: usize = fallen.into_iter().map(|s| count(v, s)).sum();
     let effect = percent(v.effect);
     say(format_args!(

@@ -21,7 +21,7 @@ struct Touch {
 
 /// Facts of one operand of the statement with most work.
 #[derive(Default)]
-struct Operand {
+struct LoadedOperand {
     lines: f64,
     unique: f64,
     stride: f64,
@@ -211,7 +211,7 @@ impl<'a> Walk<'a> {
                 let loops = &self.loops;
                 let inner = loops.iter().rev().find(|l| l.mode == Mode::Serial && l.moves(&x.off));
                 let near = lines(&x.off, &loops[levels[0]..], line);
-                let facts = Operand {
+                let facts = LoadedOperand {
                     lines: near,
                     unique: lines(&x.off, loops, line),
                     stride: inner.map_or(0.0, |l| x.off.coefficient(l.var).abs() as f64),
@@ -300,7 +300,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Writes down what is known of an operand of the statement with most work.
-    fn operand(&mut self, which: usize, o: Operand) {
+    fn operand(&mut self, which: usize, o: LoadedOperand) {
         let m = &mut self.main;
         let [t1, t2] = o.traffic;
         match which {

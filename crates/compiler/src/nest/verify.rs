@@ -28,7 +28,7 @@ pub fn verify(n: &Nest) -> Result<(), Broken> {
         locals: HashSet::new(),
         preparing: true,
         guards: Vec::new(),
-        level: Level::Host,
+        level: ThreadLevel::Host,
         rank: None,
         threads: Vec::new(),
         around: None,
@@ -49,7 +49,7 @@ struct Checker<'a> {
     locals: HashSet<Source>,
     preparing: bool,
     guards: Vec<Cond>,
-    level: Level,
+    level: ThreadLevel,
     /// Counts the blocks of the cluster.
     rank: Option<Var>,
     /// The thread loops around, outermost first, and their extents.
@@ -68,7 +68,7 @@ fn whole_rows(b: &Buffer) -> bool {
 
 /// Where in a GPU program a statement stands.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
-enum Level {
+enum ThreadLevel {
     Host,
     Block,
     Cluster,
@@ -113,7 +113,8 @@ impl Checker<'_> {
                     conds.iter().try_for_each(|c| self.affine(&c.index))?;
                     let n = self.guards.len();
                     let level = self.level;
-                    self.level = if level == Level::Thread { Level::Apart } else { level };
+                    self.level =
+                        if level == ThreadLevel::Thread { ThreadLevel::Apart } else { level };
                     self.guards.extend(conds.iter().cloned());
                     self.block(body)?;
                     self.guards.truncate(n);
@@ -132,7 +133,7 @@ impl Checker<'_> {
                 }
                 Stmt::Prefetch { buffer, at } => {
                     self.affine(at)?;
-                    if self.level != Level::Host
+                    if self.level != ThreadLevel::Host
                         || !self.n.buffer(*buffer).scope.is_read_from_memory()
                     {
                         return self.fail(format!(
@@ -143,11 +144,11 @@ impl Checker<'_> {
                 }
                 Stmt::Warp(w) => self.warp(w)?,
                 Stmt::CommitCopies | Stmt::AwaitCopies(_) | Stmt::AwaitProducts(_)
-                    if self.level == Level::Thread => {}
+                    if self.level == ThreadLevel::Thread => {}
                 Stmt::CommitCopies | Stmt::AwaitCopies(_) | Stmt::AwaitProducts(_) => {
                     return self.fail("copies or products are counted where not all threads come");
                 }
-                Stmt::Barrier(_) if self.level == Level::Thread => {}
+                Stmt::Barrier(_) if self.level == ThreadLevel::Thread => {}
                 Stmt::Barrier(_) => {
                     return self.fail("a barrier stands where not all threads of a block come");
                 }
@@ -164,7 +165,7 @@ impl Checker<'_> {
     /// A local buffer is declared once, where its scope allows it.
     fn declare(&mut self, b: Source) -> Result<(), Broken> {
         let buffer = self.n.buffer(b);
-        let inside = self.level == Level::Thread;
+        let inside = self.level == ThreadLevel::Thread;
         let fits = match buffer.scope {
             Scope::Local => true,
             Scope::Shared | Scope::Cluster | Scope::Fragment => inside,
@@ -223,11 +224,13 @@ impl Checker<'_> {
         }
         let level = self.level;
         let (from, to) = match l.mode {
-            Mode::Block => (Level::Host..=Level::Block, Level::Block),
-            Mode::Cluster => (Level::Block..=Level::Cluster, Level::Cluster),
-            Mode::Thread => (Level::Block..=Level::Thread, Level::Thread),
-            Mode::Share | Mode::Tma => (Level::Thread..=Level::Apart, Level::Apart),
-            _ => (Level::Host..=Level::Apart, level),
+            Mode::Block => (ThreadLevel::Host..=ThreadLevel::Block, ThreadLevel::Block),
+            Mode::Cluster => (ThreadLevel::Block..=ThreadLevel::Cluster, ThreadLevel::Cluster),
+            Mode::Thread => (ThreadLevel::Block..=ThreadLevel::Thread, ThreadLevel::Thread),
+            Mode::Share | Mode::Tma => {
+                (ThreadLevel::Thread..=ThreadLevel::Apart, ThreadLevel::Apart)
+            }
+            _ => (ThreadLevel::Host..=ThreadLevel::Apart, level),
         };
         if !from.contains(&level) {
             return self.fail(format!(

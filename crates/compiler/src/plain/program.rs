@@ -4,7 +4,7 @@
 use super::PlainSource;
 use super::functions::HELPERS;
 use squall_core::DType;
-use squall_core::graph::infer::{Ctx, Operand};
+use squall_core::graph::infer::{Ctx, NodeOperand};
 use squall_core::graph::{Node, OperatorCall, elements};
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -104,7 +104,7 @@ pub(super) fn loops(prefix: &str, extents: &[i64], inner: &str) -> String {
 impl<'a> Program<'a> {
     /// An empty kernel of a call; `node` is the call as a node.
     pub fn new(call: &'a OperatorCall, node: &'a Node) -> Result<Program<'a>, String> {
-        let operand = |o: &'a squall_core::graph::CallOperand| Operand {
+        let operand = |o: &'a squall_core::graph::CallOperand| NodeOperand {
             name: "operand",
             dtype: Some(o.dtype),
             shape: Some(&o.shape),

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 pub(super) const OPS: &[(&str, Generator)] = &[("Resize", resize), ("Upsample", resize)];
 
 /// How an axis is resized.
-struct Axis {
+struct ResizedAxis {
     extent: i64,
     result: i64,
     scale: f64,
@@ -33,7 +33,7 @@ struct Options<'a> {
 type Taps = Vec<(i64, f64)>;
 
 /// Where a place of the result lies in the operand.
-fn origin(a: &Axis, o: &Options, place: i64) -> Result<f64, String> {
+fn origin(a: &ResizedAxis, o: &Options, place: i64) -> Result<f64, String> {
     let (x, n) = (place as f64, a.extent as f64);
     let width = a.scale * n;
     let half = (x + 0.5) / a.scale - 0.5;
@@ -60,7 +60,7 @@ fn origin(a: &Axis, o: &Options, place: i64) -> Result<f64, String> {
 }
 
 /// The one element that is nearest to a place.
-fn nearest(a: &Axis, o: &Options, x: f64) -> Result<i64, String> {
+fn nearest(a: &ResizedAxis, o: &Options, x: f64) -> Result<i64, String> {
     let at = match o.nearest {
         "round_prefer_floor" => (x - 0.5).ceil(),
         "round_prefer_ceil" => (x + 0.5).floor(),
@@ -72,7 +72,7 @@ fn nearest(a: &Axis, o: &Options, x: f64) -> Result<i64, String> {
 }
 
 /// The elements around a place with their weights.
-fn around(a: &Axis, o: &Options, cubic: bool, x: f64) -> Taps {
+fn around(a: &ResizedAxis, o: &Options, cubic: bool, x: f64) -> Taps {
     let scale = if o.antialias { a.scale.min(1.0) } else { 1.0 };
     let reach = if cubic { 2.0 } else { 1.0 };
     let first = (-reach / scale).floor() as i64 + 1;
@@ -99,7 +99,7 @@ fn around(a: &Axis, o: &Options, cubic: bool, x: f64) -> Taps {
     taps
 }
 
-fn axes(p: &Program) -> Result<(Vec<Axis>, bool), String> {
+fn axes(p: &Program) -> Result<(Vec<ResizedAxis>, bool), String> {
     let x = p.shape(0)?;
     let (shape, scales) = resized(&p.ctx)?;
     let crops = p.ctx.text("coordinate_transformation_mode", "half_pixel")? == "tf_crop_and_resize";
@@ -117,7 +117,8 @@ fn axes(p: &Program) -> Result<(Vec<Axis>, bool), String> {
             part[a] = (f64::from(roi[i]), f64::from(roi[axes.len() + i]));
         }
     }
-    let axis = |i: usize| Axis { extent: x[i], result: shape[i], scale: scales[i], part: part[i] };
+    let axis =
+        |i: usize| ResizedAxis { extent: x[i], result: shape[i], scale: scales[i], part: part[i] };
     Ok(((0..x.len()).map(axis).collect(), crops))
 }
 

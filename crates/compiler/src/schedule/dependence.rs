@@ -8,15 +8,15 @@ use std::collections::{BTreeMap, HashMap};
 /// A variable that enumerates iterations: the loop's counter and, where it has one, its tile
 /// start.
 #[derive(Clone, Copy)]
-pub struct Axis {
+pub struct DependenceAxis {
     pub var: Var,
     pub extent: i64,
     pub start: Option<Var>,
 }
 
-impl Axis {
-    pub fn of(l: &Loop) -> Axis {
-        Axis { var: l.var, extent: l.extent, start: l.start.map(|s| s.var) }
+impl DependenceAxis {
+    pub fn of(l: &Loop) -> DependenceAxis {
+        DependenceAxis { var: l.var, extent: l.extent, start: l.start.map(|s| s.var) }
     }
 
     fn uses(&self, a: &Affine) -> bool {
@@ -50,7 +50,12 @@ pub fn by_buffer(stmts: &[Stmt]) -> BTreeMap<Source, Vec<Access<'_>>> {
 /// Checks that iterations of `axes` over `body` touch disjoint elements of everything they
 /// write, so that they may run in any order or be distributed over statements. With `sums`, a
 /// buffer that is only updated, with one operation, may be shared: order does not matter to it.
-pub fn independent(n: &Nest, body: &[Stmt], axes: &[Axis], sums: bool) -> Result<(), String> {
+pub fn independent(
+    n: &Nest,
+    body: &[Stmt],
+    axes: &[DependenceAxis],
+    sums: bool,
+) -> Result<(), String> {
     let updates_only = |b: Source| {
         let mut ops = Vec::new();
         let mut only = true;
@@ -114,8 +119,8 @@ pub fn exchangeable(
     n: &Nest,
     first: &[Stmt],
     second: &[Stmt],
-    a: Axis,
-    b: Axis,
+    a: DependenceAxis,
+    b: DependenceAxis,
 ) -> Result<(), String> {
     let mut inner: HashMap<Var, i64> = HashMap::new();
     for stmts in [first, second] {

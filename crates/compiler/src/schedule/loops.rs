@@ -1,6 +1,6 @@
 //! Primitives that change loops alone: split, fuse, reorder and modes.
 
-use super::dependence::{Axis, by_buffer, independent};
+use super::dependence::{DependenceAxis, by_buffer, independent};
 use crate::nest::{Loop, Mode, Nest, Start, Stmt, rewrite, substitute, visit};
 use squall_core::expr::{Affine, Var};
 
@@ -163,7 +163,7 @@ pub fn reorder(n: &mut Nest, names: &[String]) -> Result<(), String> {
         };
         at = next;
     }
-    let axes: Vec<Axis> = chain.iter().map(Axis::of).collect();
+    let axes: Vec<DependenceAxis> = chain.iter().map(DependenceAxis::of).collect();
     independent(n, &at.body, &axes, true)?;
     let innermost = at.body.clone();
     let mut ordered: Vec<Loop> =
@@ -181,7 +181,7 @@ pub fn mark(n: &mut Nest, mode: Mode, name: &str) -> Result<(), String> {
     let l = named(n, name)?;
     let var = l.var;
     match mode {
-        Mode::Parallel => independent(n, &l.body, &[Axis::of(l)], false)?,
+        Mode::Parallel => independent(n, &l.body, &[DependenceAxis::of(l)], false)?,
         Mode::Vector => {
             if l.extent > 64 || !(l.extent as u64).is_power_of_two() {
                 return Err(format!("{} lanes: a vector has a power of two up to 64", l.extent));
@@ -189,7 +189,7 @@ pub fn mark(n: &mut Nest, mode: Mode, name: &str) -> Result<(), String> {
             if l.body.iter().any(|s| !matches!(s, Stmt::Store { .. } | Stmt::Update { .. })) {
                 return Err(format!("`{name}` is not innermost"));
             }
-            independent(n, &l.body, &[Axis::of(l)], false)?;
+            independent(n, &l.body, &[DependenceAxis::of(l)], false)?;
             // Lanes run all loads of a statement before its store; a later statement must find
             // what an earlier one stored, which independence over lanes gives.
         }

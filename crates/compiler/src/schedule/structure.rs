@@ -1,6 +1,6 @@
 //! Primitives that move statements between loops: inline, join and fission.
 
-use super::dependence::{Axis, exchangeable, independent};
+use super::dependence::{DependenceAxis, exchangeable, independent};
 use super::loops::{fresh, named};
 use crate::nest::{Loop, Nest, Scope, Start, Stmt, accesses, rewrite, substitute};
 use squall_core::expr::{Affine, Expr, Source, Var};
@@ -99,7 +99,7 @@ pub fn join(n: &mut Nest, first: &str, second: &str) -> Result<(), String> {
     if a.mode != b.mode {
         return Err("the loops run in different modes".into());
     }
-    exchangeable(n, &a.body, &b.body, Axis::of(a), Axis::of(b))?;
+    exchangeable(n, &a.body, &b.body, DependenceAxis::of(a), DependenceAxis::of(b))?;
     let (va, vb) = (a.var, b.var);
     let mut moved = b.body.clone();
     substitute(&mut moved, vb, &Affine::var(va));
@@ -145,7 +145,7 @@ pub fn fission(n: &mut Nest, name: &str, names: &[String]) -> Result<(), String>
             names.len()
         ));
     }
-    let axis = Axis::of(l);
+    let axis = DependenceAxis::of(l);
     for i in 0..l.body.len() {
         for j in i + 1..l.body.len() {
             exchangeable(n, &l.body[i..=i], &l.body[j..=j], axis, axis)?;

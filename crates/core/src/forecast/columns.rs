@@ -19,7 +19,7 @@ const MOST: usize = 1 << 22;
 
 /// The prefixes of one length: for each, which one it extends and the position of its last value.
 #[derive(Debug, Default)]
-pub(super) struct Level {
+pub(super) struct ColumnLevel {
     pub parents: Vec<u32>,
     pub positions: Vec<u16>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Columns<'a> {
     /// What the problem fixes, by node.
     base: Vec<f64>,
     /// Level k + 1 stands at k.
-    pub levels: Vec<Level>,
+    pub levels: Vec<ColumnLevel>,
     /// By level, then by node of the program: empty where not computed.
     columns: Vec<Vec<Vec<f64>>>,
 }
@@ -69,14 +69,14 @@ impl<'a> Columns<'a> {
         let positions = tried.iter().map(|t| t.0).cycle().take(before * tried.len()).collect();
         let values: Vec<i64> = tried.iter().map(|t| t.1).collect();
         let column = values.iter().map(|&v| v as f64).cycle().take(before * tried.len()).collect();
-        self.push(knob, Level { parents, positions }, column, &values)
+        self.push(knob, ColumnLevel { parents, positions }, column, &values)
     }
 
     /// Adds a level whose prefixes are given, with their last values.
     pub fn push(
         &mut self,
         knob: u32,
-        level: Level,
+        level: ColumnLevel,
         column: Vec<f64>,
         values: &[i64],
     ) -> Result<(), TooLarge> {

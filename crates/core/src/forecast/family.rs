@@ -6,7 +6,7 @@
 //! of values or, where none of them is legal, of a spare set.
 
 use super::Problem;
-use super::columns::{Columns, Level, TooLarge};
+use super::columns::{ColumnLevel, Columns, TooLarge};
 use super::program::{Program, Schedule, UNDEFINED};
 use super::spec::{FamilyError, FamilyKnob, FamilySpec, SpaceOfError, check};
 use crate::space::{Knob, Names, Role, Space, SpaceError, Term};
@@ -398,7 +398,7 @@ impl Instance<'_> {
             same[i] = a.iter().zip(b).take_while(|(a, b)| a == b).count();
         }
         for k in 0..width {
-            let mut level = Level::default();
+            let mut level = ColumnLevel::default();
             let (mut parent, mut column) = (0u32, Vec::new());
             let values = &f.spec.knobs[k].values;
             for i in 0..n {

@@ -16,7 +16,7 @@
 //! are integers, so a quotient is carried as a fraction until a comparison cancels it. A
 //! constraint that divides by zero does not hold.
 
-use super::operand::{Operand, common, compared, extreme, negated, not, product};
+use super::operand::{KnobOperand, common, compared, extreme, negated, not, product};
 use super::{Knob, Term, Value};
 use crate::text::{Cursor, TextError, nearest};
 
@@ -107,7 +107,7 @@ impl Parser<'_> {
     }
 
     /// A number, for arithmetic.
-    fn number(&self, place: usize, o: Operand) -> Result<Operand, TextError> {
+    fn number(&self, place: usize, o: KnobOperand) -> Result<KnobOperand, TextError> {
         if let Some(t) = &o.text {
             return self.cursor.error_at(
                 place,
@@ -117,11 +117,11 @@ impl Parser<'_> {
         if o.top.size() + o.bottom.as_ref().map_or(0, Term::size) > MAX_SIZE {
             return self.cursor.error_at(place, TOO_LARGE);
         }
-        Ok(Operand { knob: None, ..o })
+        Ok(KnobOperand { knob: None, ..o })
     }
 
     /// A term that holds where the operand is not zero.
-    fn truth(&self, place: usize, o: Operand) -> Result<Term, TextError> {
+    fn truth(&self, place: usize, o: KnobOperand) -> Result<Term, TextError> {
         let o = self.number(place, o)?;
         Ok(match o.bottom {
             Some(d) => {
@@ -135,12 +135,12 @@ impl Parser<'_> {
         })
     }
 
-    fn condition(&mut self) -> Result<Operand, TextError> {
+    fn condition(&mut self) -> Result<KnobOperand, TextError> {
         self.nested(|p| p.joined(true))
     }
 
     /// Alternatives (`any`) of conjunctions of conditions.
-    fn joined(&mut self, any: bool) -> Result<Operand, TextError> {
+    fn joined(&mut self, any: bool) -> Result<KnobOperand, TextError> {
         let place = self.cursor.place();
         let first = if any { self.joined(false)? } else { self.negation()? };
         let (word, sign) = if any { ("or", "||") } else { ("and", "&&") };
@@ -157,7 +157,7 @@ impl Parser<'_> {
         Ok(term.into())
     }
 
-    fn negation(&mut self) -> Result<Operand, TextError> {
+    fn negation(&mut self) -> Result<KnobOperand, TextError> {
         if !self.either("not", "!") {
             return self.comparison();
         }
@@ -166,7 +166,7 @@ impl Parser<'_> {
         Ok(not(self.truth(place, o)?).into())
     }
 
-    fn comparison(&mut self) -> Result<Operand, TextError> {
+    fn comparison(&mut self) -> Result<KnobOperand, TextError> {
         let mut place = self.cursor.place();
         let mut left = self.sum()?;
         let mut links = Vec::new();
@@ -227,12 +227,15 @@ impl Parser<'_> {
     fn sides(
         &self,
         pa: usize,
-        a: Operand,
+        a: KnobOperand,
         pb: usize,
-        b: Operand,
+        b: KnobOperand,
         equality: bool,
-    ) -> Result<(Operand, Operand), TextError> {
-        let position = |place: usize, text: &str, other: &Operand| -> Result<Operand, TextError> {
+    ) -> Result<(KnobOperand, KnobOperand), TextError> {
+        let position = |place: usize,
+                        text: &str,
+                        other: &KnobOperand|
+         -> Result<KnobOperand, TextError> {
             let Some(knob) = other.knob.map(|k| &self.names.knobs[k]) else {
                 return self.cursor.error_at(
                     place,
@@ -269,7 +272,7 @@ impl Parser<'_> {
     }
 
     /// The items of a list, with where they stand.
-    fn list(&mut self) -> Result<Vec<(usize, Operand)>, TextError> {
+    fn list(&mut self) -> Result<Vec<(usize, KnobOperand)>, TextError> {
         if self.cursor.peek_name() == Some("range") {
             let place = self.cursor.place();
             return Ok(self.range()?.into_iter().map(|i| (place, Term::Const(i).into())).collect());
@@ -293,7 +296,7 @@ impl Parser<'_> {
         Ok(items)
     }
 
-    fn sum(&mut self) -> Result<Operand, TextError> {
+    fn sum(&mut self) -> Result<KnobOperand, TextError> {
         let mut place = self.cursor.place();
         let mut a = self.product()?;
         loop {
@@ -306,12 +309,12 @@ impl Parser<'_> {
             let (x, y) = (self.number(place, a)?, self.number(at, b)?);
             let (s, t, bottom) = common(&x, &y);
             let top = Term::sum([s, if minus { negated(t) } else { t }]);
-            a = Operand { bottom, ..top.into() };
+            a = KnobOperand { bottom, ..top.into() };
             place = at;
         }
     }
 
-    fn product(&mut self) -> Result<Operand, TextError> {
+    fn product(&mut self) -> Result<KnobOperand, TextError> {
         let mut place = self.cursor.place();
         let mut a = self.unary()?;
         loop {
@@ -341,12 +344,12 @@ impl Parser<'_> {
                     (Term::Mod(Box::new(s), Box::new(t)), bottom)
                 }
             };
-            a = Operand { bottom, ..top.into() };
+            a = KnobOperand { bottom, ..top.into() };
             place = at;
         }
     }
 
-    fn unary(&mut self) -> Result<Operand, TextError> {
+    fn unary(&mut self) -> Result<KnobOperand, TextError> {
         let minus = self.cursor.accept("-");
         if !minus && !self.cursor.accept("+") {
             return self.power();
@@ -354,10 +357,10 @@ impl Parser<'_> {
         let place = self.cursor.place();
         let o = self.nested(|p| p.unary())?;
         let o = self.number(place, o)?;
-        Ok(if minus { Operand { top: negated(o.top), ..o } } else { o })
+        Ok(if minus { KnobOperand { top: negated(o.top), ..o } } else { o })
     }
 
-    fn power(&mut self) -> Result<Operand, TextError> {
+    fn power(&mut self) -> Result<KnobOperand, TextError> {
         let place = self.cursor.place();
         let a = self.atom()?;
         if !self.cursor.accept("**") {
@@ -371,10 +374,10 @@ impl Parser<'_> {
         }
         let raise = |t: Term| Term::Pow(Box::new(t), Box::new(b.top.clone()));
         let bottom = a.bottom.map(raise);
-        Ok(Operand { bottom, ..raise(a.top).into() })
+        Ok(KnobOperand { bottom, ..raise(a.top).into() })
     }
 
-    fn atom(&mut self) -> Result<Operand, TextError> {
+    fn atom(&mut self) -> Result<KnobOperand, TextError> {
         if let Some(i) = self.cursor.accept_int() {
             return Ok(Term::Const(i).into());
         }
@@ -383,7 +386,7 @@ impl Parser<'_> {
             return self.decimal(place, x);
         }
         if let Some(t) = self.cursor.accept_quoted() {
-            return Ok(Operand { text: Some(t), ..Term::Const(0).into() });
+            return Ok(KnobOperand { text: Some(t), ..Term::Const(0).into() });
         }
         if self.cursor.accept("(") {
             let o = self.condition()?;
@@ -401,7 +404,7 @@ impl Parser<'_> {
         }
         if let Some(k) = self.names.knobs.iter().position(|k| k.name == name) {
             self.cursor.name()?;
-            return Ok(Operand { knob: Some(k), ..Term::Knob(name).into() });
+            return Ok(KnobOperand { knob: Some(k), ..Term::Knob(name).into() });
         }
         if let Some((_, n)) = self.names.constants.iter().find(|(c, _)| *c == name) {
             self.cursor.name()?;
@@ -427,26 +430,26 @@ impl Parser<'_> {
     }
 
     /// A decimal number as a fraction over a power of ten.
-    fn decimal(&self, place: usize, x: f64) -> Result<Operand, TextError> {
+    fn decimal(&self, place: usize, x: f64) -> Result<KnobOperand, TextError> {
         let mut scale = 1i64;
         while scale <= 1_000_000_000 {
             let y = x * scale as f64;
             if y == y.round() && y.abs() < 9e15 {
                 let bottom = (scale > 1).then_some(Term::Const(scale));
-                return Ok(Operand { bottom, ..Term::Const(y as i64).into() });
+                return Ok(KnobOperand { bottom, ..Term::Const(y as i64).into() });
             }
             scale *= 10;
         }
         self.cursor.error_at(place, format!("`{x}` has too many digits"))
     }
 
-    fn call(&mut self, name: &str) -> Result<Operand, TextError> {
+    fn call(&mut self, name: &str) -> Result<KnobOperand, TextError> {
         self.cursor.expect("(")?;
         let place = self.cursor.place();
         let first = self.condition()?;
         let mut o = self.number(place, first)?;
         if name == "abs" {
-            let minus = Operand { top: negated(o.top.clone()), ..o.clone() };
+            let minus = KnobOperand { top: negated(o.top.clone()), ..o.clone() };
             o = extreme("max", &o, &minus);
         } else {
             if !self.cursor.peek_sign(",") {
@@ -507,7 +510,7 @@ impl Parser<'_> {
     }
 
     /// The value of an operand without knobs.
-    fn constant(&self, place: usize, o: Operand) -> Result<i64, TextError> {
+    fn constant(&self, place: usize, o: KnobOperand) -> Result<i64, TextError> {
         let o = self.number(place, o)?;
         let whole = |t: &Term| match t.bind("", 0) {
             Some(Term::Const(i)) => Some(i),
@@ -552,7 +555,7 @@ impl Parser<'_> {
                         .zip(o.bottom.as_ref().map_or(Some(None), |d| at(d, i).map(Some)));
                     match bound {
                         Some((top, bottom)) => Ok(Value::Int(
-                            self.constant(place, Operand { top, bottom, ..o.clone() })?,
+                            self.constant(place, KnobOperand { top, bottom, ..o.clone() })?,
                         )),
                         None => self
                             .cursor

@@ -5,7 +5,7 @@ use super::Term;
 
 /// A number as a fraction of terms, or a text.
 #[derive(Clone)]
-pub(super) struct Operand {
+pub(super) struct KnobOperand {
     pub(super) top: Term,
     /// The denominator; absent where it is one.
     pub(super) bottom: Option<Term>,
@@ -15,9 +15,9 @@ pub(super) struct Operand {
     pub(super) knob: Option<usize>,
 }
 
-impl From<Term> for Operand {
-    fn from(top: Term) -> Operand {
-        Operand { top, bottom: None, text: None, knob: None }
+impl From<Term> for KnobOperand {
+    fn from(top: Term) -> KnobOperand {
+        KnobOperand { top, bottom: None, text: None, knob: None }
     }
 }
 
@@ -29,7 +29,7 @@ pub(super) fn product(a: &Term, b: &Option<Term>) -> Term {
 }
 
 /// Two numbers over one denominator, which is absent where it is one.
-pub(super) fn common(a: &Operand, b: &Operand) -> (Term, Term, Option<Term>) {
+pub(super) fn common(a: &KnobOperand, b: &KnobOperand) -> (Term, Term, Option<Term>) {
     let bottom = match (&a.bottom, &b.bottom) {
         (Some(x), Some(y)) => Some(Term::product([x.clone(), y.clone()])),
         (Some(x), None) | (None, Some(x)) => Some(x.clone()),
@@ -40,7 +40,7 @@ pub(super) fn common(a: &Operand, b: &Operand) -> (Term, Term, Option<Term>) {
 
 /// Two numbers as [`common`] gives them, but over the square of the denominator. A square is not
 /// negative, so comparisons and extremes may look at the numerators alone.
-pub(super) fn comparable(a: &Operand, b: &Operand) -> (Term, Term, Option<Term>) {
+pub(super) fn comparable(a: &KnobOperand, b: &KnobOperand) -> (Term, Term, Option<Term>) {
     match common(a, b) {
         (x, y, Some(d)) => {
             // `0 mod d` adds nothing, but it has no value where the denominator is zero, so that
@@ -68,7 +68,7 @@ pub(super) fn negated(t: Term) -> Term {
     }
 }
 
-pub(super) fn compared(sign: &str, a: &Operand, b: &Operand) -> Term {
+pub(super) fn compared(sign: &str, a: &KnobOperand, b: &KnobOperand) -> Term {
     let (x, y, _) = comparable(a, b);
     match sign {
         "<=" => x.at_most(y),
@@ -80,9 +80,9 @@ pub(super) fn compared(sign: &str, a: &Operand, b: &Operand) -> Term {
     }
 }
 
-pub(super) fn extreme(name: &str, a: &Operand, b: &Operand) -> Operand {
+pub(super) fn extreme(name: &str, a: &KnobOperand, b: &KnobOperand) -> KnobOperand {
     let (x, y, bottom) = comparable(a, b);
     let (x, y) = (Box::new(x), Box::new(y));
     let top = if name == "min" { Term::Min(x, y) } else { Term::Max(x, y) };
-    Operand { bottom, ..top.into() }
+    KnobOperand { bottom, ..top.into() }
 }

@@ -4,7 +4,7 @@
 use super::document::{Fault, fault};
 use super::launching::{Expression, Launching, Shape, limits};
 use super::listed::Listed;
-use super::model::{Place, Sizes};
+use super::model::{Sizes, TextSpan};
 use super::recipe::{Choices, Recipe};
 use squall_core::space::{Knob, SpaceError, Term};
 use squall_core::{Configuration, Gpu, Space};
@@ -16,7 +16,7 @@ pub struct CudaKernel {
     pub knobs: Vec<Knob>,
     /// The positions of the default values, and the place of the first default in the file, if
     /// there is one.
-    pub defaults: (Vec<usize>, Option<Place>),
+    pub defaults: (Vec<usize>, Option<TextSpan>),
     pub constraints: Vec<Expression>,
     /// The only configurations that are legal, where the file lists them.
     pub listed: Option<Listed>,

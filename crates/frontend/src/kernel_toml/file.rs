@@ -5,7 +5,9 @@ use super::cuda::CudaKernel;
 use super::document::{self, Fault, Item, Table, fault};
 use super::launching::{LARGEST, Launching, expression};
 use super::listed::Listed;
-use super::model::{self, Amount, Argument, ArgumentRole, PassedAs, Problem, TunedKnob, Values};
+use super::model::{
+    self, Amount, Argument, ArgumentRole, PassedAs, ProblemValues, TunedKnob, Values,
+};
 use super::recipe::{CallArgument, Choices, Recipe, whole_bytes};
 use super::reference::{Files, Second};
 use super::source::Read;
@@ -48,7 +50,7 @@ struct Interface {
 
 impl File<'_> {
     /// The kernel for one problem.
-    pub fn kernel(&self, p: &Problem, title: &str) -> Result<UserKernel, Fault> {
+    pub fn kernel(&self, p: &ProblemValues, title: &str) -> Result<UserKernel, Fault> {
         let Interface { inputs, ranges, files, outputs, arguments } = self.interface(p)?;
         let mut results = Vec::new();
         for ((file, at), o) in self.results.iter().zip(&outputs) {
@@ -149,7 +151,7 @@ impl File<'_> {
         Recipe { arguments, passed_as, others, ..second.recipe.clone() }
     }
 
-    fn space(&self, p: &Problem) -> Result<Space, Fault> {
+    fn space(&self, p: &ProblemValues) -> Result<Space, Fault> {
         let knobs: Vec<Knob> = self.knobs.iter().map(|d| d.knob.clone()).collect();
         let constraints: Vec<Item> = self.top.list("constraints")?;
         let terms: Vec<Term> = constraints
@@ -173,7 +175,7 @@ impl File<'_> {
     /// A CUDA kernel before the device is known.
     fn cuda_kernel(
         &self,
-        p: &Problem,
+        p: &ProblemValues,
         launching: &Launching,
         recipe: Recipe,
         reference: Option<(Launching, Recipe)>,
@@ -198,7 +200,7 @@ impl File<'_> {
     }
 
     /// The configuration of the defaults; the first one where the file gives none.
-    fn default(&self, space: &Space, p: &Problem) -> Result<Configuration, Fault> {
+    fn default(&self, space: &Space, p: &ProblemValues) -> Result<Configuration, Fault> {
         let indices: Vec<usize> = self.knobs.iter().map(|d| d.default.unwrap_or(0)).collect();
         match space.configuration(&indices) {
             Some(c) => Ok(c),
@@ -222,7 +224,7 @@ impl File<'_> {
         at: &Range<usize>,
         dtype: DType,
         shape: &[i64],
-        p: &Problem,
+        p: &ProblemValues,
     ) -> Result<Arc<[u8]>, Fault> {
         let file = file.replace("{}", &p.name);
         let shown = crate::error::shown(&file);
@@ -245,7 +247,7 @@ impl File<'_> {
         }
     }
 
-    fn interface(&self, p: &Problem) -> Result<Interface, Fault> {
+    fn interface(&self, p: &ProblemValues) -> Result<Interface, Fault> {
         let mut all = Interface::default();
         for a in &self.arguments {
             let shape = model::extents(a, &p.sizes)?;
@@ -327,7 +329,7 @@ impl File<'_> {
         }
     }
 
-    fn flop(&self, p: &Problem) -> Result<u64, Fault> {
+    fn flop(&self, p: &ProblemValues) -> Result<u64, Fault> {
         let Some(item) = self.top.get("flop") else { return Ok(0) };
         let flop = match item.get_ref() {
             DeValue::String(s) => model::evaluate(s, &item.span(), &p.sizes)? as f64,
@@ -344,7 +346,7 @@ impl File<'_> {
     /// configurations it has.
     fn digest(
         &self,
-        p: &Problem,
+        p: &ProblemValues,
         reference: Option<&Recipe>,
         files: &[Option<Arc<[u8]>>],
         results: &[u8],
@@ -398,7 +400,7 @@ impl File<'_> {
 }
 
 /// A number as it lies in memory.
-fn number_bytes(x: &Amount, d: DType, p: &Problem) -> Result<Vec<u8>, Fault> {
+fn number_bytes(x: &Amount, d: DType, p: &ProblemValues) -> Result<Vec<u8>, Fault> {
     Ok(match x {
         Amount::Number(x) if d == DType::F64 => x.to_le_bytes().into(),
         Amount::Number(x) if d == DType::F32 => (*x as f32).to_le_bytes().into(),
@@ -408,7 +410,7 @@ fn number_bytes(x: &Amount, d: DType, p: &Problem) -> Result<Vec<u8>, Fault> {
 }
 
 /// A number as C spells it.
-fn scalar(x: &Amount, d: DType, p: &Problem) -> Result<String, Fault> {
+fn scalar(x: &Amount, d: DType, p: &ProblemValues) -> Result<String, Fault> {
     let c = match x {
         Amount::Number(x) if d.is_integer() => format!("{}", *x as i64),
         Amount::Number(x) => format!("{x:?}"),

@@ -2,7 +2,7 @@
 //! device, which have values only when the device is known.
 
 use super::document::{Fault, Item, Table, fault, list, text, whole};
-use super::model::{Place, Sizes};
+use super::model::{Sizes, TextSpan};
 use squall_core::space::{Knob, Names, Term, Value};
 use squall_core::text::nearest;
 use squall_core::{Configuration, Gpu, RealizeError};
@@ -15,7 +15,7 @@ pub const KEYS: [&str; 3] = ["grid", "block", "shared"];
 #[derive(Clone, Debug)]
 pub struct Expression {
     pub text: String,
-    pub at: Place,
+    pub at: TextSpan,
 }
 
 /// How a kernel is launched, as the file says it.
@@ -206,7 +206,7 @@ impl Shape {
 }
 
 /// Refuses an entry that the source does not have.
-pub fn has_entry(source: &str, entry: &str, at: Place, file: &str) -> Result<(), Fault> {
+pub fn has_entry(source: &str, entry: &str, at: TextSpan, file: &str) -> Result<(), Fault> {
     let plain = entry.rsplit("::").next().unwrap_or(entry);
     let words: Vec<&str> = source
         .split(|c: char| !(c == '_' || c.is_ascii_alphanumeric()))

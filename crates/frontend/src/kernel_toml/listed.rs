@@ -2,7 +2,7 @@
 //! program that wrote it can evaluate, such as functions in Python.
 
 use super::document::{Fault, fault};
-use super::model::Place;
+use super::model::TextSpan;
 use super::source::Read;
 use crate::error::shown;
 use squall_core::Space;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 pub struct Listed {
     points: Arc<[Box<[u16]>]>,
     /// Where the file names the list.
-    pub at: Place,
+    pub at: TextSpan,
     /// The list's content, for a kernel's identity.
     pub digest: String,
 }
 
 /// Reads a list: one configuration a line, `BX=16,TILE=2`, with every knob in it.
-pub fn read(file: &str, at: Place, knobs: &[Knob], read: &Read) -> Result<Listed, Fault> {
+pub fn read(file: &str, at: TextSpan, knobs: &[Knob], read: &Read) -> Result<Listed, Fault> {
     let name = shown(file);
     let bytes = match read(file) {
         Ok(b) => b,

@@ -20,7 +20,7 @@ use crate::error::ImportError;
 use document::{Fault, Table, fault, text};
 use file::File;
 use listed::Listed;
-use model::{Argument, ArgumentRole, PassedAs, Problem, TunedKnob};
+use model::{Argument, ArgumentRole, PassedAs, ProblemValues, TunedKnob};
 use reference::{entry, is_cuda, recipe, reference};
 use squall_core::space::Knob;
 use toml::de::DeTable;
@@ -153,9 +153,9 @@ fn listed(top: &Table, knobs: &[TunedKnob], read: &Read) -> Result<Option<Listed
 }
 
 /// The problems; one without sizes where the file has none.
-fn problems(top: &Table, knobs: &[TunedKnob], cuda: bool) -> Result<Vec<Problem>, Fault> {
+fn problems(top: &Table, knobs: &[TunedKnob], cuda: bool) -> Result<Vec<ProblemValues>, Fault> {
     let limits = launching::limits(&launching::LARGEST);
-    let mut all: Vec<Problem> = Vec::new();
+    let mut all: Vec<ProblemValues> = Vec::new();
     for item in top.list("problem")? {
         let p = model::problem(item, all.first())?;
         if let Some((n, _)) = p.sizes.iter().find(|s| knobs.iter().any(|k| k.knob.name == s.0)) {
@@ -170,7 +170,7 @@ fn problems(top: &Table, knobs: &[TunedKnob], cuda: bool) -> Result<Vec<Problem>
         all.push(p);
     }
     if all.is_empty() {
-        all.push(Problem { name: String::new(), sizes: Vec::new(), at: 0..0 });
+        all.push(ProblemValues { name: String::new(), sizes: Vec::new(), at: 0..0 });
     }
     Ok(all)
 }

@@ -41,18 +41,18 @@ pub enum Values {
     /// Random between these.
     Between(f64, f64),
     /// The numbers of a .npy file, `{}` in its name standing for the problem's.
-    File(String, Place),
+    File(String, TextSpan),
 }
 
 /// A number that stands in the file, or an expression over sizes.
 #[derive(Clone, Debug)]
 pub enum Amount {
     Number(f64),
-    Text(String, Place),
+    Text(String, TextSpan),
 }
 
 /// Where an expression stands, for errors once sizes are known.
-pub type Place = Range<usize>;
+pub type TextSpan = Range<usize>;
 
 /// One argument of the entry.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ pub struct Argument {
     pub name: String,
     pub dtype: DType,
     pub role: ArgumentRole,
-    pub shape: Vec<(Amount, Place)>,
+    pub shape: Vec<(Amount, TextSpan)>,
 }
 
 impl Argument {
@@ -100,15 +100,15 @@ pub struct TunedKnob {
     pub knob: Knob,
     pub passed_as: PassedAs,
     pub default: Option<usize>,
-    pub at: Place,
+    pub at: TextSpan,
 }
 
 /// A set of sizes.
 #[derive(Clone, Debug)]
-pub struct Problem {
+pub struct ProblemValues {
     pub name: String,
     pub sizes: Sizes,
-    pub at: Place,
+    pub at: TextSpan,
 }
 
 const ARGUMENT: &[&str] = &["name", "type", "role", "shape", "range", "file", "value"];
@@ -191,7 +191,7 @@ fn amount(item: Item) -> Result<Amount, Fault> {
 }
 
 /// The value of an expression over sizes.
-pub fn evaluate(expression: &str, at: &Place, sizes: &Sizes) -> Result<i64, Fault> {
+pub fn evaluate(expression: &str, at: &TextSpan, sizes: &Sizes) -> Result<i64, Fault> {
     let unknown = |message: String, column: usize| {
         let start = at.start + column.saturating_sub(1).min(at.len().saturating_sub(2));
         let names: Vec<&str> = sizes.iter().map(|s| s.0.as_str()).collect();
@@ -397,9 +397,9 @@ fn powers(v: Item) -> Result<Vec<Value>, Fault> {
 }
 
 /// Reads `[[problem]]`: a name if there is one, else sizes.
-pub fn problem(item: Item, first: Option<&Problem>) -> Result<Problem, Fault> {
+pub fn problem(item: Item, first: Option<&ProblemValues>) -> Result<ProblemValues, Fault> {
     let t = Table::of("a problem", item, &[])?;
-    let mut p = Problem { name: String::new(), sizes: Vec::new(), at: t.at.clone() };
+    let mut p = ProblemValues { name: String::new(), sizes: Vec::new(), at: t.at.clone() };
     for (key, at, v) in t.entries() {
         if key == "name" {
             p.name = text(v)?.into();
@@ -417,7 +417,7 @@ pub fn problem(item: Item, first: Option<&Problem>) -> Result<Problem, Fault> {
         }
     }
     if let Some(f) = first {
-        let names = |p: &Problem| {
+        let names = |p: &ProblemValues| {
             let mut n: Vec<String> = p.sizes.iter().map(|s| s.0.clone()).collect();
             n.sort();
             n

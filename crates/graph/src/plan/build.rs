@@ -3,8 +3,8 @@
 
 use super::movement::{self, Pattern, Piece};
 use super::{
-    Block, BoundedOutput, Place, PlainCall, Plan, PlanConstant, PlanStep, Source, Stride, Work,
-    alignment, compose, merge,
+    Block, BlockPlace, BoundedOutput, PlainCall, Plan, PlanConstant, PlanStep, Stride, ValueSource,
+    Work, alignment, compose, merge,
 };
 use crate::assignment::moving::carried;
 use crate::assignment::{Assignment, Choice, Step};
@@ -48,7 +48,7 @@ impl Assignment {
             let place = b.block(*id)?;
             b.plan.inputs.push(place);
             b.plan.input_elements.push(b.elements(*id)?);
-            b.sources.insert(*id, Source::Place(place));
+            b.sources.insert(*id, ValueSource::Block(place));
         }
         for (i, step) in self.choice().steps.iter().enumerate() {
             match (*step, self.task_of_step(i)) {
@@ -101,7 +101,7 @@ struct Builder<'a> {
     view: &'a View<'a>,
     choice: &'a Choice,
     /// Where the values of a run are, by their roots.
-    sources: HashMap<ValueId, Source>,
+    sources: HashMap<ValueId, ValueSource>,
     /// Constants that the plan has already.
     known: HashMap<ValueId, usize>,
     /// What steps read or the caller gets, by their roots.
@@ -117,14 +117,14 @@ impl Builder<'_> {
     }
 
     /// Memory for a value.
-    fn block(&mut self, id: ValueId) -> Result<Place, String> {
+    fn block(&mut self, id: ValueId) -> Result<BlockPlace, String> {
         let (dtype, elements) = (self.dtype(id)?, self.elements(id)?);
         Ok(self.memory(dtype, elements))
     }
 
-    fn memory(&mut self, dtype: DType, elements: usize) -> Place {
+    fn memory(&mut self, dtype: DType, elements: usize) -> BlockPlace {
         self.plan.blocks.push(Block { dtype, elements });
-        Place { block: self.plan.blocks.len() - 1, offset: 0 }
+        BlockPlace { block: self.plan.blocks.len() - 1, offset: 0 }
     }
 
     fn dtype(&self, id: ValueId) -> Result<DType, String> {
@@ -147,7 +147,7 @@ impl Builder<'_> {
     }
 
     /// Numbers that a kernel reads.
-    fn feed(&mut self, feed: &Feed) -> Result<Source, String> {
+    fn feed(&mut self, feed: &Feed) -> Result<ValueSource, String> {
         if let Feed::Value(id) = feed {
             return self.source(*id);
         }
@@ -155,20 +155,20 @@ impl Builder<'_> {
         Ok(self.constant(feed.text(self.state.model), DType::F32, data))
     }
 
-    fn constant(&mut self, name: String, dtype: DType, data: Vec<u8>) -> Source {
+    fn constant(&mut self, name: String, dtype: DType, data: Vec<u8>) -> ValueSource {
         let elements = data.len() / dtype.bytes() as usize;
         self.plan.constants.push(PlanConstant { name, dtype, elements, data });
-        Source::Constant(self.plan.constants.len() - 1)
+        ValueSource::Constant(self.plan.constants.len() - 1)
     }
 
     /// Where a value is: what a step made, or a constant.
-    fn source(&mut self, id: ValueId) -> Result<Source, String> {
+    fn source(&mut self, id: ValueId) -> Result<ValueSource, String> {
         let root = self.root(id);
         if let Some(s) = self.sources.get(&root) {
             return Ok(*s);
         }
         if let Some(&c) = self.known.get(&root) {
-            return Ok(Source::Constant(c));
+            return Ok(ValueSource::Constant(c));
         }
         let constant = self.state.get(id).ok_or_else(|| self.state.absent(id))?;
         let dtype = self.state.model.values[id].dtype.unwrap_or(constant.dtype());
@@ -192,7 +192,7 @@ impl Builder<'_> {
         for id in feeds.iter().flat_map(Feed::values) {
             self.not_bounded(id).map_err(|e| at(e, self))?;
         }
-        let inputs: Result<Vec<Source>, String> = feeds.iter().map(|f| self.feed(f)).collect();
+        let inputs: Result<Vec<ValueSource>, String> = feeds.iter().map(|f| self.feed(f)).collect();
         let inputs = inputs.map_err(|e| at(e, self))?;
         let place = self.place(output).map_err(|e| at(e, self))?;
         self.push(node, Work::Kernel { task, inputs, output: place });
@@ -201,18 +201,18 @@ impl Builder<'_> {
 
     /// Where a value goes that a step makes: memory of its own, or a part of its host's, which
     /// begins with the first value that is made in it.
-    fn place(&mut self, v: ValueId) -> Result<Place, String> {
-        if let Some(Source::Place(p)) = self.sources.get(&v) {
+    fn place(&mut self, v: ValueId) -> Result<BlockPlace, String> {
+        if let Some(ValueSource::Block(p)) = self.sources.get(&v) {
             return Ok(*p);
         }
         let place = match self.choice.sites.get(&v) {
             Some(site) => {
                 let host = self.place(site.host)?;
-                Place { block: host.block, offset: host.offset + site.offset as usize }
+                BlockPlace { block: host.block, offset: host.offset + site.offset as usize }
             }
             None => self.block(v)?,
         };
-        self.sources.insert(v, Source::Place(place));
+        self.sources.insert(v, ValueSource::Block(place));
         Ok(place)
     }
 
@@ -250,7 +250,7 @@ impl Builder<'_> {
                 .collect();
             // In the order of the target's memory.
             axes.sort_by_key(|a| std::cmp::Reverse(a.to));
-            let to = Place { block: result.block, offset };
+            let to = BlockPlace { block: result.block, offset };
             self.push(index, Work::Copy { from, from_offset, to, axes });
         }
         Ok(())
@@ -284,7 +284,7 @@ impl Builder<'_> {
         if node.outputs.iter().all(|o| self.state.get(*o).is_some()) {
             return Ok(());
         }
-        let moving: Vec<Option<Source>> = node
+        let moving: Vec<Option<ValueSource>> = node
             .inputs
             .iter()
             .map(|i| i.and_then(|i| self.sources.get(&self.root(i)).copied()))
@@ -301,7 +301,7 @@ impl Builder<'_> {
         if node.outputs.iter().all(|o| self.elements(*o) == Ok(0)) {
             for &output in &node.outputs {
                 let place = self.block(output).map_err(at)?;
-                self.sources.insert(output, Source::Place(place));
+                self.sources.insert(output, ValueSource::Block(place));
             }
             return Ok(());
         }
@@ -350,19 +350,19 @@ impl Builder<'_> {
         let mut operands = Vec::new();
         for id in &node.inputs {
             let Some(id) = *id else {
-                operands.push(movement::Operand::Absent);
+                operands.push(movement::MoveOperand::Absent);
                 continue;
             };
             let value = &model.values[id];
             let made = self.sources.contains_key(&self.root(id));
             operands.push(match (made, self.state.get(id)) {
-                (true, _) => movement::Operand::Made(
+                (true, _) => movement::MoveOperand::Made(
                     value
                         .shape
                         .clone()
                         .ok_or_else(|| format!("the shape of `{}` is not known", value.name))?,
                 ),
-                (false, Some(c)) => movement::Operand::Known(c.clone()),
+                (false, Some(c)) => movement::MoveOperand::Known(c.clone()),
                 (false, None) => return Err(self.state.absent(id)),
             });
         }
@@ -394,7 +394,7 @@ impl Builder<'_> {
         for (&id, o) in node.outputs.iter().zip(&call.outputs) {
             let place = o.as_ref().map(|_| self.block(id)).transpose()?;
             if let Some(place) = place {
-                self.sources.insert(id, Source::Place(place));
+                self.sources.insert(id, ValueSource::Block(place));
             }
             outputs.push(place);
         }
@@ -431,11 +431,11 @@ impl Builder<'_> {
         if let (None, [Piece { input: i, from, to: 0, pattern: Pattern::Axes(axes) }]) =
             (result.fill, &result.pieces[..])
             && matches!(axes[..], [] | [Stride { to: 1, from: 1, .. }])
-            && let Source::Place(p) = input(self, *i)?
+            && let ValueSource::Block(p) = input(self, *i)?
             && (p.offset + from).is_multiple_of(alignment(dtype))
         {
-            let place = Place { block: p.block, offset: p.offset + from };
-            self.sources.insert(output, Source::Place(place));
+            let place = BlockPlace { block: p.block, offset: p.offset + from };
+            self.sources.insert(output, ValueSource::Block(place));
             return Ok(());
         }
         let place = self.memory(dtype, result.elements);
@@ -446,19 +446,19 @@ impl Builder<'_> {
             let from = input(self, i)?;
             let work = match pattern {
                 Pattern::Axes(axes) => {
-                    Work::Copy { from, from_offset, to: Place { offset, ..place }, axes }
+                    Work::Copy { from, from_offset, to: BlockPlace { offset, ..place }, axes }
                 }
                 Pattern::Runs(runs) => Work::Runs { from, to: place, runs },
             };
             self.push(node, work);
         }
-        self.sources.insert(output, Source::Place(place));
+        self.sources.insert(output, ValueSource::Block(place));
         Ok(())
     }
 
     /// The place of a result of the model: constants and handed-on inputs are copied.
-    fn output(&mut self, id: ValueId) -> Result<Place, String> {
-        if let Some(Source::Place(p)) = self.sources.get(&self.root(id)) {
+    fn output(&mut self, id: ValueId) -> Result<BlockPlace, String> {
+        if let Some(ValueSource::Block(p)) = self.sources.get(&self.root(id)) {
             return Ok(*p);
         }
         let from = self.source(id)?;

@@ -1,7 +1,7 @@
 //! Copies of copies: where a block is only copied from, and a copy alone made it, those who copy
 //! from it read what it was made of, and the block vanishes.
 
-use super::{Place, Plan, Source, Stride, Work};
+use super::{BlockPlace, Plan, Stride, ValueSource, Work};
 
 /// More axes than a composed copy may have.
 const MOST_AXES: usize = 8;
@@ -37,11 +37,12 @@ fn composed(plan: &Plan, at: usize) -> Option<Vec<(usize, Work)>> {
     let inner = Dense::of(axes, plan.blocks[block].elements)?;
     let mut list = Vec::new();
     for (i, step) in plan.steps.iter().enumerate() {
-        let is_read = |s: &Source| matches!(s, Source::Place(p) if p.block == block);
+        let is_read = |s: &ValueSource| matches!(s, ValueSource::Block(p) if p.block == block);
         if !step.work.reads().iter().any(is_read) {
             continue;
         }
-        let Work::Copy { from: Source::Place(p), from_offset: first, to, axes } = &step.work else {
+        let Work::Copy { from: ValueSource::Block(p), from_offset: first, to, axes } = &step.work
+        else {
             return None;
         };
         let (offset, axes) = inner.behind(p.offset + first, axes)?;
@@ -119,13 +120,13 @@ impl Dense {
 /// Leaves out blocks that no step, input or output names any more.
 fn drop_unused(plan: &mut Plan) {
     let mut is_used = vec![false; plan.blocks.len()];
-    let mut places: Vec<Place> = plan.inputs.iter().chain(&plan.outputs).copied().collect();
+    let mut places: Vec<BlockPlace> = plan.inputs.iter().chain(&plan.outputs).copied().collect();
     places.extend(plan.bounded.iter().map(|b| b.extents));
     for s in &plan.steps {
         places.extend(s.work.writes());
         places.extend(s.work.reads().iter().filter_map(|s| match s {
-            Source::Place(p) => Some(*p),
-            Source::Constant(_) => None,
+            ValueSource::Block(p) => Some(*p),
+            ValueSource::Constant(_) => None,
         }));
     }
     places.iter().for_each(|p| is_used[p.block] = true);
@@ -137,7 +138,7 @@ fn drop_unused(plan: &mut Plan) {
             kept.push(*block);
         }
     }
-    plan.rename(&|p| Place { block: number[p.block], offset: p.offset });
+    plan.rename(&|p| BlockPlace { block: number[p.block], offset: p.offset });
     plan.blocks = kept;
 }
 
@@ -152,14 +153,14 @@ mod tests {
     }
 
     fn copy(from: usize, first: usize, to: usize, axes: Vec<Stride>) -> PlanStep {
-        let place = |block, offset| Place { block, offset };
-        let from = Source::Place(place(from, first));
+        let place = |block, offset| BlockPlace { block, offset };
+        let from = ValueSource::Block(place(from, first));
         let work = Work::Copy { from, from_offset: 0, to: place(to, 0), axes };
         PlanStep { node: "n".into(), op: "Transpose".into(), work }
     }
 
     fn plan(sizes: &[usize], steps: Vec<PlanStep>) -> Plan {
-        let place = |block| Place { block, offset: 0 };
+        let place = |block| BlockPlace { block, offset: 0 };
         let block = |&elements: &usize| Block { dtype: DType::F32, elements };
         Plan {
             blocks: sizes.iter().map(block).collect(),
@@ -178,7 +179,8 @@ mod tests {
             p.blocks.iter().map(|b| vec![usize::MAX; b.elements]).collect();
         blocks[p.inputs[0].block] = (0..p.input_elements[0]).collect();
         for s in &p.steps {
-            let Work::Copy { from: Source::Place(from), from_offset, to, axes } = &s.work else {
+            let Work::Copy { from: ValueSource::Block(from), from_offset, to, axes } = &s.work
+            else {
                 panic!("{s:?}")
             };
             let all: usize = axes.iter().map(|a| a.extent).product();
@@ -227,7 +229,7 @@ mod tests {
         let turn = || vec![axis(4, 5, 1), axis(5, 1, 4)];
         // It is the model's output, too.
         let mut p = plan(&[20, 20, 20], vec![copy(0, 0, 1, turn()), copy(1, 0, 2, turn())]);
-        p.outputs.push(Place { block: 1, offset: 0 });
+        p.outputs.push(BlockPlace { block: 1, offset: 0 });
         p.output_elements.push(20);
         compose(&mut p);
         assert_eq!(p.steps.len(), 2);

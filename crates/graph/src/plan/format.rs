@@ -1,7 +1,7 @@
 //! Kernels of other formats than 32-bit floats in a plan: what lies between them takes their
 //! format, and what does not, such as the caller's tensors, is converted by a copy.
 
-use super::{Place, Plan, PlanConstant, PlanStep, Source, Stride, Work};
+use super::{BlockPlace, Plan, PlanConstant, PlanStep, Stride, ValueSource, Work};
 use squall_core::{DType, TaskId, Workload};
 use std::collections::HashMap;
 
@@ -44,8 +44,8 @@ fn preferred(plan: &Plan, of: &HashMap<TaskId, &Workload>) -> Vec<Option<DType>>
         let Work::Kernel { task, inputs, output } = &step.work else { continue };
         let Some(w) = of.get(task) else { continue };
         let read = inputs.iter().zip(&w.inputs).filter_map(|(s, i)| match s {
-            Source::Place(p) => Some((p.block, i.dtype)),
-            Source::Constant(_) => None,
+            ValueSource::Block(p) => Some((p.block, i.dtype)),
+            ValueSource::Constant(_) => None,
         });
         for (block, dtype) in read.chain([(output.block, w.output().dtype)]) {
             if dtype.is_half() {
@@ -65,7 +65,7 @@ struct Rewriter<'a> {
     is_decided: Vec<bool>,
     preferred: Vec<Option<DType>>,
     /// Places that were converted already.
-    casts: HashMap<(Place, usize, DType), Place>,
+    casts: HashMap<(BlockPlace, usize, DType), BlockPlace>,
     constants: HashMap<(usize, DType), usize>,
     steps: Vec<PlanStep>,
 }
@@ -102,11 +102,13 @@ impl Rewriter<'_> {
                 self.decide(to.block, self.dtype(&from));
                 let wanted = self.plan.blocks[to.block].dtype;
                 from = match from {
-                    Source::Place(p) => {
-                        let whole = Source::Place(Place { block: p.block, offset: 0 });
+                    ValueSource::Block(p) => {
+                        let whole = ValueSource::Block(BlockPlace { block: p.block, offset: 0 });
                         let elements = self.plan.blocks[p.block].elements;
                         match self.read(whole, elements, wanted, &named)? {
-                            Source::Place(q) => Source::Place(Place { offset: p.offset, ..q }),
+                            ValueSource::Block(q) => {
+                                ValueSource::Block(BlockPlace { offset: p.offset, ..q })
+                            }
                             other => other,
                         }
                     }
@@ -148,10 +150,10 @@ impl Rewriter<'_> {
         Ok(())
     }
 
-    fn dtype(&self, s: &Source) -> DType {
+    fn dtype(&self, s: &ValueSource) -> DType {
         match s {
-            Source::Constant(c) => self.plan.constants[*c].dtype,
-            Source::Place(p) => self.plan.blocks[p.block].dtype,
+            ValueSource::Constant(c) => self.plan.constants[*c].dtype,
+            ValueSource::Block(p) => self.plan.blocks[p.block].dtype,
         }
     }
 
@@ -167,31 +169,31 @@ impl Rewriter<'_> {
     /// What a step reads, in the format that it wants.
     fn read(
         &mut self,
-        from: Source,
+        from: ValueSource,
         elements: usize,
         wanted: DType,
         named: &Named,
-    ) -> Result<Source, String> {
+    ) -> Result<ValueSource, String> {
         if !converts(self.dtype(&from), wanted) {
             return Ok(from);
         }
         match from {
-            Source::Place(p) => Ok(Source::Place(self.cast(p, elements, wanted, named))),
-            Source::Constant(c) => {
+            ValueSource::Block(p) => Ok(ValueSource::Block(self.cast(p, elements, wanted, named))),
+            ValueSource::Constant(c) => {
                 if let Some(known) = self.constants.get(&(c, wanted)) {
-                    return Ok(Source::Constant(*known));
+                    return Ok(ValueSource::Constant(*known));
                 }
                 let made = converted(&self.plan.constants[c], wanted)?;
                 self.plan.constants.push(made);
                 let number = self.plan.constants.len() - 1;
                 self.constants.insert((c, wanted), number);
-                Ok(Source::Constant(number))
+                Ok(ValueSource::Constant(number))
             }
         }
     }
 
     /// Elements from a place on in another format.
-    fn cast(&mut self, p: Place, elements: usize, wanted: DType, named: &Named) -> Place {
+    fn cast(&mut self, p: BlockPlace, elements: usize, wanted: DType, named: &Named) -> BlockPlace {
         let key = (p, elements, wanted);
         if let Some(known) = self.casts.get(&key) {
             return *known;
@@ -202,23 +204,23 @@ impl Rewriter<'_> {
         to
     }
 
-    fn block(&mut self, elements: usize, dtype: DType) -> Place {
+    fn block(&mut self, elements: usize, dtype: DType) -> BlockPlace {
         self.plan.blocks.push(super::Block { dtype, elements });
         self.is_decided.push(true);
         self.preferred.push(None);
-        Place { block: self.plan.blocks.len() - 1, offset: 0 }
+        BlockPlace { block: self.plan.blocks.len() - 1, offset: 0 }
     }
 
     /// Where a step writes what it gives in a format; a copy behind it converts that where the
     /// place has another one.
     fn write(
         &mut self,
-        to: Place,
+        to: BlockPlace,
         elements: usize,
         dtype: DType,
         named: &Named,
         behind: &mut Vec<PlanStep>,
-    ) -> Place {
+    ) -> BlockPlace {
         self.decide(to.block, dtype);
         if !converts(dtype, self.plan.blocks[to.block].dtype) {
             return to;
@@ -230,9 +232,9 @@ impl Rewriter<'_> {
 }
 
 /// A step that converts elements.
-fn copy(from: Place, to: Place, elements: usize, (node, op): &Named) -> PlanStep {
+fn copy(from: BlockPlace, to: BlockPlace, elements: usize, (node, op): &Named) -> PlanStep {
     let axes = vec![Stride { extent: elements, to: 1, from: 1 }];
-    let work = Work::Copy { from: Source::Place(from), from_offset: 0, to, axes };
+    let work = Work::Copy { from: ValueSource::Block(from), from_offset: 0, to, axes };
     PlanStep { node: node.clone(), op: format!("{op} (cast)"), work }
 }
 
@@ -268,13 +270,13 @@ mod tests {
         };
         let task = |given| Task::new("t", Workload::parse(&text(given)).unwrap());
         let (half, float) = (task("bf16"), task("f32"));
-        let place = |block| Place { block, offset: 0 };
+        let place = |block| BlockPlace { block, offset: 0 };
         let kernel = |task: &Task, from, to| PlanStep {
             node: "k".into(),
             op: "Mul".into(),
             work: Work::Kernel {
                 task: task.id,
-                inputs: vec![Source::Place(place(from)), Source::Constant(0)],
+                inputs: vec![ValueSource::Block(place(from)), ValueSource::Constant(0)],
                 output: place(to),
             },
         };

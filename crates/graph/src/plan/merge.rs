@@ -3,25 +3,25 @@
 //! gathered again and again (DenseNet), the largest holds them all and the smaller ones are parts
 //! of it.
 
-use super::{Place, Plan, PlanStep, Source, Stride, Work, alignment};
+use super::{BlockPlace, Plan, PlanStep, Stride, ValueSource, Work, alignment};
 use std::collections::BTreeMap;
 
 /// A step that copies a stretch as it is.
 #[derive(Clone, Copy)]
 struct Stretch {
     step: usize,
-    from: Place,
+    from: BlockPlace,
     to: usize,
     extent: usize,
 }
 
 /// For each block, the place inside another that it became.
-struct Placed(Vec<Option<Place>>);
+struct Placed(Vec<Option<BlockPlace>>);
 
 impl Placed {
-    fn locate(&self, mut p: Place) -> Place {
+    fn locate(&self, mut p: BlockPlace) -> BlockPlace {
         while let Some(outer) = self.0[p.block] {
-            p = Place { block: outer.block, offset: outer.offset + p.offset };
+            p = BlockPlace { block: outer.block, offset: outer.offset + p.offset };
         }
         p
     }
@@ -37,7 +37,7 @@ pub fn merge(plan: &mut Plan) {
             continue;
         }
         for s in stretches {
-            let to = placed.locate(Place { block: target, offset: s.to });
+            let to = placed.locate(BlockPlace { block: target, offset: s.to });
             let whole = s.from.offset == 0 && s.extent == plan.blocks[s.from.block].elements;
             let free = placed.0[s.from.block].is_none() && to.block != s.from.block;
             let aligned = alignment(plan.blocks[target].dtype);
@@ -73,13 +73,15 @@ fn targets(plan: &Plan) -> Vec<(usize, Vec<Stretch>)> {
 }
 
 fn stretch(step: usize, work: &Work) -> Option<Stretch> {
-    let Work::Copy { from: Source::Place(from), from_offset, to, axes } = work else { return None };
+    let Work::Copy { from: ValueSource::Block(from), from_offset, to, axes } = work else {
+        return None;
+    };
     let extent = match axes[..] {
         [] => 1,
         [Stride { extent, to: 1, from: 1 }] => extent,
         _ => return None,
     };
-    let from = Place { block: from.block, offset: from.offset + from_offset };
+    let from = BlockPlace { block: from.block, offset: from.offset + from_offset };
     Some(Stretch { step, from, to: to.offset, extent })
 }
 
@@ -88,8 +90,9 @@ fn adopt(plan: &Plan, placed: &mut Placed, target: usize, stretches: &[Stretch])
     let Some(first) = stretches.first().map(|s| placed.locate(s.from)) else { return false };
     let covered: usize = stretches.iter().map(|s| s.extent).sum();
     let Some(start) = first.offset.checked_sub(stretches[0].to) else { return false };
-    let fits =
-        |s: &Stretch| placed.locate(s.from) == Place { block: first.block, offset: start + s.to };
+    let fits = |s: &Stretch| {
+        placed.locate(s.from) == BlockPlace { block: first.block, offset: start + s.to }
+    };
     let free = placed.0[target].is_none() && first.block != target;
     if !free
         || covered != plan.blocks[target].elements
@@ -98,7 +101,7 @@ fn adopt(plan: &Plan, placed: &mut Placed, target: usize, stretches: &[Stretch])
     {
         return false;
     }
-    placed.0[target] = Some(Place { block: first.block, offset: start });
+    placed.0[target] = Some(BlockPlace { block: first.block, offset: start });
     true
 }
 
@@ -114,7 +117,7 @@ fn rename(plan: &mut Plan, placed: &Placed) {
     }
     plan.rename(&|p| {
         let found = placed.locate(p);
-        Place { block: number[found.block], offset: found.offset }
+        BlockPlace { block: number[found.block], offset: found.offset }
     });
     plan.blocks = blocks;
 }

@@ -41,7 +41,7 @@ pub struct Block {
 
 /// A position in memory that a run writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct BlockPlace {
     /// Index into [`Plan::blocks`].
     pub block: usize,
     /// Elements from its start.
@@ -50,11 +50,11 @@ pub struct Place {
 
 /// What a step reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ValueSource {
     /// Index into [`Plan::constants`].
     Constant(usize),
     /// What an earlier step wrote.
-    Place(Place),
+    Block(BlockPlace),
 }
 
 /// One axis of a move: `extent` elements, so far apart in the target and in the source.
@@ -73,21 +73,21 @@ pub struct Stride {
 #[allow(missing_docs)] // the names say it
 pub enum Work {
     /// A kernel, with its inputs in the workload's order.
-    Kernel { task: TaskId, inputs: Vec<Source>, output: Place },
+    Kernel { task: TaskId, inputs: Vec<ValueSource>, output: BlockPlace },
     /// A strided copy, outermost axis first. `from_offset` is relative to the source. Between
     /// floats of 32 bits and of 16 it converts.
-    Copy { from: Source, from_offset: usize, to: Place, axes: Vec<Stride> },
+    Copy { from: ValueSource, from_offset: usize, to: BlockPlace, axes: Vec<Stride> },
     /// A copy without a pattern: (target, source, length) each.
-    Runs { from: Source, to: Place, runs: Vec<[usize; 3]> },
+    Runs { from: ValueSource, to: BlockPlace, runs: Vec<[usize; 3]> },
     /// The same number everywhere: of whole numbers and booleans the one that it is cut to.
-    Fill { to: Place, elements: usize, value: f32 },
+    Fill { to: BlockPlace, elements: usize, value: f32 },
     /// A node that no kernel is made for, as a generated C function: its operands and results, as
     /// far as it has them. `extents` is where a bounded operator says the extents of its results.
     Plain {
         call: PlainCall,
-        inputs: Vec<Option<Source>>,
-        outputs: Vec<Option<Place>>,
-        extents: Option<Place>,
+        inputs: Vec<Option<ValueSource>>,
+        outputs: Vec<Option<BlockPlace>>,
+        extents: Option<BlockPlace>,
     },
 }
 
@@ -104,7 +104,7 @@ impl PartialEq for PlainCall {
 
 impl Work {
     /// The places that are written.
-    pub fn writes(&self) -> Vec<Place> {
+    pub fn writes(&self) -> Vec<BlockPlace> {
         match self {
             Work::Kernel { output, .. } => vec![*output],
             Work::Copy { to, .. } | Work::Runs { to, .. } | Work::Fill { to, .. } => vec![*to],
@@ -115,7 +115,7 @@ impl Work {
     }
 
     /// What is read.
-    pub fn reads(&self) -> Vec<Source> {
+    pub fn reads(&self) -> Vec<ValueSource> {
         match self {
             Work::Kernel { inputs, .. } => inputs.clone(),
             Work::Copy { from, .. } | Work::Runs { from, .. } => vec![*from],
@@ -178,9 +178,9 @@ pub struct Plan {
     /// In order.
     pub steps: Vec<PlanStep>,
     /// Where the model's inputs go.
-    pub inputs: Vec<Place>,
+    pub inputs: Vec<BlockPlace>,
     /// Where its outputs are after the last step.
-    pub outputs: Vec<Place>,
+    pub outputs: Vec<BlockPlace>,
     /// Elements of each input.
     pub input_elements: Vec<usize>,
     /// Elements of each output.
@@ -198,7 +198,7 @@ pub struct BoundedOutput {
     /// Index into [`Plan::outputs`].
     pub output: usize,
     /// Where the run writes extents, as int64.
-    pub extents: Place,
+    pub extents: BlockPlace,
     /// How many stand there before those of this output.
     pub before: usize,
     /// How many dimensions it has.
@@ -210,7 +210,7 @@ impl Plan {
     /// from the first step on, outputs until after the last.
     pub fn lifetimes(&self) -> Vec<(usize, usize)> {
         let mut lives = vec![(usize::MAX, 0); self.blocks.len()];
-        let mut touch = |p: &Place, at: usize| {
+        let mut touch = |p: &BlockPlace, at: usize| {
             let life = &mut lives[p.block];
             *life = (life.0.min(at), life.1.max(at));
         };
@@ -218,7 +218,7 @@ impl Plan {
         for (i, step) in self.steps.iter().enumerate() {
             step.work.writes().iter().for_each(|p| touch(p, i));
             for s in step.work.reads() {
-                if let Source::Place(p) = s {
+                if let ValueSource::Block(p) = s {
                     touch(&p, i);
                 }
             }
@@ -229,10 +229,10 @@ impl Plan {
     }
 
     /// Gives every place another name.
-    fn rename(&mut self, to: &dyn Fn(Place) -> Place) {
-        let fix = |p: &mut Place| *p = to(*p);
-        let source = |s: &mut Source| {
-            if let Source::Place(p) = s {
+    fn rename(&mut self, to: &dyn Fn(BlockPlace) -> BlockPlace) {
+        let fix = |p: &mut BlockPlace| *p = to(*p);
+        let source = |s: &mut ValueSource| {
+            if let ValueSource::Block(p) = s {
                 fix(p);
             }
         };

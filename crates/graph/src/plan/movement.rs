@@ -27,7 +27,7 @@ enum Moving {
 }
 
 /// An input of a node.
-pub enum Operand {
+pub enum MoveOperand {
     /// Not given.
     Absent,
     /// Made by a step, of this shape.
@@ -70,7 +70,11 @@ pub enum Pattern {
 }
 
 /// The results of a node that moves data; `None` for other nodes.
-pub fn trace(node: &Node, operands: &[Operand], opset: i64) -> Option<Result<Vec<Moved>, String>> {
+pub fn trace(
+    node: &Node,
+    operands: &[MoveOperand],
+    opset: i64,
+) -> Option<Result<Vec<Moved>, String>> {
     if !matches!(node.domain.as_str(), "" | "ai.onnx") {
         return None;
     }
@@ -86,16 +90,16 @@ pub fn trace(node: &Node, operands: &[Operand], opset: i64) -> Option<Result<Vec
     for (i, operand) in operands.iter().enumerate() {
         starts.push(next);
         let shape = match operand {
-            Operand::Known(c) => c.shape(),
-            Operand::Made(shape) => shape,
-            Operand::Absent => &[],
+            MoveOperand::Known(c) => c.shape(),
+            MoveOperand::Made(shape) => shape,
+            MoveOperand::Absent => &[],
         };
         inputs.push(match operand {
-            Operand::Absent => None,
-            Operand::Known(c) if !moves(i) => Some(c.clone()),
+            MoveOperand::Absent => None,
+            MoveOperand::Known(c) if !moves(i) => Some(c.clone()),
             // Where to is found when the model runs.
-            Operand::Made(_) if !moves(i) => return None,
-            Operand::Known(_) | Operand::Made(_) => {
+            MoveOperand::Made(_) if !moves(i) => return None,
+            MoveOperand::Known(_) | MoveOperand::Made(_) => {
                 let count = shape.iter().product::<i64>().max(0);
                 let data = (next..next + count).collect();
                 next += count;

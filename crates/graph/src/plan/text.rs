@@ -14,7 +14,8 @@
 //! ```
 
 use super::{
-    Block, BoundedOutput, Place, PlainCall, Plan, PlanConstant, PlanStep, Source, Stride, Work,
+    Block, BlockPlace, BoundedOutput, PlainCall, Plan, PlanConstant, PlanStep, Stride, ValueSource,
+    Work,
 };
 use squall_core::DType;
 use squall_core::graph::words::{Words, at_end, lines, quote};
@@ -22,36 +23,36 @@ use squall_core::text::TextError;
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
-impl fmt::Display for Place {
+impl fmt::Display for BlockPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "b{}+{}", self.block, self.offset)
     }
 }
 
-impl FromStr for Place {
+impl FromStr for BlockPlace {
     type Err = ();
-    fn from_str(s: &str) -> Result<Place, ()> {
+    fn from_str(s: &str) -> Result<BlockPlace, ()> {
         let (block, offset) = s.strip_prefix('b').and_then(|s| s.split_once('+')).ok_or(())?;
         let (block, offset) = (block.parse().map_err(|_| ())?, offset.parse().map_err(|_| ())?);
-        Ok(Place { block, offset })
+        Ok(BlockPlace { block, offset })
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ValueSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Constant(c) => write!(f, "c{c}"),
-            Source::Place(p) => write!(f, "{p}"),
+            ValueSource::Constant(c) => write!(f, "c{c}"),
+            ValueSource::Block(p) => write!(f, "{p}"),
         }
     }
 }
 
-impl FromStr for Source {
+impl FromStr for ValueSource {
     type Err = ();
-    fn from_str(s: &str) -> Result<Source, ()> {
+    fn from_str(s: &str) -> Result<ValueSource, ()> {
         match s.strip_prefix('c') {
-            Some(c) => c.parse().map(Source::Constant).map_err(|_| ()),
-            None => s.parse().map(Source::Place),
+            Some(c) => c.parse().map(ValueSource::Constant).map_err(|_| ()),
+            None => s.parse().map(ValueSource::Block),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What every plan keeps: all that is read and written lies inside its block, and nothing is read
 //! that no step, input or constant gave.
 
-use super::{Place, Plan, Source, Stride, Work};
+use super::{BlockPlace, Plan, Stride, ValueSource, Work};
 use squall_core::DType;
 
 impl Plan {
@@ -28,7 +28,7 @@ impl Plan {
             step.work.writes().iter().for_each(|p| written[p.block] = true);
         }
         for b in &self.bounded {
-            self.known(&Source::Place(b.extents), &written)
+            self.known(&ValueSource::Block(b.extents), &written)
                 .and_then(|()| self.inside(&b.extents, b.before.saturating_add(b.rank)))
                 .map_err(|e| format!("the extents of output {}: {e}", b.output))?;
             if b.output >= self.outputs.len() || self.blocks[b.extents.block].dtype != DType::I64 {
@@ -37,13 +37,14 @@ impl Plan {
         }
         for (i, (p, &n)) in self.outputs.iter().zip(&self.output_elements).enumerate() {
             self.inside(p, n).map_err(|e| format!("output {i}: {e}"))?;
-            self.known(&Source::Place(*p), &written).map_err(|e| format!("output {i}: {e}"))?;
+            self.known(&ValueSource::Block(*p), &written)
+                .map_err(|e| format!("output {i}: {e}"))?;
         }
         Ok(())
     }
 
     /// Whether so many elements from a place on lie inside its block.
-    fn inside(&self, p: &Place, elements: usize) -> Result<(), String> {
+    fn inside(&self, p: &BlockPlace, elements: usize) -> Result<(), String> {
         match (self.blocks.get(p.block), p.offset.checked_add(elements)) {
             (None, _) => Err(format!("there is no block {}", p.block)),
             (Some(block), Some(end)) if end <= block.elements => Ok(()),
@@ -54,11 +55,11 @@ impl Plan {
         }
     }
 
-    fn known(&self, source: &Source, written: &[bool]) -> Result<(), String> {
+    fn known(&self, source: &ValueSource, written: &[bool]) -> Result<(), String> {
         match source {
-            Source::Constant(c) if *c < self.constants.len() => Ok(()),
-            Source::Constant(c) => Err(format!("there is no constant {c}")),
-            Source::Place(p) => match written.get(p.block) {
+            ValueSource::Constant(c) if *c < self.constants.len() => Ok(()),
+            ValueSource::Constant(c) => Err(format!("there is no constant {c}")),
+            ValueSource::Block(p) => match written.get(p.block) {
                 // What has no elements needs no writer.
                 Some(w) if *w || self.blocks[p.block].elements == 0 => self.inside(p, 0),
                 _ => Err(format!("block {} holds nothing by then", p.block)),
@@ -96,10 +97,10 @@ impl Plan {
     }
 
     /// Whether a move's ends, which exist, are of one type, or of two between which it converts.
-    fn alike(&self, from: &Source, to: &Place, converts: bool) -> Result<(), String> {
+    fn alike(&self, from: &ValueSource, to: &BlockPlace, converts: bool) -> Result<(), String> {
         let source = match from {
-            Source::Place(p) => self.blocks[p.block].dtype,
-            Source::Constant(c) => self.constants[*c].dtype,
+            ValueSource::Block(p) => self.blocks[p.block].dtype,
+            ValueSource::Constant(c) => self.constants[*c].dtype,
         };
         match self.blocks[to.block].dtype {
             target if target == source => Ok(()),
@@ -113,11 +114,13 @@ impl Plan {
     }
 
     /// Whether a source has so many elements.
-    fn holds(&self, source: &Source, elements: usize) -> Result<(), String> {
+    fn holds(&self, source: &ValueSource, elements: usize) -> Result<(), String> {
         match source {
-            Source::Place(p) => self.inside(p, elements),
-            Source::Constant(c) if elements <= self.constants[*c].elements => Ok(()),
-            Source::Constant(c) => Err(format!("constant {c} has fewer than {elements} elements")),
+            ValueSource::Block(p) => self.inside(p, elements),
+            ValueSource::Constant(c) if elements <= self.constants[*c].elements => Ok(()),
+            ValueSource::Constant(c) => {
+                Err(format!("constant {c} has fewer than {elements} elements"))
+            }
         }
     }
 }

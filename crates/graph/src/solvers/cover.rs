@@ -26,7 +26,7 @@ pub struct Producer {
 
 /// What there is to choose.
 #[derive(Clone, Debug, Default)]
-pub struct Problem {
+pub struct CoverProblem {
     /// For each value the kernels that give it, and whether it has to be stored.
     pub values: Vec<(Vec<Producer>, bool)>,
     /// How many groups of images there are.
@@ -44,9 +44,9 @@ pub struct Cover {
     pub time: f64,
 }
 
-impl Problem {
+impl CoverProblem {
     /// The same where this kernel gives the value, whatever that costs.
-    pub fn with(&self, v: usize, producer: usize) -> Problem {
+    pub fn with(&self, v: usize, producer: usize) -> CoverProblem {
         let mut forced = self.clone();
         forced.values[v] = (vec![self.values[v].0[producer].clone()], true);
         forced
@@ -125,7 +125,7 @@ mod tests {
 
     /// A graph of up to 12 values: each has a kernel of its own, and larger ones that read what
     /// comes before its operands.
-    fn problem(draw: &mut Draw) -> Problem {
+    fn problem(draw: &mut Draw) -> CoverProblem {
         let n = 1 + draw.below(12);
         let groups = draw.below(3);
         let mut values: Vec<(Vec<Producer>, bool)> = Vec::new();
@@ -145,11 +145,11 @@ mod tests {
             }
             values.push((list, v + 1 == n || draw.below(6) == 0));
         }
-        Problem { values, groups }
+        CoverProblem { values, groups }
     }
 
     /// The least sum over all that can be chosen.
-    fn brute_force(p: &Problem) -> f64 {
+    fn brute_force(p: &CoverProblem) -> f64 {
         let (n, all) = (p.values.len(), p.values.len() + p.groups);
         let sum = |bits: usize| {
             let chosen: Vec<bool> = (0..all).map(|i| bits >> i & 1 == 1).collect();
@@ -194,12 +194,12 @@ mod tests {
     #[test]
     fn what_cannot_be_covered_or_proved_is_said() {
         let alone = |times| Producer { reads: vec![], groups: vec![], times };
-        let p = Problem { values: vec![(vec![alone(vec![None])], true)], groups: 0 };
+        let p = CoverProblem { values: vec![(vec![alone(vec![None])], true)], groups: 0 };
         assert_eq!(p.solve().unwrap_err(), "no kernels cover it");
         let wide = Producer { reads: (0..20).collect(), groups: vec![], times: vec![Some(1.0)] };
         let mut values = vec![(vec![alone(vec![Some(1.0)])], false); 20];
         values.push((vec![wide], true));
-        let why = Problem { values, groups: 0 }.solve().unwrap_err();
+        let why = CoverProblem { values, groups: 0 }.solve().unwrap_err();
         assert_eq!(why, "a value's kernels depend on 21 choices");
     }
 }

@@ -10,7 +10,7 @@ mod layouts;
 mod unfused;
 mod whole;
 
-pub use whole::{Standing, Standings, standings};
+pub use whole::{CoverCost, CoverCosts, standings};
 
 use crate::assignment::{Assignment, Choice};
 use crate::candidates::Candidates;

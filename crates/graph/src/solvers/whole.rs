@@ -1,7 +1,7 @@
 //! All choices at once: which kernels, and in which layouts, so that their times add up to least.
 //! Times that are not known are estimated from bytes and operations, scaled as the times that are.
 
-use super::cover::{Problem, Producer};
+use super::cover::{CoverProblem, Producer};
 use super::images::Images;
 use super::in_place::settled;
 use super::{Cost, greedy, layouts};
@@ -38,7 +38,7 @@ pub fn solve(all: &Candidates, choice: Choice, time: &Cost<'_>) -> Choice {
 
 /// A kernel in the cheapest cover that it can be part of.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Standing {
+pub struct CoverCost {
     /// Its place among the candidates.
     pub candidate: usize,
     /// Its time there, in nanoseconds.
@@ -51,18 +51,18 @@ pub struct Standing {
 
 /// How the candidates of a model stand to each other.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Standings {
+pub struct CoverCosts {
     /// The least sum of times, in nanoseconds.
     pub time: f64,
     /// The kernels of the cheapest cover, in the order of the model.
-    pub chosen: Vec<Standing>,
+    pub chosen: Vec<CoverCost>,
     /// All others that can be part of a cover, in the order of candidates.
-    pub lost: Vec<Standing>,
+    pub lost: Vec<CoverCost>,
 }
 
 /// What was chosen, what lost, and by how much: each candidate in the cheapest cover with it.
 /// Fails with the reason where there is no proof.
-pub fn standings(all: &Candidates, time: &Cost<'_>) -> Result<Standings, String> {
+pub fn standings(all: &Candidates, time: &Cost<'_>) -> Result<CoverCosts, String> {
     let everything = everything(all);
     let images = Images::of_all(all, &everything);
     let within = settled(all, &images.laid_out(&|_| true));
@@ -83,13 +83,13 @@ pub fn standings(all: &Candidates, time: &Cost<'_>) -> Result<Standings, String>
             let Some(time) = programme.problem.time(v, i, &cover.last) else { continue };
             let estimated = programme.estimated[v][i];
             let behind = (cover.time - best.time).max(0.0);
-            let s = Standing { candidate, time, estimated, behind };
+            let s = CoverCost { candidate, time, estimated, behind };
             if is_chosen { chosen.push(s) } else { lost.push(s) }
         }
     }
     chosen.sort_by_key(|s| all.list[s.candidate].nodes.first().copied());
     lost.sort_by_key(|s| s.candidate);
-    Ok(Standings { time: best.time, chosen, lost })
+    Ok(CoverCosts { time: best.time, chosen, lost })
 }
 
 /// All candidates, and the nodes that no kernel is made for.
@@ -113,7 +113,7 @@ fn ordered(all: &Candidates, kernels: Vec<usize>) -> Vec<Step> {
 
 /// The programme of a model.
 struct Programme {
-    problem: Problem,
+    problem: CoverProblem,
     /// For each value of the problem the candidates that give it.
     candidates: Vec<Vec<usize>>,
     /// For each of those whether none of its times is known.
@@ -156,7 +156,7 @@ impl Programme {
             };
             (list.iter().map(producer).collect(), required.contains(v))
         });
-        let problem = Problem { values: values.collect(), groups: images.groups };
+        let problem = CoverProblem { values: values.collect(), groups: images.groups };
         let blind = |&i: &usize| all_times[i].1.iter().flatten().all(|k| k.measured.is_none());
         let estimated = given.values().map(|list| list.iter().map(blind).collect()).collect();
         Programme { problem, candidates: given.into_values().collect(), estimated }

@@ -22,5 +22,5 @@ pub use device::{Cache, Device};
 pub use far::{connect, device_of};
 pub use level::{Execution, highest_level, runs};
 pub use object::Object;
-pub use roof::{CpuRoof, Level, Prober, clock, roof};
+pub use roof::{CpuRoof, MemoryLevel, Prober, clock, roof};
 pub use toolchain::Toolchain;

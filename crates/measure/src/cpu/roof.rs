@@ -16,7 +16,7 @@ const SOURCE: &str = include_str!("roof.c");
 
 /// Reading speed of one level of the memory hierarchy.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Level {
+pub struct MemoryLevel {
     /// `L1`, `L2`, .. or `memory`.
     pub name: String,
     /// What each core walked through.
@@ -37,7 +37,7 @@ pub struct CpuRoof {
     /// Copying within memory, in GB/s; bytes read and bytes written both count.
     pub copy_gbs: f64,
     /// Reading speeds, innermost level first, memory last.
-    pub levels: Vec<Level>,
+    pub levels: Vec<MemoryLevel>,
 }
 
 impl CpuRoof {
@@ -93,10 +93,10 @@ impl Prober {
         let all = self.run(&self.device.cores, &tests)?;
         let core_gflops =
             if t.threads == 1 { all[0] } else { self.fma(&self.device.cores[..1], 20)? };
-        let levels: Vec<Level> = sets
+        let levels: Vec<MemoryLevel> = sets
             .into_iter()
             .zip(&all[1..])
-            .map(|((name, bytes, _), &read_gbs)| Level {
+            .map(|((name, bytes, _), &read_gbs)| MemoryLevel {
                 name,
                 working_set: Bytes(bytes),
                 read_gbs,

@@ -17,7 +17,7 @@ const MOST_ROWS: usize = 3;
 /// Where an answer is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Source {
+pub enum ChooserSource {
     /// The problem was measured on this GPU.
     Database,
     /// Trees, from neighbours on this GPU or on others.
@@ -45,7 +45,7 @@ pub struct Choice {
 #[derive(Clone, Debug, PartialEq)]
 pub struct FindAnswer {
     /// Where it is from.
-    pub source: Source,
+    pub source: ChooserSource,
     /// Best first.
     pub choices: Vec<Choice>,
     /// What it rests on, in words.
@@ -132,10 +132,11 @@ impl Chooser {
         });
         let (judged, near, told_by) = self.judge(asked.problem, asked.device, Without::Nothing);
         let mut choices = self.allowed(asked, judged);
-        let mut source = if near.is_empty() { Source::Neighbours } else { Source::Model };
+        let mut source =
+            if near.is_empty() { ChooserSource::Neighbours } else { ChooserSource::Model };
         if let Some((gpu, problem)) = measured {
             self.recalled(gpu, problem, asked, &mut choices);
-            source = Source::Database;
+            source = ChooserSource::Database;
         }
         let reason = self.reason(asked, source, &near, told_by);
         FindAnswer { source, choices, reason }
@@ -269,7 +270,7 @@ impl Chooser {
     fn reason(
         &self,
         asked: &Asked<'_>,
-        source: Source,
+        source: ChooserSource,
         near: &[Near],
         told_by: Option<usize>,
     ) -> String {
@@ -279,7 +280,7 @@ impl Chooser {
         };
         let gpu = &self.memory.gpus[g].table.device;
         match source {
-            Source::Database => format!("it was measured on {}", asked.device),
+            ChooserSource::Database => format!("it was measured on {}", asked.device),
             _ if gpu == asked.device => format!(
                 "{} measured problems are like it, the nearest at a distance of {:.2}",
                 near.len(),

@@ -15,7 +15,7 @@ pub const NEIGHBOURS: usize = 16;
 const RUN: usize = 128;
 
 /// Problems of one GPU, dimension, precision and direction.
-pub struct Group {
+pub struct LayerGroup {
     /// Their numbers in the GPU's table, ascending.
     pub problems: Vec<u32>,
     /// Coordinate after coordinate.
@@ -41,7 +41,7 @@ pub struct GpuMemory {
     pub facts: GpuFacts,
     /// Its problems; solvers are numbered as in [`Memory::solvers`].
     pub table: FindTable,
-    groups: Vec<OnceLock<Group>>,
+    groups: Vec<OnceLock<LayerGroup>>,
     /// Problems by themselves, made at the first question.
     known: OnceLock<HashMap<FindProblem, u32>>,
 }
@@ -80,7 +80,7 @@ impl GpuMemory {
     }
 
     /// The problems that a problem may be compared with.
-    pub fn group(&self, p: &FindProblem) -> &Group {
+    pub fn group(&self, p: &FindProblem) -> &LayerGroup {
         let at = group_of(p);
         self.groups[at].get_or_init(|| {
             let of = |q: &FindProblem| group_of(q) == at;
@@ -97,7 +97,7 @@ impl GpuMemory {
                 }
                 hashed.push(hashes(q));
             }
-            Group { problems, places, hashes: hashed }
+            LayerGroup { problems, places, hashes: hashed }
         })
     }
 

@@ -16,7 +16,7 @@ mod train;
 mod trees;
 mod workspace;
 
-pub use chooser::{Asked, Choice, Chooser, ChooserInfo, FindAnswer, Source};
+pub use chooser::{Asked, Choice, Chooser, ChooserInfo, ChooserSource, FindAnswer};
 pub use gpu::GpuFacts;
 pub use memory::{Memory, Without};
 pub use train::{FindStep, FindTraining, is_known_gpu, train};

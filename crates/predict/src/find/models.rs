@@ -38,7 +38,7 @@ const LEAST_SPREAD: f32 = 0.015;
 
 /// How a candidate's list says that it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ModelStanding {
     /// Listed.
     Listed,
     /// A cut list lacks it.
@@ -54,10 +54,10 @@ pub struct Lessons {
     pub starts: Vec<u32>,
     /// The part that each problem is in.
     pub parts: Vec<u8>,
-    /// Of each candidate: the loss, with [`Standing::Behind`] that of the last one.
+    /// Of each candidate: the loss, with [`ModelStanding::Behind`] that of the last one.
     pub losses: Vec<f32>,
     /// Of each candidate.
-    pub standings: Vec<Standing>,
+    pub standings: Vec<ModelStanding>,
     /// Of each candidate that is listed: the logarithm of the time less that which neighbours tell.
     pub residuals: Vec<f32>,
 }
@@ -140,8 +140,8 @@ impl Lessons {
         let of = |p: &usize| usize::from(self.parts[*p]) != out;
         let rows = (0..self.parts.len()).filter(of).flat_map(|p| self.rows(p));
         let counts = |r: &usize| match predicted {
-            Predicted::Loss => self.standings[*r] != Standing::Out,
-            Predicted::Time => self.standings[*r] == Standing::Listed,
+            Predicted::Loss => self.standings[*r] != ModelStanding::Out,
+            Predicted::Time => self.standings[*r] == ModelStanding::Listed,
             _ => true,
         };
         rows.filter(counts).map(|r| r as u32).collect()
@@ -154,9 +154,9 @@ impl Lessons {
             let rows = self.rows(p);
             for r in rows.clone() {
                 let part = match self.standings[r] {
-                    Standing::Listed => 1.0,
-                    Standing::Behind => 0.8,
-                    Standing::Out => 0.0,
+                    ModelStanding::Listed => 1.0,
+                    ModelStanding::Behind => 0.8,
+                    ModelStanding::Out => 0.0,
                 };
                 out[r] = part * (-self.losses[r] / TOLERANCE).exp();
             }
@@ -235,7 +235,7 @@ pub fn train(
     let mut off = vec![0.0; lessons.losses.len()];
     let mut picked: Vec<u32> = Vec::new();
     for &p in &blind {
-        for r in lessons.rows(p).filter(|&r| lessons.standings[r] == Standing::Listed) {
+        for r in lessons.rows(p).filter(|&r| lessons.standings[r] == ModelStanding::Listed) {
             off[r] = (lessons.residuals[r] - other(3, p)[r]).abs();
             picked.push(r as u32);
         }
@@ -283,7 +283,7 @@ fn sharpness(
             // The best candidate, not those that are near.
             let best = rows
                 .clone()
-                .filter(|&r| targets[r] > 0.0 && lessons.standings[r] == Standing::Listed)
+                .filter(|&r| targets[r] > 0.0 && lessons.standings[r] == ModelStanding::Listed)
                 .min_by(|&a, &b| lessons.losses[a].total_cmp(&lessons.losses[b]));
             if let Some(b) = best.filter(|&b| lessons.losses[b] <= 0.0) {
                 sum -= f64::from(p[b - rows.start].max(1e-6).ln());

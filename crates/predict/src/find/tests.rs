@@ -1,6 +1,6 @@
 //! A chooser on problems whose answer is known by rule.
 
-use super::chooser::{Asked, Chooser, Source};
+use super::chooser::{Asked, Chooser, ChooserSource};
 use super::train::{FindTraining, train};
 use squall_core::find::{ChannelOrder, FindProblem, FindSolver, FindTable, Found, ListEnd};
 
@@ -68,7 +68,7 @@ fn the_rule_is_learned_and_the_file_answers_the_same() {
             let answer = c.choose(&asked(&p, device));
             let first = &answer.choices[0];
             assert_eq!(c.solver(first.solver).name, best, "{channels} on {device}");
-            assert_eq!(answer.source, Source::Model);
+            assert_eq!(answer.source, ChooserSource::Model);
             let sum: f64 = answer.choices.iter().map(|x| x.probability).sum();
             assert!((sum - 1.0).abs() < 1e-6);
             assert!(answer.choices.iter().all(|x| x.range.0 <= x.ms && x.ms <= x.range.1));
@@ -84,7 +84,7 @@ fn what_was_measured_is_recalled_and_what_does_not_fit_is_left_out() {
     let c = trained();
     let p = problem(128, 28, 4);
     let answer = c.choose(&asked(&p, "gfx900_56"));
-    assert_eq!(answer.source, Source::Database);
+    assert_eq!(answer.source, ChooserSource::Database);
     let best = &answer.choices[0];
     assert_eq!(c.solver(best.solver).name, "large");
     assert_eq!(best.workspace, (p.elements()[0] * 4.0) as u64);

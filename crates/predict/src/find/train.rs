@@ -5,7 +5,7 @@ use super::candidates::{Candidate, MOST_LOSS, WIDTH, candidates, features, is_op
 use super::chooser::{Chooser, ChooserInfo, Correction};
 use super::gpu::GpuFacts;
 use super::memory::{Memory, Without, hashes};
-use super::models::{Effort, Lessons, Models, PARTS, Standing, train as train_models};
+use super::models::{Effort, Lessons, ModelStanding, Models, PARTS, train as train_models};
 use super::trees::Bins;
 use crate::parallel;
 use squall_core::find::{FindPart, FindTable, find_part};
@@ -64,7 +64,7 @@ struct Lesson {
     /// Bins of features, candidate after candidate.
     bins: Vec<u8>,
     losses: Vec<f32>,
-    standings: Vec<Standing>,
+    standings: Vec<ModelStanding>,
     residuals: Vec<f32>,
 }
 
@@ -228,7 +228,7 @@ fn lesson(memory: &Memory, item: &Item, bins: &Bins, rows: &mut Vec<f32>) -> Les
         out.bins.extend(row.iter().enumerate().map(|(f, &x)| bins.of(f, x)));
         out.losses.push((ms / list[0].ms).ln().min(MOST_LOSS));
         out.residuals.push(match standing {
-            Standing::Listed => ms.ln() - told_time(p, c, (&target.facts, &source.facts)),
+            ModelStanding::Listed => ms.ln() - told_time(p, c, (&target.facts, &source.facts)),
             _ => 0.0,
         });
         out.standings.push(standing);
@@ -237,13 +237,13 @@ fn lesson(memory: &Memory, item: &Item, bins: &Bins, rows: &mut Vec<f32>) -> Les
 }
 
 /// What became of a solver, and its time; where a list lacks it, that of the last one.
-pub(super) fn standing(table: &FindTable, problem: usize, solver: u16) -> (Standing, f32) {
+pub(super) fn standing(table: &FindTable, problem: usize, solver: u16) -> (ModelStanding, f32) {
     let list = table.rows_of(problem);
     let last = list[list.len() - 1].ms;
     match list.iter().find(|r| r.solver == solver) {
-        Some(r) => (Standing::Listed, r.ms),
-        None if is_open(table.ends[problem]) => (Standing::Behind, last),
-        None => (Standing::Out, last),
+        Some(r) => (ModelStanding::Listed, r.ms),
+        None if is_open(table.ends[problem]) => (ModelStanding::Behind, last),
+        None => (ModelStanding::Out, last),
     }
 }
 
@@ -264,10 +264,10 @@ fn corrections(chooser: &Chooser, gpu: usize) -> Vec<Correction> {
             let (standing, ms) = standing(table, problem, j.solver);
             // A solver that did not apply is as bad as one that takes long.
             let loss = match standing {
-                Standing::Out => MOST_LOSS / 2.0,
+                ModelStanding::Out => MOST_LOSS / 2.0,
                 _ => (ms / best).ln().min(MOST_LOSS),
             };
-            let time = if standing == Standing::Listed { ms.ln() - j.time } else { 0.0 };
+            let time = if standing == ModelStanding::Listed { ms.ln() - j.time } else { 0.0 };
             let order = (loss - (j.order - least)).clamp(-2.0, 2.0);
             let time = time.clamp(-1.5, 1.5);
             out.push(Correction { problem: problem as u32, solver: j.solver, order, time });

@@ -42,7 +42,7 @@ proptest! {
     #[test]
     fn linear(n in 1usize..5, inputs in 1usize..7, outputs in 1usize..7, seed: u64) {
         let mut rng = Generator::seed_from_u64(seed);
-        let mut layout = Layout::default();
+        let mut layout = ParameterLayout::default();
         let l = Linear::new(&mut layout, "l", inputs, outputs, 1.0);
         let mut p = layout.initial(&mut rng);
         p.iter_mut().for_each(|p| *p += 0.1); // so that biases are not zero
@@ -71,7 +71,7 @@ proptest! {
         seed: u64,
     ) {
         let mut rng = Generator::seed_from_u64(seed);
-        let mut layout = Layout::default();
+        let mut layout = ParameterLayout::default();
         let m = Mlp::new(&mut layout, "m", inputs, &[3, 2], width, 0.3);
         let p = layout.initial(&mut rng);
         let (x, w) = (numbers(&mut rng, n * inputs), numbers(&mut rng, n * width));
@@ -125,7 +125,7 @@ proptest! {
         seed: u64,
     ) {
         let mut rng = Generator::seed_from_u64(seed);
-        let mut layout = Layout::default();
+        let mut layout = ParameterLayout::default();
         let l = Lstm::new(&mut layout, "l", inputs, hidden);
         let mut p = layout.initial(&mut rng);
         p.iter_mut().for_each(|p| *p += 0.05); // so that biases are not zero
@@ -185,7 +185,7 @@ proptest! {
         seed: u64,
     ) {
         let mut rng = Generator::seed_from_u64(seed);
-        let mut layout = Layout::default();
+        let mut layout = ParameterLayout::default();
         let c = Convolution::new(&mut layout, "c", inputs, outputs);
         let p = layout.initial(&mut rng);
         let size = Steps { steps, n };

@@ -2,7 +2,7 @@
 //! the two-layer perceptron that reads a problem or a candidate.
 
 use super::vector::{add_row, add_within, dot_rows, gelu, gelu_backward, sum_rows, wide};
-use super::{Layout, Matrix, Stored, product, sized};
+use super::{Matrix, ParameterLayout, Stored, product, sized};
 use rand::Rng;
 
 /// `y = x w + b`
@@ -16,7 +16,7 @@ impl Linear {
     /// Places for its parameters; weights begin evenly in +-sqrt(3 / inputs) times `gain`, so
     /// that a result has about the variance of its inputs.
     pub fn new(
-        layout: &mut Layout,
+        layout: &mut ParameterLayout,
         name: &str,
         inputs: usize,
         outputs: usize,
@@ -121,7 +121,7 @@ pub struct Tables {
 impl Tables {
     /// Makes a table of `sizes[i]` rows for the i-th input.
     pub fn new(
-        layout: &mut Layout,
+        layout: &mut ParameterLayout,
         name: &str,
         sizes: &[usize],
         width: usize,
@@ -284,7 +284,7 @@ impl Mlp {
     /// A perceptron that reads `inputs` numbers and one token of each table, which has as many rows
     /// as `tables` says; both its layers are `width` wide.
     pub fn new(
-        layout: &mut Layout,
+        layout: &mut ParameterLayout,
         name: &str,
         inputs: usize,
         tables: &[usize],

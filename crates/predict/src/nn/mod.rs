@@ -56,12 +56,12 @@ impl Matrix {
 
 /// The names, places and initial distributions of a model's parameters.
 #[derive(Clone, Debug, Default)]
-pub struct Layout {
+pub struct ParameterLayout {
     entries: Vec<(String, Matrix, f32)>,
     len: usize,
 }
 
-impl Layout {
+impl ParameterLayout {
     /// Adds a matrix whose elements are initially distributed evenly in `-bound..bound`.
     pub fn matrix(
         &mut self,

@@ -3,7 +3,7 @@
 //! convolution over three neighbouring steps.
 
 use super::vector::{add_row, exp, sigmoid, sum_rows, tanh, wide};
-use super::{Layout, Linear, Matrix, Stored, product, sized, zeroed};
+use super::{Linear, Matrix, ParameterLayout, Stored, product, sized, zeroed};
 
 /// The size of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct LstmGradients<'a> {
 
 impl Lstm {
     /// Places for its parameters.
-    pub fn new(layout: &mut Layout, name: &str, inputs: usize, hidden: usize) -> Lstm {
+    pub fn new(layout: &mut ParameterLayout, name: &str, inputs: usize, hidden: usize) -> Lstm {
         let bound = |n: usize| (3.0 / n.max(1) as f32).sqrt() * 0.6;
         Lstm {
             wx: layout.matrix(format!("{name}.input"), inputs, 4 * hidden, bound(inputs)),
@@ -283,7 +283,12 @@ pub struct Convolution {
 
 impl Convolution {
     /// Places for its parameters.
-    pub fn new(layout: &mut Layout, name: &str, inputs: usize, outputs: usize) -> Convolution {
+    pub fn new(
+        layout: &mut ParameterLayout,
+        name: &str,
+        inputs: usize,
+        outputs: usize,
+    ) -> Convolution {
         Convolution { linear: Linear::new(layout, name, 3 * inputs, outputs, 1.2), inputs }
     }
 

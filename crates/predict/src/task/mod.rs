@@ -20,12 +20,12 @@ pub use propose::{Proposal, even};
 
 use crate::error::PredictError;
 use crate::metrics::rounded;
-use crate::nn::{Layout, Linear, Mlp};
+use crate::nn::{Linear, Mlp, ParameterLayout};
 use crate::options::Options;
 use crate::parallel;
 use crate::trainer::Progress;
 use encode::Vocabulary;
-use network::Group;
+use network::TokenGroup;
 use serde::{Deserialize, Serialize};
 use squall_core::Configuration;
 use squall_core::forecast::Problem;
@@ -117,7 +117,7 @@ impl TaskFacts {
 #[derive(Clone, Debug)]
 pub struct TaskModel {
     pub(crate) facts: TaskFacts,
-    pub(crate) layout: Layout,
+    pub(crate) layout: ParameterLayout,
     pub(crate) members: Vec<Vec<f32>>,
     body: Mlp,
     last: Linear,
@@ -132,7 +132,7 @@ const WIDTH: usize = 64;
 impl TaskModel {
     /// Layers without parameters.
     pub(crate) fn empty(facts: TaskFacts) -> TaskModel {
-        let mut layout = Layout::default();
+        let mut layout = ParameterLayout::default();
         let body = Mlp::new(&mut layout, "body", facts.vocabulary.inputs(), &[], facts.width, 0.1);
         let last = Linear::new(&mut layout, "last", facts.width, 1, 1.0);
         TaskModel { facts, layout, members: Vec::new(), body, last }
@@ -164,7 +164,8 @@ impl TaskModel {
             return Err(PredictError::Nothing("tasks".into()));
         }
         let vocabulary = Vocabulary::new(&tasks);
-        let groups: Vec<Group> = tasks.iter().map(|l| Group::new(&vocabulary, l)).collect();
+        let groups: Vec<TokenGroup> =
+            tasks.iter().map(|l| TokenGroup::new(&vocabulary, l)).collect();
         let members = if options.members.0 > 0 { options.members.0 } else { MEMBERS };
         let known = tasks.iter().map(|l| known(l)).collect();
         let facts = TaskFacts {
@@ -176,7 +177,7 @@ impl TaskModel {
             vocabulary,
         };
         let mut model = TaskModel::empty(facts);
-        let rows: usize = groups.iter().map(Group::len).sum();
+        let rows: usize = groups.iter().map(TokenGroup::len).sum();
         let each = network::steps_of_a_pass(rows);
         let steps = if options.epochs.0 > 0 { options.epochs.0 * each } else { STEPS };
         // Every network does without some tasks, so that each task has one that never saw it.
@@ -197,7 +198,7 @@ impl TaskModel {
                 return Ok(None);
             }
             let learn = |m: usize| {
-                let mine: Vec<&Group> = groups
+                let mine: Vec<&TokenGroup> = groups
                     .iter()
                     .enumerate()
                     .filter(|(t, _)| !leaves_out(m, *t))
@@ -213,7 +214,11 @@ impl TaskModel {
     }
 
     /// What each network's order of the tasks that it never saw is worth.
-    fn held(&self, groups: &[Group], leaves_out: &dyn Fn(usize, usize) -> bool) -> Vec<HeldOut> {
+    fn held(
+        &self,
+        groups: &[TokenGroup],
+        leaves_out: &dyn Fn(usize, usize) -> bool,
+    ) -> Vec<HeldOut> {
         let mut sums = [0.0; AT.len()];
         let mut tasks = 0;
         for (t, g) in groups.iter().enumerate() {

@@ -26,7 +26,7 @@ pub(super) fn steps_of_a_pass(rows: usize) -> usize {
 }
 
 /// A task's measured candidates, ready for a network.
-pub(super) struct Group {
+pub(super) struct TokenGroup {
     /// Rows of input, the fastest candidate's first.
     inputs: Vec<f32>,
     width: usize,
@@ -34,8 +34,8 @@ pub(super) struct Group {
     speeds: Vec<f64>,
 }
 
-impl Group {
-    pub fn new(v: &Vocabulary, l: &TunedTask) -> Group {
+impl TokenGroup {
+    pub fn new(v: &Vocabulary, l: &TunedTask) -> TokenGroup {
         let best = l.best();
         let mut rows: Vec<_> = l
             .rows
@@ -51,7 +51,7 @@ impl Group {
         for (r, _) in &rows {
             v.push(&l.problem, &r.tunable, &r.configuration, &r.features, &mut inputs);
         }
-        Group { inputs, width: v.inputs(), speeds: rows.into_iter().map(|(_, s)| s).collect() }
+        TokenGroup { inputs, width: v.inputs(), speeds: rows.into_iter().map(|(_, s)| s).collect() }
     }
 
     pub fn len(&self) -> usize {
@@ -91,7 +91,7 @@ impl Group {
 
 impl TaskModel {
     /// The parameters of a network that learned these tasks.
-    pub(super) fn learn(&self, groups: &[&Group], steps: usize, seed: u64) -> Vec<f32> {
+    pub(super) fn learn(&self, groups: &[&TokenGroup], steps: usize, seed: u64) -> Vec<f32> {
         let mut rng = Generator::seed_from_u64(seed);
         let mut p = self.layout.initial(&mut rng);
         let mut adam = Adam::new(p.len(), DECAY);

@@ -3,7 +3,7 @@
 use super::{PAPER, examples, family};
 use crate::chain::{Chain, ChainSizes};
 use crate::features::{Featurizer, Selection};
-use crate::nn::Layout;
+use crate::nn::ParameterLayout;
 use crate::paper::Sequence;
 use crate::ranker::{Ranker, RankerSizes};
 use crate::train::{Batch, Learner, Schedule, State, train};
@@ -16,7 +16,7 @@ use squall_core::forecast::{Example, Instance};
 fn check_network<L: Learner>(
     what: &str,
     learner: &L,
-    layout: &Layout,
+    layout: &ParameterLayout,
     featurizer: &Featurizer,
     all: &[Example],
 ) {

@@ -205,7 +205,7 @@ pub struct Kernel {
 
 /// One axis of a copy: `extent` elements, so far apart in the target and in the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Axis {
+pub struct MoveAxis {
     /// How many.
     pub extent: u64,
     /// Distance in the target.
@@ -244,7 +244,7 @@ pub enum Work {
         /// The target.
         to: At,
         /// The axes.
-        axes: Vec<Axis>,
+        axes: Vec<MoveAxis>,
     },
     /// A copy without a pattern: (target, source, length) each, relative to the ends.
     Runs {

@@ -3,8 +3,8 @@
 
 use super::print::ROLES;
 use super::{
-    Argument, At, Axis, Buffer, Element, HostPlan, HostPlanError, Kernel, Launch, MOST_AXES,
-    MOST_BYTES, MOST_PARAMETERS, Parameter, Region, Role, Step, VERSION, Work,
+    Argument, At, Buffer, Element, HostPlan, HostPlanError, Kernel, Launch, MOST_AXES, MOST_BYTES,
+    MOST_PARAMETERS, MoveAxis, Parameter, Region, Role, Step, VERSION, Work,
 };
 use squall_core::{Language, LaunchPhase, Mapped, TensorMap};
 
@@ -316,7 +316,7 @@ fn step(kind: &str, w: &mut Words<'_>, kernels: &[Kernel]) -> Result<Step, Wrong
             let mut axes = Vec::new();
             for _ in 0..rank {
                 let (extent, to) = (w.number(MOST_BYTES)?, w.number(MOST_BYTES)?);
-                axes.push(Axis { extent, to, from: w.signed()? });
+                axes.push(MoveAxis { extent, to, from: w.signed()? });
             }
             Work::Copy { from, to, axes }
         }

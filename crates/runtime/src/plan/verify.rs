@@ -1,8 +1,9 @@
 //! Whether the parts of a plan fit together; `host/verify.c` asks the same.
 
 use super::{
-    ALIGNMENT, Argument, At, Axis, Buffer, Element, HostPlan, HostPlanError, Kernel, Launch,
-    MOST_ARGUMENTS, MOST_AXES, MOST_BYTES, MOST_MAPS, MOST_PARAMETERS, Parameter, Role, Step, Work,
+    ALIGNMENT, Argument, At, Buffer, Element, HostPlan, HostPlanError, Kernel, Launch,
+    MOST_ARGUMENTS, MOST_AXES, MOST_BYTES, MOST_MAPS, MOST_PARAMETERS, MoveAxis, Parameter, Role,
+    Step, Work,
 };
 use squall_core::{Language, LaunchPhase, Mapped, TensorMap};
 
@@ -256,7 +257,12 @@ fn source<'a>(p: &'a HostPlan, at: &At, element: Element) -> Option<&'a Buffer> 
 }
 
 /// Whether the elements that a copy touches on one side lie in the buffer.
-fn axes_fit(axes: &[Axis], stride: impl Fn(&Axis) -> i64, at: &At, b: &Buffer) -> Option<()> {
+fn axes_fit(
+    axes: &[MoveAxis],
+    stride: impl Fn(&MoveAxis) -> i64,
+    at: &At,
+    b: &Buffer,
+) -> Option<()> {
     let mut above = b.count.checked_sub(1)?.checked_sub(at.element)?;
     let mut below = at.element;
     for a in axes {

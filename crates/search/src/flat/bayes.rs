@@ -1,7 +1,7 @@
 //! Bayesian search: a Gaussian process over the knobs, and the point of the greatest expected
 //! improvement among neighbours of the best and some even draws.
 
-use super::surrogate::{Axis, Surrogate};
+use super::surrogate::{KnobAxis, Surrogate};
 use super::{Climb, PointId, PointSearch, PointTable, Stepped};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -48,7 +48,7 @@ pub(crate) struct Bayesian {
 impl Bayesian {
     /// The search as it is published.
     pub fn plain(points: &PointTable) -> Bayesian {
-        let axes = Axis::knobs(points, |_| 0.15);
+        let axes = KnobAxis::knobs(points, |_| 0.15);
         Bayesian::with(Surrogate::new(axes, f64::INFINITY), points)
     }
 
@@ -56,12 +56,12 @@ impl Bayesian {
     /// that products of sizes may matter; it resolves fast times more finely than slow ones, and
     /// takes turns with a local search when it finds nothing better.
     pub fn tuned(points: &PointTable) -> Bayesian {
-        let mut axes = Axis::knobs(points, |values| match values {
+        let mut axes = KnobAxis::knobs(points, |values| match values {
             0..=2 => 0.04,
             3..=4 => 0.08,
             _ => 0.12,
         });
-        axes.extend(Axis::products(points, 0.03));
+        axes.extend(KnobAxis::products(points, 0.03));
         Bayesian {
             climb: Some(Stepped::new(Climb::default())),
             ..Bayesian::with(Surrogate::new(axes, 0.5), points)

@@ -39,7 +39,7 @@ struct Row {
 }
 
 /// A coordinate of points: a knob, or the product of two.
-pub(crate) struct Axis {
+pub(crate) struct KnobAxis {
     first: usize,
     second: Option<usize>,
     /// Values of the second knob.
@@ -53,7 +53,7 @@ pub(crate) struct Axis {
     weight: f64,
 }
 
-impl Axis {
+impl KnobAxis {
     fn value(&self, p: &[u16]) -> usize {
         match self.second {
             None => p[self.first] as usize,
@@ -66,18 +66,18 @@ impl Axis {
     }
 
     /// One for each live knob; the middle of its weight's prior goes by its number of values.
-    pub fn knobs(points: &PointTable, weight: impl Fn(usize) -> f64) -> Vec<Axis> {
+    pub fn knobs(points: &PointTable, weight: impl Fn(usize) -> f64) -> Vec<KnobAxis> {
         let axis = |&k: &usize| {
             let w = points.width(k);
             let (apart, slope) = if points.is_ordered(k) { (0.5, 0.5) } else { (1.0, 0.0) };
             let level = (0..w).map(|v| points.level(k, v as u16) as f32).collect();
-            Axis { first: k, second: None, inner: 1, level, apart, slope, weight: weight(w) }
+            KnobAxis { first: k, second: None, inner: 1, level, apart, slope, weight: weight(w) }
         };
         points.live().iter().map(axis).collect()
     }
 
     /// One for each product of two sizes, as threads of a block are; its level is the logarithm.
-    pub fn products(points: &PointTable, weight: f64) -> Vec<Axis> {
+    pub fn products(points: &PointTable, weight: f64) -> Vec<KnobAxis> {
         let sizes: Vec<(usize, Vec<f64>)> =
             points.live().iter().filter_map(|&k| Some((k, points.sizes(k)?))).collect();
         let mut all = Vec::new();
@@ -89,7 +89,7 @@ impl Axis {
                     .iter()
                     .fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), x| (l.min(*x), h.max(*x)));
                 let level = logs.iter().map(|x| ((x - low) / (high - low)) as f32).collect();
-                all.push(Axis {
+                all.push(KnobAxis {
                     first: *a,
                     second: Some(*b),
                     inner: y.len(),
@@ -108,7 +108,7 @@ impl Axis {
 }
 
 pub(crate) struct Surrogate {
-    axes: Vec<Axis>,
+    axes: Vec<KnobAxis>,
     /// Where each axis's values begin in a table of all values.
     offsets: Vec<usize>,
     weights: Vec<f64>,
@@ -178,7 +178,7 @@ impl Surrogate {
     /// Logarithms of time are squeezed, the slower the more: how slow the slow ones are says little
     /// about the fast ones. `squeeze` times the distance from the fastest to the median is where
     /// that sets in; infinite leaves them as they are.
-    pub fn new(axes: Vec<Axis>, squeeze: f64) -> Surrogate {
+    pub fn new(axes: Vec<KnobAxis>, squeeze: f64) -> Surrogate {
         let mut offsets = Vec::new();
         let mut at = 0;
         for a in &axes {
@@ -420,7 +420,7 @@ impl Fit {
             chosen.iter().map(|&i| (s.y[i] - mean).powi(2)).sum::<f64>() / n.max(1) as f64;
         let deviation = if variance > 1e-24 { variance.sqrt() } else { 1.0 };
         let rows: Vec<&[u16]> = chosen.iter().map(|&i| points.point(s.ids[i])).collect();
-        let triangle = |a: &Axis| {
+        let triangle = |a: &KnobAxis| {
             let at: Vec<usize> = rows.iter().map(|p| a.value(p)).collect();
             let mut d = Vec::with_capacity(n * n / 2);
             for i in 0..n {

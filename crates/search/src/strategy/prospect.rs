@@ -97,7 +97,7 @@ fn unlike(ledger: &Ledger, pool: &[Member], n: usize) -> Vec<Point> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::landscape::Problem;
+    use crate::landscape::TestProblem;
 
     /// Knows the true times of a problem, as a model that was fitted to very much would.
     struct Oracle(Vec<(Vec<f32>, f32)>);
@@ -120,7 +120,7 @@ mod tests {
     fn a_good_model_finds_good_candidates_and_hints_count() {
         use rand::SeedableRng;
         use rand_xoshiro::Xoshiro256PlusPlus;
-        let problem = &Problem::several(3)[0];
+        let problem = &TestProblem::several(3)[0];
         let tunables = problem.tunables();
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(4);
         let sample = |rng: &mut Xoshiro256PlusPlus| Candidate {

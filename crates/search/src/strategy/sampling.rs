@@ -180,13 +180,13 @@ pub(super) fn spread(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::landscape::Problem;
+    use crate::landscape::TestProblem;
     use rand::SeedableRng;
     use squall_core::{Candidate, CpuCost, FailStage, Measurement, Nanos, Outcome, Trial};
 
     /// Three algorithms, of which so many trials came to such a time; infinity for failures.
     fn ledger(trials: &[(usize, f64)]) -> Ledger {
-        let tunables = Problem::several(1)[3].tunables();
+        let tunables = TestProblem::several(1)[3].tunables();
         let mut ledger = Ledger::new(&tunables);
         for (t, &(count, time)) in tunables.iter().zip(trials) {
             for i in 0..count {
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn each_family_gets_its_count() {
-        let tunables = Problem::several(1)[3].tunables();
+        let tunables = TestProblem::several(1)[3].tunables();
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let mut ledger = Ledger::new(&tunables);
         let points = spread(&mut ledger, &[2, 0, 3], &PointSet::default(), &mut rng);

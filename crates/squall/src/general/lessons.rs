@@ -62,7 +62,7 @@ pub struct LessonRow {
 
 /// A store that was read.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct LessonSource {
     /// The file.
     pub path: PathBuf,
     /// The devices and tasks of its records.
@@ -121,7 +121,7 @@ pub fn lessons(
     stores: &[PathBuf],
     machines: &[KnownMachine],
     without: &BTreeSet<TaskId>,
-) -> Result<(Vec<Lesson>, Vec<Source>), Error> {
+) -> Result<(Vec<Lesson>, Vec<LessonSource>), Error> {
     let mut sources = Vec::new();
     let mut all: BTreeMap<(String, TaskId), Tuned> = BTreeMap::new();
     for path in stores {
@@ -150,7 +150,7 @@ pub fn lessons(
                 (kind, time) => t.standings.add(kind, name, time, ()),
             }
         }
-        sources.push(Source { path: path.clone(), tasks, newest });
+        sources.push(LessonSource { path: path.clone(), tasks, newest });
     }
     let mut out = Vec::new();
     for ((device, _), tuned) in all {

@@ -16,7 +16,7 @@ pub(crate) use ask::formula_first;
 pub use file::{
     GeneralPredictor, Held, MOST_BYTES, MachineFacts, Provenance, StoreFacts, is_general,
 };
-pub use lessons::{KnownMachine, Lesson, LessonRow, Source, lessons};
+pub use lessons::{KnownMachine, Lesson, LessonRow, LessonSource, lessons};
 pub use measure::{
     FIRST, GENERAL_WAYS, GeneralTried, GeneralTrying, general_share, measure_general,
 };

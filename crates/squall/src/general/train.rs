@@ -2,7 +2,7 @@
 //! tasks that were held out.
 
 use super::file::{GeneralPredictor, Held, MachineFacts, Provenance, StoreFacts, Trees, Winner};
-use super::lessons::{KnownMachine, Lesson, LessonRow, Source, lessons};
+use super::lessons::{KnownMachine, Lesson, LessonRow, LessonSource, lessons};
 use super::relative::scheme;
 use crate::error::Error;
 use squall_compiler::CODEGEN_VERSION;
@@ -171,7 +171,7 @@ fn held(order: &[(&Lesson, Vec<f32>)]) -> Held {
     }
 }
 
-fn store_facts(source: &Source, lessons: &[Lesson]) -> StoreFacts {
+fn store_facts(source: &LessonSource, lessons: &[Lesson]) -> StoreFacts {
     let of: Vec<&Lesson> =
         lessons.iter().filter(|l| source.tasks.contains(&(l.device.clone(), l.task.id))).collect();
     StoreFacts {

@@ -1,7 +1,7 @@
 //! Which memory a plan's steps may share where steps that do not depend on each other run at the
 //! same time: only what is written after all that touched it before is over.
 
-use squall_graph::plan::{Plan, Source};
+use squall_graph::plan::{Plan, ValueSource};
 
 /// Sets of steps, as words of bits.
 type Steps = Vec<u64>;
@@ -34,7 +34,7 @@ impl Order {
         for (i, step) in plan.steps.iter().enumerate() {
             let mut own = none();
             for s in step.work.reads() {
-                let Source::Place(p) = s else { continue };
+                let ValueSource::Block(p) = s else { continue };
                 set(&mut uses[p.block], i);
                 for &w in &writers[p.block] {
                     set(&mut own, w);
@@ -89,16 +89,16 @@ impl Order {
 mod tests {
     use super::*;
     use squall_core::DType;
-    use squall_graph::plan::{Block, Place, PlanStep, Work};
+    use squall_graph::plan::{Block, BlockPlace, PlanStep, Work};
 
     /// `a` from the input, `b` and `c` from `a`, the output from both.
     fn diamond() -> Plan {
-        let place = |block| Place { block, offset: 0 };
+        let place = |block| BlockPlace { block, offset: 0 };
         let step = |from: usize, to: usize| PlanStep {
             node: "n".into(),
             op: "Copy".into(),
             work: Work::Copy {
-                from: Source::Place(place(from)),
+                from: ValueSource::Block(place(from)),
                 from_offset: 0,
                 to: place(to),
                 axes: Vec::new(),

@@ -12,7 +12,7 @@ use squall_core::graph::OperatorCall;
 use squall_core::{
     Bytes, KernelSource, Language, Launch, LaunchArgument, LaunchPhase, Target, TargetKind,
 };
-use squall_graph::plan::{Place, Plan, Work};
+use squall_graph::plan::{BlockPlace, Plan, Work};
 use squall_measure::cpu::Object;
 use squall_measure::cuda::{Gpu, cubins};
 use squall_runtime::host;
@@ -66,10 +66,10 @@ fn operands(plan: &Plan, work: &Work) -> String {
 }
 
 fn kernel(plan: &Plan, work: &Work, symbol: &str) -> Result<KernelSource, String> {
-    let size = |to: &Place| plan.blocks[to.block].dtype.bytes();
+    let size = |to: &BlockPlace| plan.blocks[to.block].dtype.bytes();
     Ok(match work {
         Work::Copy { from, from_offset, to, axes } => {
-            let axis = |a: &squall_graph::plan::Stride| moves::Axis {
+            let axis = |a: &squall_graph::plan::Stride| moves::MovedAxis {
                 extent: a.extent as u64,
                 to: a.to as u64,
                 from: a.from as i64,

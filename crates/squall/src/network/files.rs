@@ -10,10 +10,10 @@ use crate::export::Chosen;
 use crate::files::put_in_folder;
 use squall_core::graph::CallOperand;
 use squall_core::{DType, KernelSource, TaskId, TensorKind};
-use squall_graph::plan::{Place, Plan, PlanStep, Source, Work};
+use squall_graph::plan::{BlockPlace, Plan, PlanStep, ValueSource, Work};
 use squall_measure::cuda::cubin_file;
 use squall_runtime::plan::{
-    self as runtime, At, Axis, Buffer, Element, Region, Role, Step, Work as Does,
+    self as runtime, At, Buffer, Element, MoveAxis, Region, Role, Step, Work as Does,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(super) const PLAN: &str = "plan.txt";
 const CONSTANTS: &str = "constants.bin";
 
 /// A plan with addresses.
-pub struct Layout {
+pub struct FileLayout {
     /// Byte offsets of the plan's blocks.
     offsets: Vec<usize>,
     /// Where kernels have their scratch memory: by step, or all the same where they run one by one.
@@ -41,9 +41,9 @@ enum Workspaces {
     ByStep(HashMap<usize, usize>),
 }
 
-impl Layout {
+impl FileLayout {
     /// Places all blocks, where steps run one by one.
-    pub fn new(plan: &Plan, kernels: &[Chosen], plain: &PlainOperators) -> Layout {
+    pub fn new(plan: &Plan, kernels: &[Chosen], plain: &PlainOperators) -> FileLayout {
         let bytes = plan.blocks.iter().map(|b| b.elements * b.dtype.bytes() as usize);
         let blocks: Vec<Block> = bytes
             .zip(plan.lifetimes())
@@ -53,7 +53,7 @@ impl Layout {
         let sources = kernels.iter().map(|k| &k.source).chain(&plain.sources);
         let scratch = sources.map(|k| k.workspace.0 as usize).max().unwrap_or(0);
         let bytes = workspace + scratch.next_multiple_of(ALIGNMENT);
-        Layout { offsets, workspaces: Workspaces::All(workspace), bytes, alignment: ALIGNMENT }
+        FileLayout { offsets, workspaces: Workspaces::All(workspace), bytes, alignment: ALIGNMENT }
     }
 
     /// Places all blocks at multiples of `alignment`, where steps that do not depend on each other
@@ -63,7 +63,7 @@ impl Layout {
         kernels: &[Chosen],
         plain: &PlainOperators,
         alignment: usize,
-    ) -> Layout {
+    ) -> FileLayout {
         let mut order = Order::of(plan);
         let bytes = plan.blocks.iter().map(|b| b.elements * b.dtype.bytes() as usize);
         let lives = plan.lifetimes().into_iter().map(|(first, _)| first);
@@ -86,10 +86,10 @@ impl Layout {
         let (mut offsets, bytes) = lay_out_by(&blocks, alignment, &|a, b| order.meet(a, b));
         let scratch = offsets.split_off(plan.blocks.len());
         let workspaces = Workspaces::ByStep(own.into_iter().zip(scratch).collect());
-        Layout { offsets, workspaces, bytes, alignment }
+        FileLayout { offsets, workspaces, bytes, alignment }
     }
 
-    fn at(&self, plan: &Plan, p: &Place) -> u64 {
+    fn at(&self, plan: &Plan, p: &BlockPlace) -> u64 {
         let size = plan.blocks[p.block].dtype.bytes() as usize;
         (self.offsets[p.block] + p.offset * size) as u64
     }
@@ -108,7 +108,7 @@ impl Layout {
 pub fn write(
     folder: &Path,
     plan: &Plan,
-    layout: &Layout,
+    layout: &FileLayout,
     kernels: &[Chosen],
     plain: &PlainOperators,
 ) -> Result<(), Error> {
@@ -122,7 +122,7 @@ pub fn write(
 /// Makes a described plan of a model's.
 struct Builder<'a> {
     plan: &'a Plan,
-    layout: &'a Layout,
+    layout: &'a FileLayout,
     kernels: &'a [Chosen],
     plain: &'a PlainOperators,
     by_task: HashMap<TaskId, usize>,
@@ -145,7 +145,7 @@ const PREPARED: u32 = 3;
 impl<'a> Builder<'a> {
     fn new(
         plan: &'a Plan,
-        layout: &'a Layout,
+        layout: &'a FileLayout,
         kernels: &'a [Chosen],
         plain: &'a PlainOperators,
     ) -> Result<Builder<'a>, Error> {
@@ -161,7 +161,7 @@ impl<'a> Builder<'a> {
             bytes: [Vec::new(), Vec::new()],
             prepared: 0,
         };
-        let places = |places: &'a [Place], elements: &'a [usize]| places.iter().zip(elements);
+        let places = |places: &'a [BlockPlace], elements: &'a [usize]| places.iter().zip(elements);
         let inputs = places(&plan.inputs, &plan.input_elements).map(|(p, n)| (Role::Data, p, *n));
         let outputs =
             places(&plan.outputs, &plan.output_elements).map(|(p, n)| (Role::Output, p, *n));
@@ -206,8 +206,8 @@ impl<'a> Builder<'a> {
                 |o: &CallOperand| own(role, (o.dtype, o.shape.iter().product::<i64>() as usize));
             all.iter().flatten().map(of).collect::<Result<Vec<_>, Error>>()
         };
-        let source = |from: &Source| own(Role::Data, source_of(self.plan, from));
-        let target = |to: &Place| own(Role::Output, target_of(self.plan, to));
+        let source = |from: &ValueSource| own(Role::Data, source_of(self.plan, from));
+        let target = |to: &BlockPlace| own(Role::Output, target_of(self.plan, to));
         Ok(match work {
             Work::Copy { from, to, .. } => vec![source(from)?, target(to)?],
             Work::Runs { from, to, runs } => {
@@ -261,7 +261,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The buffer of so many elements from a place on.
-    fn place(&mut self, p: &Place, elements: usize) -> u32 {
+    fn place(&mut self, p: &BlockPlace, elements: usize) -> u32 {
         let key = (p.block, p.offset, elements);
         if let Some(known) = self.places.get(&key) {
             return *known;
@@ -299,16 +299,16 @@ impl<'a> Builder<'a> {
     }
 
     /// Where a move starts in what it reads: a whole constant, or a block.
-    fn source(&mut self, s: &Source) -> At {
+    fn source(&mut self, s: &ValueSource) -> At {
         match s {
-            Source::Constant(c) => At { buffer: self.constant(*c, false), element: 0 },
-            Source::Place(p) => self.target(p),
+            ValueSource::Constant(c) => At { buffer: self.constant(*c, false), element: 0 },
+            ValueSource::Block(p) => self.target(p),
         }
     }
 
     /// Where a move starts in a block.
-    fn target(&mut self, p: &Place) -> At {
-        let block = Place { block: p.block, offset: 0 };
+    fn target(&mut self, p: &BlockPlace) -> At {
+        let block = BlockPlace { block: p.block, offset: 0 };
         let buffer = self.place(&block, self.plan.blocks[p.block].elements);
         At { buffer, element: p.offset as u64 }
     }
@@ -324,14 +324,14 @@ impl<'a> Builder<'a> {
                 let mut from = self.source(from);
                 let moved = from.element.checked_add_signed(*from_offset as i64);
                 from.element = moved.ok_or("it reads before its source")?;
-                let axis = |a: &squall_graph::plan::Stride| Axis {
+                let axis = |a: &squall_graph::plan::Stride| MoveAxis {
                     extent: a.extent as u64,
                     to: a.to as u64,
                     from: a.from as i64,
                 };
-                let mut axes: Vec<Axis> = axes.iter().map(axis).collect();
+                let mut axes: Vec<MoveAxis> = axes.iter().map(axis).collect();
                 if axes.is_empty() {
-                    axes.push(Axis { extent: 1, to: 1, from: 1 });
+                    axes.push(MoveAxis { extent: 1, to: 1, from: 1 });
                 }
                 Does::Copy { from, to: self.target(to), axes }
             }
@@ -352,8 +352,8 @@ impl<'a> Builder<'a> {
                 let mut buffers = Vec::new();
                 for (s, n) in inputs.iter().flatten().zip(sizes(&call.inputs)) {
                     buffers.push(match s {
-                        Source::Place(p) => self.place(p, n),
-                        Source::Constant(c) => self.constant(*c, false),
+                        ValueSource::Block(p) => self.place(p, n),
+                        ValueSource::Constant(c) => self.constant(*c, false),
                     });
                 }
                 for (p, n) in outputs.iter().flatten().zip(sizes(&call.outputs)) {
@@ -395,8 +395,8 @@ impl<'a> Builder<'a> {
         &mut self,
         step: usize,
         task: TaskId,
-        inputs: &[Source],
-        output: &Place,
+        inputs: &[ValueSource],
+        output: &BlockPlace,
     ) -> Result<Does, String> {
         let index =
             *self.by_task.get(&task).ok_or_else(|| format!("there is no kernel of task {task}"))?;
@@ -410,8 +410,8 @@ impl<'a> Builder<'a> {
         for (n, (s, i)) in inputs.iter().zip(&workload.inputs).enumerate() {
             let elements = workload.input_span(n) as usize;
             let holds = match s {
-                Source::Constant(c) => self.plan.constants[*c].len() == elements,
-                Source::Place(p) => p.offset + elements <= self.plan.blocks[p.block].elements,
+                ValueSource::Constant(c) => self.plan.constants[*c].len() == elements,
+                ValueSource::Block(p) => p.offset + elements <= self.plan.blocks[p.block].elements,
             };
             if !holds {
                 return Err(format!(
@@ -420,8 +420,8 @@ impl<'a> Builder<'a> {
                 ));
             }
             buffers.push(match (i.kind, s) {
-                (TensorKind::Data, Source::Place(p)) => self.place(p, elements),
-                (kind, Source::Constant(c)) => self.constant(*c, kind == TensorKind::Weight),
+                (TensorKind::Data, ValueSource::Block(p)) => self.place(p, elements),
+                (kind, ValueSource::Constant(c)) => self.constant(*c, kind == TensorKind::Weight),
                 (TensorKind::Weight, _) => {
                     return Err(format!("its weight `{}` is computed at run time", i.name));
                 }

@@ -18,7 +18,7 @@ use crate::export::{Chosen, KernelCounts};
 use crate::input::Input;
 use crate::report::{GraphKernel, KernelGraph};
 use crate::target_context::TargetContext;
-use files::Layout;
+use files::FileLayout;
 use plain::PlainOperators;
 use program::LinkedSource;
 use squall_core::graph::{Weights, deciding_inputs};
@@ -244,8 +244,8 @@ impl Network {
             sources.chain(&mut plain.sources).for_each(|s| device::awaiting(s, gpu));
         }
         let layout = match gpu {
-            Some(_) => Layout::parted(&plan, &kernels, &plain, device::ALIGNMENT),
-            None => Layout::new(&plan, &kernels, &plain),
+            Some(_) => FileLayout::parted(&plan, &kernels, &plain, device::ALIGNMENT),
+            None => FileLayout::new(&plan, &kernels, &plain),
         };
         let (folder, temporary) = folder(keep)?;
         files::write(&folder, &plan, &layout, &kernels, &plain)?;

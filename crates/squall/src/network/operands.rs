@@ -2,26 +2,26 @@
 
 use squall_core::DType;
 use squall_core::graph::Constant;
-use squall_graph::plan::{Place, Plan, Source};
+use squall_graph::plan::{BlockPlace, Plan, ValueSource};
 
 /// The type and the elements of what a move reads: a whole constant, or a whole block.
-pub fn source_of(plan: &Plan, from: &Source) -> (DType, usize) {
+pub fn source_of(plan: &Plan, from: &ValueSource) -> (DType, usize) {
     match from {
-        Source::Constant(c) => (plan.constants[*c].dtype, plan.constants[*c].len()),
-        Source::Place(p) => target_of(plan, p),
+        ValueSource::Constant(c) => (plan.constants[*c].dtype, plan.constants[*c].len()),
+        ValueSource::Block(p) => target_of(plan, p),
     }
 }
 
 /// The same of the block that it writes.
-pub fn target_of(plan: &Plan, to: &Place) -> (DType, usize) {
+pub fn target_of(plan: &Plan, to: &BlockPlace) -> (DType, usize) {
     (plan.blocks[to.block].dtype, plan.blocks[to.block].elements)
 }
 
 /// The element at which a move begins to read in what it is given.
-pub fn first_of(from: &Source) -> usize {
+pub fn first_of(from: &ValueSource) -> usize {
     match from {
-        Source::Constant(_) => 0,
-        Source::Place(p) => p.offset,
+        ValueSource::Constant(_) => 0,
+        ValueSource::Block(p) => p.offset,
     }
 }
 

@@ -1,12 +1,12 @@
 //! The verifier's part for what warps and warpgroups do together.
 
-use super::{Broken, Checker, Level};
+use super::{Broken, Checker, ThreadLevel};
 use crate::nest::{Matrix, Scope, TileSlice, Warp, extents, lies_across};
 use squall_core::DType;
 use squall_core::expr::{Affine, Source, Var};
 
 /// Rows and columns of a matrix in memory, which variables count, and its element there.
-struct Place<'a> {
+struct LanePlace<'a> {
     rows: &'a [(Var, i64)],
     column: (Var, i64),
     memory: Source,
@@ -51,12 +51,12 @@ impl Checker<'_> {
                     return self.fail(format!("a matrix has no {columns} columns"));
                 }
                 let column = (*column, *columns);
-                self.place(Place { rows, column, memory: *from, index, write: false })
+                self.place(LanePlace { rows, column, memory: *from, index, write: false })
             }
             Warp::Store { from, row, column, to, index } => {
                 let (rows, columns) = extents(self.n, from);
                 let (rows, column) = (&[(*row, rows)], (*column, columns));
-                self.place(Place { rows, column, memory: *to, index, write: true })
+                self.place(LanePlace { rows, column, memory: *to, index, write: true })
             }
             Warp::Multiply { .. } => {
                 let [(m, n), (am, ak), (bn, bk)] = [0, 1, 2].map(|i| extents(self.n, list[i]));
@@ -73,7 +73,8 @@ impl Checker<'_> {
     /// Refuses an instruction that not all threads of a warp come to, or that is not the same for
     /// all of them.
     fn come_together(&self, w: &Warp) -> Result<(), Broken> {
-        let Some((lane, 32)) = self.threads.last().copied().filter(|_| self.level == Level::Thread)
+        let Some((lane, 32)) =
+            self.threads.last().copied().filter(|_| self.level == ThreadLevel::Thread)
         else {
             return self.fail(
                 "what a warp does together stands where its 32 threads, the innermost thread \
@@ -92,7 +93,7 @@ impl Checker<'_> {
     }
 
     /// Checks every element that a matrix is loaded from or stored to.
-    fn place(&mut self, p: Place<'_>) -> Result<(), Broken> {
+    fn place(&mut self, p: LanePlace<'_>) -> Result<(), Broken> {
         let counted = || p.rows.iter().chain([&p.column]);
         counted().try_for_each(|(v, e)| self.bind(*v, e - 1))?;
         let buffer = self.n.buffer(p.memory);

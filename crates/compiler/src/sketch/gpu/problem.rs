@@ -1,7 +1,7 @@
 //! What a contraction computes, taken from the joined plain nest: axes, reduction axes, the
 //! operands that are read at each step, and what becomes of the sums.
 
-use super::super::tile::{Axis, main_loops};
+use super::super::tile::{TileAxis, main_loops};
 use crate::gcd;
 use crate::nest::{Nest, Scope, Stmt};
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
@@ -9,7 +9,7 @@ use squall_core::workload::Reducer;
 
 /// A value that is read at each step.
 #[derive(Clone)]
-pub struct Operand {
+pub struct ContractionOperand {
     pub source: Source,
     pub index: Vec<Affine>,
     /// Where one of these conditions does not hold, the value is `other`.
@@ -21,21 +21,21 @@ pub struct Operand {
 
 /// What is computed, taken from the joined plain nest.
 #[derive(Clone)]
-pub struct Problem {
+pub struct Contraction {
     pub base: Nest,
-    pub axes: Vec<Axis>,
-    pub reduce: Vec<Axis>,
+    pub axes: Vec<TileAxis>,
+    pub reduce: Vec<TileAxis>,
     pub op: Reducer,
     /// The summand; operand `j` stands as a load of source `j` without indices.
     pub value: Expr,
-    pub operands: Vec<Operand>,
+    pub operands: Vec<ContractionOperand>,
     pub acc: Source,
     pub output: Source,
     pub y_index: Vec<Affine>,
     pub y_value: Expr,
 }
 
-pub fn problem(mut base: Nest, c: &str) -> Option<Problem> {
+pub fn problem(mut base: Nest, c: &str) -> Option<Contraction> {
     let [Stmt::Loop(_)] = &base.body[..] else { return None };
     let (axes, reduce) = main_loops(&base, c)?;
     if axes.len() > 5 || reduce.is_empty() {
@@ -57,16 +57,22 @@ pub fn problem(mut base: Nest, c: &str) -> Option<Problem> {
     let value = lift(&base, &value, &mut operands)?;
     base.body.clear();
     base.buffers[acc.0 as usize].scope = Scope::Local;
-    Some(Problem { base, axes, reduce, op, value, operands, acc, output, y_index, y_value })
+    Some(Contraction { base, axes, reduce, op, value, operands, acc, output, y_index, y_value })
 }
 
 /// Takes the operands out of a summand.
-fn lift(n: &Nest, e: &Expr, out: &mut Vec<Operand>) -> Option<Expr> {
+fn lift(n: &Nest, e: &Expr, out: &mut Vec<ContractionOperand>) -> Option<Expr> {
     let mut operand = |source: Source, index: &[Affine], conds: &[Cond], other: f64| {
         let forward = index.iter().all(|a| a.terms().iter().all(|t| t.1 > 0));
         let guarded = conds.iter().all(|c| index.iter().any(|a| a.terms() == c.index.terms()));
         let packed = n.buffer(source).scope == Scope::Prepared && conds.is_empty();
-        out.push(Operand { source, index: index.to_vec(), conds: conds.to_vec(), other, packed });
+        out.push(ContractionOperand {
+            source,
+            index: index.to_vec(),
+            conds: conds.to_vec(),
+            other,
+            packed,
+        });
         (forward && guarded).then(|| Expr::load(Source(out.len() as u32 - 1), Vec::new()))
     };
     Some(match e {
@@ -82,9 +88,9 @@ fn lift(n: &Nest, e: &Expr, out: &mut Vec<Operand>) -> Option<Expr> {
     })
 }
 
-impl Problem {
+impl Contraction {
     /// The same problem with another reduction first.
-    pub fn led_by(&self, r: usize) -> Problem {
+    pub fn led_by(&self, r: usize) -> Contraction {
         let mut p = self.clone();
         let first = p.reduce.remove(r);
         p.reduce.insert(0, first);
@@ -92,7 +98,7 @@ impl Problem {
     }
 
     /// Whether an axis cuts the tiles of a packed weight, so that its tiles may not overlap.
-    pub fn cuts_weight(&self, a: &Axis) -> bool {
+    pub fn cuts_weight(&self, a: &TileAxis) -> bool {
         self.operands.iter().any(|o| o.packed && o.index.iter().any(|i| i.uses(a.var)))
     }
 }
@@ -100,7 +106,13 @@ impl Problem {
 /// How many elements of 32 bits of an operand's lines can be fetched at once from an aligned
 /// element on, where each group lies inside or outside of the tensor as a whole; `size` is the
 /// tile's, and `steps` says whether the first reduction is walked through.
-pub fn line_width(p: &Problem, n: &Nest, o: &Operand, size: &[i64], steps: bool) -> Option<i64> {
+pub fn line_width(
+    p: &Contraction,
+    n: &Nest,
+    o: &ContractionOperand,
+    size: &[i64],
+    steps: bool,
+) -> Option<i64> {
     let d = o.index.len() - 1;
     let a = &o.index[d];
     let tested = o.conds.iter().any(|c| c.index.terms() == a.terms());
@@ -131,7 +143,7 @@ pub fn line_width(p: &Problem, n: &Nest, o: &Operand, size: &[i64], steps: bool)
 }
 
 /// An index of a contraction at elements of a tile that begins at `start`.
-pub fn at_tile(p: &Problem, start: &[Var], place: &[Affine], index: &Affine) -> Affine {
+pub fn at_tile(p: &Contraction, start: &[Var], place: &[Affine], index: &Affine) -> Affine {
     index.map_vars(|v| match p.axes.iter().position(|x| x.var == v) {
         Some(k) => place[k].add(&Affine::var(start[k])),
         None => Affine::var(v),
@@ -139,12 +151,12 @@ pub fn at_tile(p: &Problem, start: &[Var], place: &[Affine], index: &Affine) -> 
 }
 
 /// Where a contraction's output has them.
-pub fn output_index(p: &Problem, start: &[Var], place: &[Affine]) -> Vec<Affine> {
+pub fn output_index(p: &Contraction, start: &[Var], place: &[Affine]) -> Vec<Affine> {
     p.y_index.iter().map(|i| at_tile(p, start, place, i)).collect()
 }
 
 /// A contraction's epilogue there, the sum being `sum`.
-pub fn epilogue(p: &Problem, start: &[Var], place: &[Affine], sum: &Expr) -> Stmt {
+pub fn epilogue(p: &Contraction, start: &[Var], place: &[Affine], sum: &Expr) -> Stmt {
     let value = p.y_value.rewrite(&mut |a| at_tile(p, start, place, a), &mut |e| match e {
         Expr::Load { source, .. } if source == p.acc => sum.clone(),
         e => e,

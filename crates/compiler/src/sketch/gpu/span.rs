@@ -1,6 +1,6 @@
 //! What an operand's tile takes of each dimension of its source.
 
-use super::problem::Problem;
+use super::problem::Contraction;
 use crate::gcd;
 use squall_core::expr::Affine;
 
@@ -36,7 +36,7 @@ impl Span {
     /// The dimension that is read at `index`. `part` says of a loop where its tile begins, which
     /// element of the tile is meant, and how many there are.
     pub fn of(
-        p: &Problem,
+        p: &Contraction,
         index: &Affine,
         part: &dyn Fn(SpannedLoop) -> (Affine, Affine, i64),
     ) -> Span {

@@ -1,7 +1,7 @@
 //! The knobs of multi-level tiling and what makes their values legal and sensible.
 
 use super::super::{Draft, divisors, overlap_at_most, powers, prefetch_knob};
-use super::{Axis, FEW_REGISTERS, Packing, Shape, WIDE_COPY};
+use super::{FEW_REGISTERS, Packing, Shape, TileAxis, WIDE_COPY};
 use squall_core::Target;
 use squall_core::space::{Knob, Role, Term};
 
@@ -25,7 +25,7 @@ pub(super) fn draft(s: &Shape, t: &Target, native: i64) -> Draft {
 }
 
 /// The knob of an axis at a level: its name and role.
-fn tile(a: &Axis, level: u8) -> (String, Role) {
+fn tile(a: &TileAxis, level: u8) -> (String, Role) {
     (format!("{}{level}", a.short), Role::Tile { axis: a.short.clone(), level })
 }
 
@@ -54,7 +54,7 @@ fn register_tile(d: &mut Draft, s: &Shape, t: &Target, native: i64) {
 }
 
 /// The levels of an axis around the register tile; `widths` are those of the lanes, if it has them.
-fn outer_levels(d: &mut Draft, s: &Shape, a: &Axis, widths: &[i64]) {
+fn outer_levels(d: &mut Draft, s: &Shape, a: &TileAxis, widths: &[i64]) {
     for &level in s.levels() {
         let (name, role) = tile(a, level);
         let values = divisors(a.extent).into_iter().chain(powers(1, a.extent)).filter(|&d| d <= 64);

@@ -34,7 +34,7 @@ const SHORT: i64 = 32;
 
 /// An axis of the main stage: loop name, short name for knobs, extent.
 #[derive(Clone, Debug)]
-pub(super) struct Axis {
+pub(super) struct TileAxis {
     pub name: String,
     pub short: String,
     pub extent: i64,
@@ -86,10 +86,10 @@ struct Border {
 /// What the schedule builder needs to know about a sketch.
 struct Shape {
     /// Axes that stay outermost and untiled.
-    outer: Vec<Axis>,
+    outer: Vec<TileAxis>,
     /// Tiled spatial axes.
-    tiled: Vec<Axis>,
-    reduce: Vec<Axis>,
+    tiled: Vec<TileAxis>,
+    reduce: Vec<TileAxis>,
     /// Which of `tiled` holds the lanes.
     lane: usize,
     /// The lanes run along the output's innermost axis.
@@ -265,12 +265,12 @@ pub(super) fn shape_base(w: &Workload, main: usize, pad: Pad) -> Option<(Nest, V
 }
 
 /// The loops of the main stage: those around its fill, then those of its accumulation.
-pub(super) fn main_loops(n: &Nest, c: &str) -> Option<(Vec<Axis>, Vec<Axis>)> {
+pub(super) fn main_loops(n: &Nest, c: &str) -> Option<(Vec<TileAxis>, Vec<TileAxis>)> {
     let b = n.find_buffer(c)?;
     let axis = |l: &Loop| {
         let name = n.var(l.var).to_string();
         let short = name.split('_').next().unwrap_or(&name).to_string();
-        Axis { name, short, extent: l.extent, var: l.var }
+        TileAxis { name, short, extent: l.extent, var: l.var }
     };
     let (mut spatial, mut reduce) = (Vec::new(), Vec::new());
     let mut at = n.body.iter().find_map(|s| match s {
@@ -333,7 +333,7 @@ fn lane_axes(n: &Nest, c: &str) -> Vec<String> {
             && ops.iter().filter(|o| o.0 == b).count() == 1
             && spatial.iter().any(|a| stride(n, b, i, a.var) == 0)
     };
-    let fits = |a: &Axis, packed: bool| {
+    let fits = |a: &TileAxis, packed: bool| {
         a.extent >= 4
             && ops.iter().all(|(b, i)| {
                 let s = stride(n, *b, i, a.var);
@@ -387,11 +387,11 @@ struct Main<'a> {
     /// Its buffer's name.
     c: &'a str,
     operands: Vec<(Source, Vec<Affine>)>,
-    spatial: Vec<Axis>,
+    spatial: Vec<TileAxis>,
 }
 
 impl Main<'_> {
-    fn stride(&self, b: Source, index: &[Affine], a: &Axis) -> i64 {
+    fn stride(&self, b: Source, index: &[Affine], a: &TileAxis) -> i64 {
         stride(self.base, b, index, a.var)
     }
 
@@ -402,8 +402,8 @@ impl Main<'_> {
     /// How many axes stay outside: those that every operand depends on give no reuse, and those
     /// that the padded copy is joined to hold it. Nothing where the lanes' axis is one of these.
     fn outside(&self, lane_at: usize, pad: Pad) -> Option<usize> {
-        let shared = |a: &Axis| self.operands.iter().all(|(b, i)| self.stride(*b, i, a) != 0);
-        let of_copy = |a: &&Axis| !a.name.ends_with(&format!("_{}", self.c));
+        let shared = |a: &TileAxis| self.operands.iter().all(|(b, i)| self.stride(*b, i, a) != 0);
+        let of_copy = |a: &&TileAxis| !a.name.ends_with(&format!("_{}", self.c));
         let near =
             if pad == Pad::Near { self.spatial.iter().take_while(of_copy).count() } else { 0 };
         let mut cut = near;
@@ -414,7 +414,7 @@ impl Main<'_> {
     }
 
     /// What can be packed; nothing where a weight is not, and lanes cannot read it as it lies.
-    fn packable(&self, lane: &Axis) -> Option<Vec<(String, Packing)>> {
+    fn packable(&self, lane: &TileAxis) -> Option<Vec<(String, Packing)>> {
         let mut packable = Vec::new();
         for (b, i) in &self.operands {
             let buf = self.base.buffer(*b);
@@ -441,7 +441,7 @@ impl Main<'_> {
     }
 
     /// Dimensions of the accumulated buffer with the lane's last.
-    fn layout(&self, lane: &Axis) -> Option<Vec<usize>> {
+    fn layout(&self, lane: &TileAxis) -> Option<Vec<usize>> {
         let c = self.base.find_buffer(self.c)?;
         let dims = self.base.buffer(c).shape.len();
         let all = accesses(&self.base.body);
@@ -451,7 +451,7 @@ impl Main<'_> {
     }
 
     /// See [`Shape::stream`].
-    fn stream(&self, t: &Target, lane: &Axis) -> Option<String> {
+    fn stream(&self, t: &Target, lane: &TileAxis) -> Option<String> {
         let buffer = |b: Source| self.base.buffer(b);
         let large = |b: Source| aligned_bytes(buffer(b)) > t.cache(1) && self.once(b);
         let vectors = |b: Source, i: &[Affine]| {
@@ -532,7 +532,7 @@ fn sketch(
 }
 
 /// Orders of the outer tile loops: all for up to three axes, rotations beyond.
-fn orders(tiled: &[Axis]) -> Vec<(String, Vec<usize>)> {
+fn orders(tiled: &[TileAxis]) -> Vec<(String, Vec<usize>)> {
     let n = tiled.len();
     let mut list: Vec<Vec<usize>> = Vec::new();
     let mut heap = |p: Vec<usize>| list.push(p);

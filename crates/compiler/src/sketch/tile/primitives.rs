@@ -3,7 +3,7 @@
 use super::super::divisors;
 use super::super::powers;
 use super::super::short::{parallel, split, step, unroll, vectorize};
-use super::{Axis, Border, Shape, WIDE_COPY};
+use super::{Border, Shape, TileAxis, WIDE_COPY};
 use crate::schedule::Primitive;
 use squall_core::Configuration;
 
@@ -24,7 +24,7 @@ pub(super) fn primitives(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive
 }
 
 /// The loop of an axis at a level.
-fn at(a: &Axis, level: u8) -> String {
+fn at(a: &TileAxis, level: u8) -> String {
     format!("{}{level}", a.short)
 }
 
@@ -39,7 +39,7 @@ struct Builder<'a> {
     outermost: Vec<String>,
     outside: Vec<String>,
     /// The inner reduction loops' axes, outermost first.
-    inner: Vec<&'a Axis>,
+    inner: Vec<&'a TileAxis>,
 }
 
 impl<'a> Builder<'a> {
@@ -53,7 +53,7 @@ impl<'a> Builder<'a> {
             .find(|o| Some(o.0.as_str()) == k.word("order"))
             .map_or_else(|| (0..s.tiled.len()).collect(), |o| o.1.clone());
         let level = |l: u8| order.iter().map(move |&i| at(&s.tiled[i], l));
-        let mut inner: Vec<&Axis> = s.reduce.iter().collect();
+        let mut inner: Vec<&TileAxis> = s.reduce.iter().collect();
         if k.word("reduce") == Some("first_inside") {
             inner.rotate_left(1);
         }
@@ -81,12 +81,12 @@ impl<'a> Builder<'a> {
         if self.k.word("hold") == Some("shared") { WIDE_COPY } else { self.s.copy_lanes }
     }
 
-    fn factor(&self, a: &Axis, level: u8) -> i64 {
+    fn factor(&self, a: &TileAxis, level: u8) -> i64 {
         self.get(&at(a, level))
     }
 
     /// How much of a reduction axis the inner loop takes.
-    fn inner_extent(&self, a: &Axis) -> i64 {
+    fn inner_extent(&self, a: &TileAxis) -> i64 {
         if self.s.whole { a.extent } else { self.factor(a, 1) }
     }
 

@@ -21,7 +21,7 @@ mod quantized;
 use self::arithmetic::{arithmetic, compare, reduce, select, unary};
 use self::lookup::{gather_elements, gather_nd, non_zero, scatter_elements, scatter_nd, trilu};
 use self::moves::{concat, expand, gather, pad, slice, split, tile, transpose};
-use super::infer::{self, Ctx, Operand, Output};
+use super::infer::{self, Ctx, NodeOperand, Output};
 use super::{Attribute, Constant, Node, elements};
 use crate::DType;
 
@@ -67,9 +67,9 @@ pub fn evaluate_as(
     opset: i64,
 ) -> Option<Result<Vec<Constant>, String>> {
     let evaluator = evaluator(&node.domain, &node.op)?;
-    fn operand(c: &Constant, dtype: Option<DType>) -> Operand<'_> {
+    fn operand(c: &Constant, dtype: Option<DType>) -> NodeOperand<'_> {
         let dtype = Some(dtype.unwrap_or(c.dtype()));
-        Operand { name: "", dtype, shape: Some(c.shape()), constant: Some(c) }
+        NodeOperand { name: "", dtype, shape: Some(c.shape()), constant: Some(c) }
     }
     let typed = |i: usize| dtypes.get(i).copied().flatten();
     let operands = inputs.iter().enumerate();

@@ -6,22 +6,22 @@ use crate::graph::infer::{Ctx, Output};
 use crate::graph::{Constant, elements};
 
 /// The file's form of a matrix, whose extents were found to suit.
-struct Source<'a> {
+struct PackedSource<'a> {
     of: NBits,
     codes: &'a [i64],
     scales: &'a [f32],
     zeros: Option<&'a Constant>,
 }
 
-impl<'a> Source<'a> {
-    fn of(ctx: &Ctx<'a>) -> Result<Source<'a>, String> {
+impl<'a> PackedSource<'a> {
+    fn of(ctx: &Ctx<'a>) -> Result<PackedSource<'a>, String> {
         let codes = need(ctx, 0)?.as_i64().ok_or(NOT_HERE)?;
         let scales = need(ctx, 1)?.as_f32().ok_or(NOT_HERE)?;
         let zeros = ctx.constant(2, "zero points")?;
         if let Some(scale) = scales.iter().find(|s| !s.is_finite()) {
             return Err(format!("one of its scales is {scale}"));
         }
-        Ok(Source { of: NBits::of(ctx)?, codes, scales, zeros })
+        Ok(PackedSource { of: NBits::of(ctx)?, codes, scales, zeros })
     }
 
     /// A field of packed bytes.
@@ -67,7 +67,7 @@ impl<'a> Source<'a> {
 }
 
 pub(super) fn pack(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
-    let s = Source::of(ctx)?;
+    let s = PackedSource::of(ctx)?;
     let w = s.of;
     let ([codes, vectors], blocks) = (w.packed(), w.blocks());
     let mut data = Vec::with_capacity(elements(&codes)? as usize);
@@ -114,7 +114,7 @@ pub(super) fn pack(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, Strin
 }
 
 pub(super) fn unpack(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
-    let s = Source::of(ctx)?;
+    let s = PackedSource::of(ctx)?;
     let w = s.of;
     let groups = ctx.integers(3, "groups")?;
     let mut data = Vec::with_capacity(elements(&[w.k, w.n])? as usize);

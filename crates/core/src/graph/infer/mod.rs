@@ -75,7 +75,7 @@ pub fn known_operators() -> impl Iterator<Item = &'static str> {
 
 /// What is known of an operand.
 #[derive(Clone, Copy, Debug)]
-pub struct Operand<'a> {
+pub struct NodeOperand<'a> {
     /// For messages.
     pub name: &'a str,
     /// The type of its elements.
@@ -93,14 +93,14 @@ pub struct Ctx<'a> {
     /// The version of the standard operators.
     pub opset: i64,
     /// One for each input of the node; absent ones are `None`.
-    pub inputs: Vec<Option<Operand<'a>>>,
+    pub inputs: Vec<Option<NodeOperand<'a>>>,
 }
 
 impl<'a> Ctx<'a> {
     /// Over the values of a model.
     pub fn new(node: &'a Node, opset: i64, values: &'a [Value]) -> Ctx<'a> {
         let operand = |id: &usize| {
-            values.get(*id).map(|v| Operand {
+            values.get(*id).map(|v| NodeOperand {
                 name: &v.name,
                 dtype: v.dtype,
                 shape: v.shape.as_deref(),
@@ -115,12 +115,12 @@ impl<'a> Ctx<'a> {
     }
 
     /// The operand at a place, if it is given.
-    pub fn operand(&self, i: usize) -> Option<Operand<'a>> {
+    pub fn operand(&self, i: usize) -> Option<NodeOperand<'a>> {
         self.inputs.get(i).copied().flatten()
     }
 
     /// The operand that the operator cannot do without.
-    fn required(&self, i: usize) -> Result<Operand<'a>, String> {
+    fn required(&self, i: usize) -> Result<NodeOperand<'a>, String> {
         self.operand(i).ok_or_else(|| format!("input {i} is missing"))
     }
 

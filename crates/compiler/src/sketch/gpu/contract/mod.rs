@@ -13,10 +13,10 @@ mod program;
 mod tiling;
 mod unfold;
 
-use super::super::tile::{Axis, Pad, padding, shape_base, with_epilogue};
+use super::super::tile::{Pad, TileAxis, padding, shape_base, with_epilogue};
 use super::super::{Draft, Facts, divisors, overlap_at_most, powers};
 use super::loops::launches;
-use super::problem::{Problem, problem};
+use super::problem::{Contraction, problem};
 use super::resources::Block;
 use super::{Program, tensor, warpgroup};
 use squall_core::space::{Knob, Role, Term};
@@ -49,7 +49,7 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
 
 /// The constraints on the tile of an axis: it cuts packed weights evenly, and other tiles overlap
 /// by an eighth at most.
-fn axis_tile(d: &mut Draft, p: &Problem, a: &Axis) {
+fn axis_tile(d: &mut Draft, p: &Contraction, a: &TileAxis) {
     let tile = || Term::product(["t", "v", "i"].map(|what| of_axis(a, what)));
     if p.cuts_weight(a) {
         d.must.push(tile().divides(a.extent));
@@ -60,11 +60,11 @@ fn axis_tile(d: &mut Draft, p: &Problem, a: &Axis) {
 }
 
 /// A knob of an axis.
-fn of_axis(a: &Axis, what: &str) -> Term {
+fn of_axis(a: &TileAxis, what: &str) -> Term {
     Term::knob(format!("{}_{what}", a.short))
 }
 
-fn space(p: &Problem, gpu: Gpu) -> Option<Space> {
+fn space(p: &Contraction, gpu: Gpu) -> Option<Space> {
     let mut d = Draft::default();
     let small = |e: i64, most: i64| -> Vec<i64> {
         powers(1, most.min(e)).chain(divisors(e).into_iter().filter(|d| *d <= most)).collect()

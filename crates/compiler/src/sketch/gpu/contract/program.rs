@@ -2,7 +2,7 @@
 //! another or one ahead. Then each thread stores its sums, or threads add up partial sums first.
 
 use super::super::loops::{around, count, tiles};
-use super::super::problem::{Operand, Problem, epilogue};
+use super::super::problem::{Contraction, ContractionOperand, epilogue};
 use super::super::span::Span;
 use super::tiling::{Own, Packed, SharedTile, Tiling};
 use crate::nest::{Mode, Nest, Reach, Scope, Stmt};
@@ -10,7 +10,7 @@ use squall_core::Configuration;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 
 /// The nest of a configuration.
-pub fn program(p: &Problem, c: &Configuration) -> Result<Nest, String> {
+pub fn program(p: &Contraction, c: &Configuration) -> Result<Nest, String> {
     Tiling::new(p, c)?.program()
 }
 
@@ -58,7 +58,7 @@ impl Tiling<'_> {
     /// Where all operands are read at a step.
     fn reads_at(&self, r: &Reads, step: &Affine) -> Vec<From> {
         let (p, own) = (self.p, &r.own);
-        let one = |(o, packed): (&Operand, &Option<Packed>)| {
+        let one = |(o, packed): (&ContractionOperand, &Option<Packed>)| {
             let Some((source, axes, reduce)) = packed else {
                 let mut spans = self.spans(&o.index, step, &own.place, &r.main, &r.inside);
                 self.widen(o, &mut spans);
@@ -175,7 +175,7 @@ impl Tiling<'_> {
     /// Copies an operand's tile to shared memory, in one of the stages where there are several.
     fn fetch(
         &mut self,
-        o: &Operand,
+        o: &ContractionOperand,
         source: Source,
         spans: &[Span],
         tile: &SharedTile,

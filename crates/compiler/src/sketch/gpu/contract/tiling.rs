@@ -3,7 +3,7 @@
 
 use super::super::super::divisors;
 use super::super::loops::{around, launches};
-use super::super::problem::{Operand, Problem, line_width};
+use super::super::problem::{Contraction, ContractionOperand, line_width};
 use super::super::span::{Span, SpannedLoop};
 use crate::nest::{Buffer, Mode, Nest, Scope, Stmt};
 use squall_core::expr::{Affine, Expr, Source, Var};
@@ -27,7 +27,7 @@ pub struct Own {
 
 /// A configuration, and the nest that is written for it.
 pub struct Tiling<'a> {
-    pub p: &'a Problem,
+    pub p: &'a Contraction,
     pub n: Nest,
     /// Elements of a tile, threads, elements far apart and next to each other, by axis.
     pub size: Vec<i64>,
@@ -73,7 +73,7 @@ impl SharedTile {
 }
 
 impl<'a> Tiling<'a> {
-    pub fn new(p: &'a Problem, c: &Configuration) -> Result<Tiling<'a>, String> {
+    pub fn new(p: &'a Contraction, c: &Configuration) -> Result<Tiling<'a>, String> {
         let get = |k: &str| c.int(k).unwrap_or(1);
         let of = |what: &str| -> Vec<i64> {
             p.axes.iter().map(|a| get(&format!("{}_{what}", a.short))).collect()
@@ -178,7 +178,7 @@ impl<'a> Tiling<'a> {
 
     /// Has a line fetched several elements at once where they begin at an aligned element and lie
     /// inside or outside of the tensor as a whole.
-    pub fn widen(&self, o: &Operand, spans: &mut [Span]) {
+    pub fn widen(&self, o: &ContractionOperand, spans: &mut [Span]) {
         let Some(s) = spans.last_mut().filter(|s| s.step == 1 && s.extent > 1) else { return };
         if o.packed || o.conds.is_empty() {
             s.lanes = if s.extent % self.vector == 0 { self.vector } else { 1 };
@@ -193,7 +193,7 @@ impl<'a> Tiling<'a> {
     }
 
     /// Makes the copy of a weight in tiles: the tile's numbers, the reduction axes, the tile.
-    pub fn pack(&mut self, o: &Operand) -> Packed {
+    pub fn pack(&mut self, o: &ContractionOperand) -> Packed {
         let p = self.p;
         let used = |v: Var| o.index.iter().any(|i| i.uses(v));
         let axes: Vec<usize> = (0..p.axes.len()).filter(|&a| used(p.axes[a].var)).collect();

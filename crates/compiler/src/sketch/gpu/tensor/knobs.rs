@@ -1,11 +1,11 @@
 //! The knobs of the tensor cores' sketch for warps, and what makes their values legal and sensible.
 
 use super::super::super::{Draft, divisors, overlap_at_most, powers};
-use super::super::problem::Problem;
+use super::super::problem::Contraction;
 use super::super::resources::{
     Block, SWIZZLE_ALIGNMENT, WARP, ends_near, stage_bytes, steps, warp_registers,
 };
-use super::roles::{Factor, Layout, Roles, SIDE, SWIZZLED_ROW, Slide, slides, tile_knob};
+use super::roles::{Factor, Roles, SIDE, SWIZZLED_ROW, Slide, TileLayout, slides, tile_knob};
 use super::shared::pieces;
 use super::tma;
 use squall_core::space::{Knob, Role, Term};
@@ -16,7 +16,7 @@ const MOST_UNROLLED: i64 = 256;
 
 /// Adds a knob for the tile of each of a factor's axes; `widths` says which extents of its last
 /// axis can be copied.
-pub fn tile_knobs(d: &mut Draft, p: &Problem, f: &Factor, widths: impl Fn(i64) -> bool) {
+pub fn tile_knobs(d: &mut Draft, p: &Contraction, f: &Factor, widths: impl Fn(i64) -> bool) {
     for &a in &f.axes {
         let (axis, last) = (&p.axes[a], f.axes.last() == Some(&a));
         let most = axis.extent.min(if last { 256 } else { 32 });
@@ -29,7 +29,7 @@ pub fn tile_knobs(d: &mut Draft, p: &Problem, f: &Factor, widths: impl Fn(i64) -
     }
 }
 
-pub fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
+pub fn space(p: &Contraction, roles: &Roles, gpu: Gpu) -> Option<Space> {
     let sliding = roles.sliding(p);
     let s = Sketch { p, roles, gpu, k: p.reduce[0].extent, sliding };
     let mut d = Draft::default();
@@ -46,7 +46,7 @@ pub fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
 
 /// Facts of the problem that knobs and constraints are made from.
 struct Sketch<'a> {
-    p: &'a Problem,
+    p: &'a Contraction,
     roles: &'a Roles,
     gpu: Gpu,
     /// Elements of the first reduction.
@@ -67,7 +67,7 @@ impl Sketch<'_> {
         (self.k + depth - 1) / depth * depth
     }
 
-    fn any(&self, layout: Layout) -> bool {
+    fn any(&self, layout: TileLayout) -> bool {
         self.roles.both().iter().any(|f| f.layout == layout)
     }
 
@@ -118,14 +118,14 @@ impl Sketch<'_> {
     fn tile_and_reduction(&self, d: &mut Draft) {
         let depth = self.roles.depth();
         for f in self.roles.both() {
-            tile_knobs(d, self.p, f, |v| f.layout != Layout::MnMajor || v % 8 == 0);
+            tile_knobs(d, self.p, f, |v| f.layout != TileLayout::MnMajor || v % 8 == 0);
         }
         for name in ["warps_rows", "warps_columns"] {
             d.knobs.push(Knob::ints(name, Role::Parallel, [1, 2, 4, 8]));
         }
         let role = |level| Role::Tile { axis: self.p.reduce[0].short.clone(), level };
         // A reduction that moves along an axis is not cut, because the tile's lines hold all of it.
-        let whole = self.any(Layout::Sliding);
+        let whole = self.any(TileLayout::Sliding);
         let parts = |most: i64| powers(1, if whole { 1 } else { most });
         let chunks = if whole { vec![self.filled()] } else { powers(depth, 8 * depth).collect() };
         d.knobs.push(Knob::ints("chunk", role(0), chunks));
@@ -137,7 +137,7 @@ impl Sketch<'_> {
     /// Knobs for how tiles get to shared memory and from there to registers; the term says where
     /// they arrive as TMA tiles.
     fn ways_to_copy(&self, d: &mut Draft) -> Term {
-        let transposed = self.any(Layout::Transposed);
+        let transposed = self.any(TileLayout::Transposed);
         // A factor is transposed by the copy to shared memory, by a launch of its own before the
         // kernel, or never: elements that are wide enough can be gathered one by one.
         let ways = ["copy", "launch", "gather"];
@@ -288,7 +288,7 @@ impl Sketch<'_> {
     fn shared(&self, tma: Term) -> Term {
         let window: i64 = self.windows().iter().product();
         let lines = self.roles.both().map(|f| {
-            let times = if f.layout == Layout::Packed { window } else { 1 };
+            let times = if f.layout == TileLayout::Packed { window } else { 1 };
             Term::product([self.size(f), Term::from(times)])
         });
         let depth = Term::product(["chunk", "split_warps"].map(Term::knob));

@@ -3,7 +3,7 @@
 
 use super::super::loops::{around, count};
 use super::super::span::Span;
-use super::roles::{Factor, Layout};
+use super::roles::{Factor, TileLayout};
 use super::shared::SharedTile;
 use super::tile::{Step, Tiling, guarded};
 use crate::nest::{Mode, Stmt};
@@ -52,7 +52,7 @@ impl Tiling<'_> {
         let (mut loops, mut at) = (Vec::new(), vec![Affine::constant(0); spans.len()]);
         let mut dims: Vec<usize> =
             (0..spans.len()).filter(|&d| spans[d].extent > 1 || d == vector).collect();
-        if f.layout == Layout::Transposed {
+        if f.layout == TileLayout::Transposed {
             dims.sort_by_key(|&d| d != vector);
         }
         for d in dims {
@@ -75,10 +75,10 @@ impl Tiling<'_> {
             let d = o.index.iter().position(|a| a.terms() == c.index.terms()).unwrap_or(0);
             Cond { index: global[d].plus(c.index.offset() - o.index[d].offset()), ..c.clone() }
         };
-        let packed = f.layout == Layout::Packed;
+        let packed = f.layout == TileLayout::Packed;
         let mut conds: Vec<Cond> =
             if packed { Vec::new() } else { o.conds.iter().map(guard).collect() };
-        if !packed && !f.filled && f.layout != Layout::Sliding && self.runs_over() {
+        if !packed && !f.filled && f.layout != TileLayout::Sliding && self.runs_over() {
             // The index leaves out groups that share the reduction's dimension.
             let rest =
                 o.index[f.along].map_vars(|v| match self.p.axes.iter().position(|x| x.var == v) {

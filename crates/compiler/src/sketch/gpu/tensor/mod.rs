@@ -31,11 +31,11 @@ pub(super) mod tile;
 pub(super) mod tma;
 
 use super::Program;
-use super::problem::Problem;
+use super::problem::Contraction;
 use squall_core::Gpu;
 use std::sync::Arc;
 
-pub(super) fn derive(p: &Arc<Problem>, gpu: Gpu) -> Option<Program> {
+pub(super) fn derive(p: &Arc<Contraction>, gpu: Gpu) -> Option<Program> {
     if gpu.capability < 80 {
         return None;
     }

@@ -5,8 +5,8 @@
 //! multiply.
 
 use super::super::loops::count;
-use super::super::problem::Problem;
-use super::roles::{Factor, Layout, SIDE, slides};
+use super::super::problem::Contraction;
+use super::roles::{Factor, SIDE, TileLayout, slides};
 use super::shared::SharedTile;
 use super::tile::{Ahead, Tiling, sum_of};
 use crate::nest::{Buffer, Matrix, Mode, Scope, Stmt, Warp};
@@ -62,7 +62,7 @@ impl Products {
 }
 
 /// What a run of a factor reads of a line of the window.
-fn lines(p: &Problem, f: &Factor, run: i64) -> Vec<(i64, i64)> {
+fn lines(p: &Contraction, f: &Factor, run: i64) -> Vec<(i64, i64)> {
     let Some(s) = slides(p, f).filter(|_| run > 1) else { return vec![(0, 0)] };
     let all =
         (0..run).flat_map(|j| (0..s.extent).map(move |w| (s.step * j + s.dilation * w, (j, w))));
@@ -247,7 +247,7 @@ impl Tiling<'_> {
         let main = Affine::new([(self.group, self.chunk), (column, 1)], m.slice * self.depth);
         let spans = self.spans(&f, &Affine::constant(0), &at, within, &main);
         let columns = match f.layout {
-            Layout::Sliding => self.depth.min(p.reduce[0].extent - m.slice * self.depth),
+            TileLayout::Sliding => self.depth.min(p.reduce[0].extent - m.slice * self.depth),
             _ => self.depth,
         };
         let index = tile.index(stage, f.layout.gathered(), |d| spans[d].inner.clone());

@@ -2,9 +2,9 @@
 //! and on to the epilogue.
 
 use super::super::loops::count;
-use super::super::problem::Problem;
+use super::super::problem::Contraction;
 use super::multiply::Products;
-use super::roles::{Layout, Roles, SIDE};
+use super::roles::{Roles, SIDE, TileLayout};
 use super::shared::{SharedTile, pieces};
 use super::tile::{Ahead, Tiling, sum_of};
 use crate::nest::{Mode, Nest, Reach, Scope, Stmt, Warp};
@@ -12,7 +12,7 @@ use squall_core::expr::{Affine, Cond, Source};
 use squall_core::{Configuration, DType};
 
 /// The nest of a configuration.
-pub fn program(p: &Problem, roles: &Roles, c: &Configuration) -> Nest {
+pub fn program(p: &Contraction, roles: &Roles, c: &Configuration) -> Nest {
     let get = |k: &str| c.int(k).unwrap_or(1);
     let warps = [get("warps_rows"), get("warps_columns")];
     let mut t = Tiling::cut(p, roles, c, warps, [SIDE, SIDE], get("chunk"));
@@ -20,8 +20,8 @@ pub fn program(p: &Problem, roles: &Roles, c: &Configuration) -> Nest {
     t.stages = t.stages.min(t.steps);
     for f in 0..2 {
         match (t.factors[f].layout, c.word("transpose")) {
-            (Layout::Transposed, Some("launch")) => t.transpose(f),
-            (Layout::Transposed, Some("gather")) => t.factors[f].layout = Layout::Planes,
+            (TileLayout::Transposed, Some("launch")) => t.transpose(f),
+            (TileLayout::Transposed, Some("gather")) => t.factors[f].layout = TileLayout::Planes,
             _ => {}
         }
     }

@@ -2,8 +2,8 @@
 //! of weights ahead of time, of data at each call.
 
 use super::super::loops::{around, count, launches, tiles};
-use super::super::problem::Operand;
-use super::roles::Layout;
+use super::super::problem::ContractionOperand;
+use super::roles::TileLayout;
 use super::tile::{Tiling, guarded};
 use crate::nest::{Mode, Scope, Stmt};
 use squall_core::DType;
@@ -64,13 +64,13 @@ impl Tiling<'_> {
             .collect();
         let f = &mut self.factors[which];
         self.operands[f.operand] =
-            Operand { source: to, index, conds: Vec::new(), other: 0.0, packed: false };
-        (f.along, f.layout, f.filled) = (others.len(), Layout::KMajor, true);
+            ContractionOperand { source: to, index, conds: Vec::new(), other: 0.0, packed: false };
+        (f.along, f.layout, f.filled) = (others.len(), TileLayout::KMajor, true);
     }
 
     /// Makes the copy of a weight: numbers of tiles, steps, windows, the tile, and what a step
     /// takes of the reduction, filled up with zeros.
-    fn pack(&mut self, o: &Operand) -> Source {
+    fn pack(&mut self, o: &ContractionOperand) -> Source {
         let p = self.p;
         let used = |v: Var| o.index.iter().any(|i| i.uses(v));
         let axes: Vec<usize> = (0..p.axes.len()).filter(|&a| used(p.axes[a].var)).collect();
@@ -124,7 +124,7 @@ impl Tiling<'_> {
     pub fn source(&mut self, which: usize) -> Source {
         let (p, operand) = (self.p, self.factors[which].operand);
         match self.factors[which].layout {
-            Layout::Packed => self.pack(&p.operands[operand]),
+            TileLayout::Packed => self.pack(&p.operands[operand]),
             _ => self.operands[operand].source,
         }
     }

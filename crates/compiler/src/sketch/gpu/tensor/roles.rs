@@ -1,7 +1,7 @@
 //! Roles: which of a product's two operands gives its rows and which its columns, over which axes,
 //! and in which order the elements of each lie.
 
-use super::super::problem::{Operand, Problem};
+use super::super::problem::{Contraction, ContractionOperand};
 use crate::nest::{Nest, Scope};
 use squall_core::DType;
 use squall_core::expr::{Affine, Binary, Expr, Var};
@@ -24,14 +24,14 @@ pub struct Factor {
     /// Which of its dimensions the reduction runs along.
     pub along: usize,
     /// How it lies in shared memory.
-    pub layout: Layout,
+    pub layout: TileLayout,
     /// Filled up with zeros behind the reduction's end.
     pub filled: bool,
 }
 
 /// What lies side by side in shared memory.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Layout {
+pub enum TileLayout {
     /// The reduction, in a copy of a weight that was made ahead of time.
     Packed,
     /// The reduction, as in device memory.
@@ -48,10 +48,10 @@ pub enum Layout {
     Sliding,
 }
 
-impl Layout {
+impl TileLayout {
     /// Whether elements are gathered one by one.
     pub fn gathered(self) -> bool {
-        matches!(self, Layout::Planes | Layout::Sliding)
+        matches!(self, TileLayout::Planes | TileLayout::Sliding)
     }
 }
 
@@ -83,21 +83,21 @@ pub struct Slide {
 
 /// Whether the last loop over the window moves along the last axis of a factor, so that neighbours
 /// read the same elements.
-pub fn slides(p: &Problem, f: &Factor) -> Option<Slide> {
+pub fn slides(p: &Contraction, f: &Factor) -> Option<Slide> {
     let (o, &last) = (&p.operands[f.operand], f.axes.last()?);
     let window = p.reduce[1..].last()?;
     let using = |v: Var| o.index.iter().filter(move |i| i.uses(v));
     let dimension = using(window.var).next()?;
     let alone = using(window.var).count() == 1
         && using(p.axes[last].var).count() == 1
-        && f.layout != Layout::Packed;
+        && f.layout != TileLayout::Packed;
     let (step, dilation) =
         (dimension.coefficient(p.axes[last].var), dimension.coefficient(window.var));
     (alone && step > 0).then_some(Slide { step, dilation, extent: window.extent })
 }
 
 /// The knob that says how many elements of an axis a block takes.
-pub fn tile_knob(p: &Problem, axis: usize) -> Term {
+pub fn tile_knob(p: &Contraction, axis: usize) -> Term {
     Term::knob(format!("{}_b", p.axes[axis].short))
 }
 
@@ -108,7 +108,7 @@ impl Roles {
     }
 
     /// The factor of which matrices take runs of neighbours: 0 rows, 1 columns.
-    pub fn sliding(&self, p: &Problem) -> Option<usize> {
+    pub fn sliding(&self, p: &Contraction) -> Option<usize> {
         [(1, &self.columns), (0, &self.rows)]
             .into_iter()
             .find(|(_, f)| slides(p, f).is_some())
@@ -118,7 +118,7 @@ impl Roles {
     /// The constraint that the blocks of a cluster can share out the rows or the columns of their
     /// tile: they cut an axis evenly, and the tile has one element along the axes of its factor
     /// that come before.
-    pub fn shared_out(&self, p: &Problem) -> Term {
+    pub fn shared_out(&self, p: &Contraction) -> Term {
         let knob = |a: usize| tile_knob(p, a);
         self.both().into_iter().flat_map(Factor::cuts).fold(
             Term::knob("split_blocks").equals(1),
@@ -137,7 +137,7 @@ impl Roles {
 
 /// The reduction that is summed by matrices, where the first would leave most of their columns
 /// empty: along an image of three channels a window of seven fills them better.
-pub fn leading(p: &Problem) -> Option<usize> {
+pub fn leading(p: &Contraction) -> Option<usize> {
     let depth = match format(&p.base, p)? {
         DType::F32 | DType::Tf32 => 8,
         _ => 16,
@@ -150,7 +150,7 @@ pub fn leading(p: &Problem) -> Option<usize> {
 }
 
 /// The format that both factors of the summand lie or are allowed to be rounded in.
-fn format(n: &Nest, p: &Problem) -> Option<DType> {
+fn format(n: &Nest, p: &Contraction) -> Option<DType> {
     let Expr::Binary(Binary::Mul, x, y) = &p.value else { return None };
     let factor = |e: &Expr| match e {
         Expr::Load { source, .. } => {
@@ -170,7 +170,7 @@ fn format(n: &Nest, p: &Problem) -> Option<DType> {
     (a != b && x == y && (x.is_half() || matches!(x, DType::Tf32 | DType::F32))).then_some(x)
 }
 
-pub fn roles(p: &Problem) -> Option<Roles> {
+pub fn roles(p: &Contraction) -> Option<Roles> {
     let n = &p.base;
     let (format, split) = match format(n, p)? {
         DType::F32 => (DType::Tf32, true),
@@ -204,7 +204,8 @@ pub fn roles(p: &Problem) -> Option<Roles> {
                 .all(|t| t.0 == k || (0..p.axes.len()).any(|a| p.axes[a].var == t.0 && both(a)));
         let axes = own(operand);
         let sliding = format == DType::Tf32 && !o.packed;
-        let layout = if simple { layout(n, p, o, &axes, along, format) } else { Layout::Sliding };
+        let layout =
+            if simple { layout(n, p, o, &axes, along, format) } else { TileLayout::Sliding };
         (simple || sliding).then_some(Factor { operand, layout, axes, along, filled: false })
     };
     Some(Roles { format, split, rows: factor(1 - columns)?, columns: factor(columns)? })
@@ -212,19 +213,19 @@ pub fn roles(p: &Problem) -> Option<Roles> {
 
 fn layout(
     n: &Nest,
-    p: &Problem,
-    o: &Operand,
+    p: &Contraction,
+    o: &ContractionOperand,
     axes: &[usize],
     along: usize,
     format: DType,
-) -> Layout {
+) -> TileLayout {
     let buffer = n.buffer(o.source);
     if o.packed && buffer.scope == Scope::Prepared {
-        return Layout::Packed;
+        return TileLayout::Packed;
     }
     let last = o.index.len() - 1;
     if along == last {
-        return Layout::KMajor;
+        return TileLayout::KMajor;
     }
     let single = |i: &Affine| {
         i.as_var()
@@ -232,8 +233,8 @@ fn layout(
     };
     let tested = o.conds.iter().any(|c| c.index.terms() == o.index[last].terms());
     if format.is_half() && single(&o.index[last]) && !tested && buffer.shape[last] % 8 == 0 {
-        Layout::MnMajor
+        TileLayout::MnMajor
     } else {
-        Layout::Transposed
+        TileLayout::Transposed
     }
 }

@@ -3,9 +3,9 @@
 //! in swizzled rows of 128 bytes: 64 elements of the reduction, a row of the tile each; or, where a
 //! factor's last axis stays the last, 64 rows of the tile, an element of the reduction each.
 
-use super::super::problem::Problem;
+use super::super::problem::Contraction;
 use super::super::span::Span;
-use super::roles::{Factor, Layout, SIDE, SWIZZLED_ROW};
+use super::roles::{Factor, SIDE, SWIZZLED_ROW, TileLayout};
 use super::tile::Tiling;
 use crate::nest::Scope;
 use squall_core::expr::{Affine, Source, Var};
@@ -47,18 +47,18 @@ pub fn most_in_a_bank(places: impl Iterator<Item = i64>) -> i64 {
 }
 
 /// The dimension of a weight's tile, if it is one, that the window's first loop moves along.
-pub fn pieces(p: &Problem, f: &Factor) -> Option<usize> {
+pub fn pieces(p: &Contraction, f: &Factor) -> Option<usize> {
     let used = |v: Var| p.operands[f.operand].index.iter().any(|i| i.uses(v));
     let first = p.reduce.get(1)?;
     // Tiles, steps, then the window.
     let dimension = p.axes.iter().filter(|a| used(a.var)).count() + 1;
-    (f.layout == Layout::Packed && used(first.var) && first.extent > 1).then_some(dimension)
+    (f.layout == TileLayout::Packed && used(first.var) && first.extent > 1).then_some(dimension)
 }
 
 impl Tiling<'_> {
     /// The shared buffer of a factor's tile.
     pub fn shared_tile(&mut self, f: &Factor, from: Source, spans: &[Span]) -> SharedTile {
-        let along = if f.layout == Layout::Packed { spans.len() - 1 } else { f.along };
+        let along = if f.layout == TileLayout::Packed { spans.len() - 1 } else { f.along };
         if self.tma {
             return SharedTile {
                 buffer: self.swizzled_rows(f, from),
@@ -69,7 +69,7 @@ impl Tiling<'_> {
             };
         }
         if f.layout.gathered() {
-            let planes = f.layout == Layout::Planes;
+            let planes = f.layout == TileLayout::Planes;
             let mut order: Vec<usize> = (0..spans.len())
                 .filter(|&d| spans[d].extent > 1 && !(planes && d == along))
                 .collect();
@@ -89,7 +89,7 @@ impl Tiling<'_> {
                 self.buffer(&name, vec![self.stages, extents[0], plane], Scope::Shared, dtype);
             return SharedTile { buffer, from, along, order, extents };
         }
-        let last = if f.layout == Layout::MnMajor { spans.len() - 1 } else { along };
+        let last = if f.layout == TileLayout::MnMajor { spans.len() - 1 } else { along };
         let mut order: Vec<usize> =
             (0..spans.len()).filter(|&d| d != along && d != last && spans[d].extent > 1).collect();
         if last != along {
@@ -103,7 +103,8 @@ impl Tiling<'_> {
         }
         // Elements that pass through registers on their way are rounded there; others are rounded
         // when matrices are loaded.
-        let rounded = matches!(f.layout, Layout::Packed | Layout::Transposed) && !self.split;
+        let rounded =
+            matches!(f.layout, TileLayout::Packed | TileLayout::Transposed) && !self.split;
         let dtype = if rounded { self.format } else { self.n.buffer(from).dtype };
         let name = format!("{}_s", self.n.buffer(from).name);
         let extents = order.iter().map(|&d| spans[d].extent).collect();
@@ -166,7 +167,7 @@ impl Tiling<'_> {
     fn swizzled_rows(&mut self, f: &Factor, from: Source) -> Source {
         let lines = self.lines(f);
         let shape = match f.layout {
-            Layout::MnMajor => [self.stages, lines / SWIZZLED_ROW, self.whole(), SWIZZLED_ROW],
+            TileLayout::MnMajor => [self.stages, lines / SWIZZLED_ROW, self.whole(), SWIZZLED_ROW],
             _ => [self.stages, self.whole() / SWIZZLED_ROW, (lines + 7) / 8 * 8, SWIZZLED_ROW],
         };
         let name = format!("{}_s", self.n.buffer(from).name);
@@ -192,7 +193,7 @@ impl Tiling<'_> {
     ) -> (Vec<(Var, i64)>, Vec<Affine>) {
         let lines = self.lines(f);
         let from = slice * self.depth;
-        if f.layout == Layout::MnMajor {
+        if f.layout == TileLayout::MnMajor {
             let [block, place] = ["block", "place"].map(|x| self.n.new_var(x));
             let main = Affine::new([(self.group, self.chunk), (column, 1)], from);
             return (

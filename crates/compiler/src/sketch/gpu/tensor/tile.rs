@@ -2,9 +2,9 @@
 //! steps, the nest that is written for it, and which elements of a factor belong to a step.
 
 use super::super::loops::{around, count, tiles};
-use super::super::problem::{Operand, Problem, epilogue, line_width};
+use super::super::problem::{Contraction, ContractionOperand, epilogue, line_width};
 use super::super::span::{Span, SpannedLoop};
-use super::roles::{Factor, Layout, Roles};
+use super::roles::{Factor, Roles, TileLayout};
 use crate::nest::{Buffer, Matrix, Mode, Nest, Scope, Stmt};
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::{Configuration, DType};
@@ -22,13 +22,13 @@ pub enum Ahead {
 
 /// A configuration, and the nest that is written for it.
 pub struct Tiling<'a> {
-    pub p: &'a Problem,
+    pub p: &'a Contraction,
     pub format: DType,
     pub split: bool,
     pub depth: i64,
     /// Rows and columns, and what they read.
     pub factors: [Factor; 2],
-    pub operands: Vec<Operand>,
+    pub operands: Vec<ContractionOperand>,
     pub n: Nest,
     /// Elements of a tile, by axis.
     pub size: Vec<i64>,
@@ -96,7 +96,7 @@ impl<'a> Tiling<'a> {
     /// rows and columns, each of which takes a multiple of `unit` rows and columns, and `chunk`
     /// elements of the reduction a step.
     pub fn cut(
-        p: &'a Problem,
+        p: &'a Contraction,
         roles: &'a Roles,
         c: &Configuration,
         warps: [i64; 2],
@@ -230,7 +230,7 @@ impl<'a> Tiling<'a> {
             rows.iter().find(|r| r.0 == a).map_or_else(|| Affine::constant(0), |r| r.1.clone())
         };
         let constant = |base: Affine| Span::new(base, 1, Affine::constant(0));
-        if f.layout == Layout::Packed {
+        if f.layout == TileLayout::Packed {
             let used = |v: Var| o.index.iter().any(|i| i.uses(v));
             let axes: Vec<usize> = (0..p.axes.len()).filter(|&a| used(p.axes[a].var)).collect();
             let fetched =
@@ -247,7 +247,7 @@ impl<'a> Tiling<'a> {
         let from = number.scale(self.whole());
         let part = |part| match part {
             SpannedLoop::Axis(k) => (Affine::var(self.start[k]), row(k), self.size[k]),
-            SpannedLoop::Chunk if f.layout == Layout::Sliding => {
+            SpannedLoop::Chunk if f.layout == TileLayout::Sliding => {
                 (Affine::constant(0), main.clone(), p.reduce[0].extent)
             }
             SpannedLoop::Chunk => (from.clone(), main.clone(), self.whole()),
@@ -258,7 +258,8 @@ impl<'a> Tiling<'a> {
         let mut out: Vec<Span> = o.index.iter().map(|a| Span::of(p, a, &part)).collect();
         if f.layout.gathered()
             && let Some(s) = out.last_mut().filter(|s| s.step == 1 && s.extent > 1)
-            && let Some(width) = line_width(p, &self.n, o, &self.size, f.layout == Layout::Planes)
+            && let Some(width) =
+                line_width(p, &self.n, o, &self.size, f.layout == TileLayout::Planes)
         {
             s.align(width);
         }
@@ -276,7 +277,7 @@ impl<'a> Tiling<'a> {
         main: &Affine,
     ) -> Expr {
         let p = self.p;
-        if f.layout == Layout::Packed {
+        if f.layout == TileLayout::Packed {
             let o = &p.operands[f.operand];
             let used = |v: Var| o.index.iter().any(|i| i.uses(v));
             let axes: Vec<usize> = (0..p.axes.len()).filter(|&a| used(p.axes[a].var)).collect();

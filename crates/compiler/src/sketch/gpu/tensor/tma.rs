@@ -4,8 +4,8 @@
 //! tensor cores (docs/decisions/0030).
 
 use super::super::loops::around;
-use super::super::problem::Problem;
-use super::roles::{Factor, Layout, Roles, SWIZZLED_ROW, tile_knob};
+use super::super::problem::Contraction;
+use super::roles::{Factor, Roles, SWIZZLED_ROW, TileLayout, tile_knob};
 use super::tile::{Step, Tiling};
 use crate::nest::{MOST_SPANNED, MOST_STEP, Mode, Stmt};
 use squall_core::Gpu;
@@ -13,20 +13,20 @@ use squall_core::expr::{Affine, Cond, Source, Var};
 use squall_core::space::Term;
 
 /// The dimension of its source that an axis moves along, and how far.
-fn moves(p: &Problem, f: &Factor, axis: usize) -> Option<i64> {
+fn moves(p: &Contraction, f: &Factor, axis: usize) -> Option<i64> {
     let mut found = p.operands[f.operand].index.iter().filter(|i| i.uses(p.axes[axis].var));
     let first = found.next()?.coefficient(p.axes[axis].var);
     found.next().is_none().then_some(first)
 }
 
 /// Whether the copy engine can fetch a factor's tiles.
-fn is_tma_tile(p: &Problem, f: &Factor) -> bool {
+fn is_tma_tile(p: &Contraction, f: &Factor) -> bool {
     let o = &p.operands[f.operand];
-    if f.layout == Layout::Packed {
+    if f.layout == TileLayout::Packed {
         return true;
     }
     // Rows of copies are filled up.
-    let aligned = f.layout == Layout::Transposed
+    let aligned = f.layout == TileLayout::Transposed
         || p.base.buffer(o.source).shape.last().is_some_and(|x| x % 8 == 0);
     let apart =
         o.index.iter().all(|i| f.axes.iter().filter(|&&a| i.uses(p.axes[a].var)).count() <= 1);
@@ -38,7 +38,8 @@ fn is_tma_tile(p: &Problem, f: &Factor) -> bool {
             .iter()
             .any(|i| i.terms() == c.index.terms() && c.low <= c.index.offset() - i.offset())
     };
-    let layout = matches!(f.layout, Layout::KMajor | Layout::MnMajor | Layout::Transposed);
+    let layout =
+        matches!(f.layout, TileLayout::KMajor | TileLayout::MnMajor | TileLayout::Transposed);
     layout
         && aligned
         && apart
@@ -49,7 +50,7 @@ fn is_tma_tile(p: &Problem, f: &Factor) -> bool {
 
 /// The constraints under which tiles arrive as TMA tiles, in steps of `whole` elements of the
 /// reduction; `None` where they cannot.
-pub fn constraints(p: &Problem, roles: &Roles, gpu: Gpu, whole: &Term) -> Option<Vec<Term>> {
+pub fn constraints(p: &Contraction, roles: &Roles, gpu: Gpu, whole: &Term) -> Option<Vec<Term>> {
     let both = roles.both();
     if gpu.capability < 90 || !roles.format.is_half() || !both.iter().all(|f| is_tma_tile(p, f)) {
         return None;
@@ -58,14 +59,14 @@ pub fn constraints(p: &Problem, roles: &Roles, gpu: Gpu, whole: &Term) -> Option
     let mut out = Vec::new();
     for f in both {
         match (f.layout, f.axes.split_last()) {
-            (Layout::MnMajor, Some((&last, before))) => {
+            (TileLayout::MnMajor, Some((&last, before))) => {
                 let alone = Term::product(before.iter().map(|&a| knob(a))).equals(1);
                 out.push(Term::from(SWIZZLED_ROW).divides(knob(last)));
                 out.push(alone.or(knob(last).at_most(SWIZZLED_ROW)));
             }
             _ => out.push(Term::from(SWIZZLED_ROW).divides(whole.clone())),
         }
-        if f.layout != Layout::Packed {
+        if f.layout != TileLayout::Packed {
             let far = f.axes.iter().map(|&a| (a, moves(p, f, a).unwrap_or(1)));
             out.extend(far.filter(|(_, c)| *c > 1).map(|(a, c)| {
                 Term::product([Term::from(c), knob(a)]).at_most(MOST_SPANNED + c - 1)
@@ -84,7 +85,7 @@ impl Tiling<'_> {
         step: &Step,
         stage: &Affine,
     ) -> Vec<Stmt> {
-        let across = (f.layout == Layout::MnMajor).then(|| f.axes.last().copied()).flatten();
+        let across = (f.layout == TileLayout::MnMajor).then(|| f.axes.last().copied()).flatten();
         let blocks = across.map_or(self.whole(), |a| self.size[a]) / SWIZZLED_ROW;
         let mut out = Vec::new();
         for block in 0..blocks {

@@ -1,13 +1,13 @@
 //! The knobs of the sketch for warpgroups, and what makes their values legal and sensible.
 
 use super::super::super::{Draft, powers};
-use super::super::problem::Problem;
+use super::super::problem::Contraction;
 use super::super::resources::{
     Block, SWIZZLE_ALIGNMENT, WARPGROUP, ends_near, stage_bytes, steps, sum_bytes,
     warpgroup_registers,
 };
 use super::super::tensor::knobs::tile_knobs;
-use super::super::tensor::roles::{Factor, Layout, Roles, SWIZZLED_ROW, tile_knob};
+use super::super::tensor::roles::{Factor, Roles, SWIZZLED_ROW, TileLayout, tile_knob};
 use super::super::tensor::tma;
 use super::program::{COLUMNS, DEPTH, ROWS};
 use squall_core::space::{Knob, Role, Term};
@@ -16,7 +16,7 @@ use squall_core::{Gpu, Space};
 /// Elements that are left free behind each row of sums.
 const FREE: i64 = 8;
 
-pub fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
+pub fn space(p: &Contraction, roles: &Roles, gpu: Gpu) -> Option<Space> {
     // For smaller problems, half of what is multiplied would be zeros.
     if 2 * p.reduce[0].extent <= DEPTH {
         return None;
@@ -37,12 +37,12 @@ pub fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
 }
 
 /// Rows or columns of a factor's tile.
-fn size(p: &Problem, f: &Factor) -> Term {
+fn size(p: &Contraction, f: &Factor) -> Term {
     Term::product(f.axes.iter().map(|&a| tile_knob(p, a)))
 }
 
 /// How many times 64 rows and 8 columns of the tile a warpgroup takes.
-fn units(p: &Problem, roles: &Roles) -> [Term; 2] {
+fn units(p: &Contraction, roles: &Roles) -> [Term; 2] {
     let of = |f: &Factor, groups: &str, unit: i64| {
         size(p, f).ceil_div(Term::product([Term::knob(groups), Term::from(unit)]))
     };
@@ -50,7 +50,7 @@ fn units(p: &Problem, roles: &Roles) -> [Term; 2] {
 }
 
 /// Rows and columns that all warpgroups compute.
-fn computed(p: &Problem, roles: &Roles) -> [Term; 2] {
+fn computed(p: &Contraction, roles: &Roles) -> [Term; 2] {
     let [rows, columns] = units(p, roles);
     [
         Term::product([rows, Term::knob("groups_rows"), Term::from(ROWS)]),
@@ -59,8 +59,8 @@ fn computed(p: &Problem, roles: &Roles) -> [Term; 2] {
 }
 
 /// Knobs for how tiles get to shared memory.
-fn ways_to_copy(d: &mut Draft, p: &Problem, roles: &Roles, gpu: Gpu) {
-    let mn_major = |f: &&Factor| f.layout == Layout::MnMajor;
+fn ways_to_copy(d: &mut Draft, p: &Contraction, roles: &Roles, gpu: Gpu) {
+    let mn_major = |f: &&Factor| f.layout == TileLayout::MnMajor;
     let mut launch = None;
     if roles.both().iter().any(mn_major) {
         // A factor is read as it lies, in blocks of 64, or made to lie along the reduction by a
@@ -83,14 +83,14 @@ fn ways_to_copy(d: &mut Draft, p: &Problem, roles: &Roles, gpu: Gpu) {
         d.knobs.push(copy);
     }
     let [_, columns] = units(p, roles);
-    if let Some(launch) = launch.filter(|_| roles.columns.layout == Layout::MnMajor) {
+    if let Some(launch) = launch.filter(|_| roles.columns.layout == TileLayout::MnMajor) {
         let whole = Term::from(SWIZZLED_ROW / COLUMNS).divides(columns);
         d.must.push(launch.or(Term::knob("groups_columns").equals(1)).or(whole));
     }
 }
 
 /// Constraints that bound useless work, steps and stages.
-fn steps_and_stages(d: &mut Draft, p: &Problem, roles: &Roles) {
+fn steps_and_stages(d: &mut Draft, p: &Contraction, roles: &Roles) {
     let k = p.reduce[0].extent;
     for (all, f) in computed(p, roles).into_iter().zip(roles.both()) {
         // At most a third of the rows and columns may lie beyond the problem, where it has enough
@@ -118,7 +118,7 @@ fn steps_and_stages(d: &mut Draft, p: &Problem, roles: &Roles) {
 }
 
 /// What a block takes of shared memory: stages, and later the sums in their place.
-fn block(d: &mut Draft, p: &Problem, roles: &Roles, gpu: Gpu) {
+fn block(d: &mut Draft, p: &Contraction, roles: &Roles, gpu: Gpu) {
     let groups = ["groups_rows", "groups_columns"].map(Term::knob);
     let [rows, columns] = units(p, roles);
     let lines = Term::sum(computed(p, roles));

@@ -14,12 +14,12 @@ mod knobs;
 mod program;
 
 use super::Program;
-use super::problem::Problem;
+use super::problem::Contraction;
 use super::tensor::roles::roles;
 use squall_core::Gpu;
 use std::sync::Arc;
 
-pub(super) fn derive(p: &Arc<Problem>, gpu: Gpu) -> Option<Program> {
+pub(super) fn derive(p: &Arc<Contraction>, gpu: Gpu) -> Option<Program> {
     // Later devices do not have these instructions.
     if gpu.capability / 10 != 9 {
         return None;

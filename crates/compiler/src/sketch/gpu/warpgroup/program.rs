@@ -1,8 +1,8 @@
 //! The program of a configuration of the sketch for warpgroups.
 
 use super::super::loops::{around, count};
-use super::super::problem::Problem;
-use super::super::tensor::roles::{Layout, Roles};
+use super::super::problem::Contraction;
+use super::super::tensor::roles::{Roles, TileLayout};
 use super::super::tensor::tile::{Step, Tiling};
 use crate::nest::{Matrix, Mode, Nest, Reach, Scope, Stmt, TileSlice, Warp};
 use squall_core::expr::{Affine, Cond, Source, Var};
@@ -15,7 +15,7 @@ pub const COLUMNS: i64 = 8;
 pub const DEPTH: i64 = 64;
 
 /// The nest of a configuration.
-pub fn program(p: &Problem, roles: &Roles, c: &Configuration) -> Nest {
+pub fn program(p: &Contraction, roles: &Roles, c: &Configuration) -> Nest {
     WarpgroupTile::new(p, roles, c).program()
 }
 
@@ -34,7 +34,7 @@ struct WarpgroupTile<'a> {
 }
 
 impl<'a> WarpgroupTile<'a> {
-    fn new(p: &'a Problem, roles: &'a Roles, c: &Configuration) -> WarpgroupTile<'a> {
+    fn new(p: &'a Contraction, roles: &'a Roles, c: &Configuration) -> WarpgroupTile<'a> {
         let get = |k: &str| c.int(k).unwrap_or(1);
         let mut t = Tiling::cut(
             p,
@@ -47,9 +47,9 @@ impl<'a> WarpgroupTile<'a> {
         for f in 0..2 {
             // Rows are copied in 16 bytes, along the reduction or across it.
             match (t.factors[f].layout, c.word("transpose")) {
-                (Layout::Transposed, _) => t.transpose(f),
-                (Layout::MnMajor, Some("launch")) => {
-                    t.factors[f].layout = Layout::Transposed;
+                (TileLayout::Transposed, _) => t.transpose(f),
+                (TileLayout::MnMajor, Some("launch")) => {
+                    t.factors[f].layout = TileLayout::Transposed;
                     t.transpose(f);
                 }
                 _ => {}
@@ -60,7 +60,7 @@ impl<'a> WarpgroupTile<'a> {
         let stages = [(0, rows), (1, columns)].map(|(f, lines): (usize, i64)| {
             let name = format!("{}_s", t.n.buffer(from[f]).name);
             let shape = match t.factors[f].layout {
-                Layout::MnMajor => vec![t.stages, (lines + ROWS - 1) / ROWS, DEPTH, ROWS],
+                TileLayout::MnMajor => vec![t.stages, (lines + ROWS - 1) / ROWS, DEPTH, ROWS],
                 _ => vec![t.stages, lines, DEPTH],
             };
             t.buffer(&name, shape, Scope::Swizzled, t.format)
@@ -115,7 +115,7 @@ impl<'a> WarpgroupTile<'a> {
         let [x, wide, block, lane] = ["xk", "xw", "xb", "v"].map(|x| self.t.n.new_var(x));
         let mut at = vec![Affine::constant(0); p.axes.len()];
         let mut loops = Vec::new();
-        let across = f.axes.last().copied().filter(|_| f.layout == Layout::MnMajor);
+        let across = f.axes.last().copied().filter(|_| f.layout == TileLayout::MnMajor);
         for &a in f.axes.iter().filter(|a| Some(**a) != across) {
             let v = self.t.n.new_var(&format!("{}x", p.axes[a].short));
             loops.push((v, self.t.size[a]));

@@ -6,13 +6,13 @@ use squall_core::graph::infer::{Scales, zero_point_suits};
 use squall_core::graph::type_name;
 
 /// The inputs that hold values, their scale and their zero point; the result's values are no input.
-type Place = (Option<usize>, Option<usize>, usize);
+type ScalePlace = (Option<usize>, Option<usize>, usize);
 
-const ONE: &[Place] = &[(Some(0), Some(1), 2), (None, Some(3), 4)];
-const TWO: &[Place] = &[(Some(0), Some(1), 2), (Some(3), Some(4), 5), (None, Some(6), 7)];
-const PRODUCT: &[Place] = &[(Some(0), None, 2), (Some(1), None, 3)];
+const ONE: &[ScalePlace] = &[(Some(0), Some(1), 2), (None, Some(3), 4)];
+const TWO: &[ScalePlace] = &[(Some(0), Some(1), 2), (Some(3), Some(4), 5), (None, Some(6), 7)];
+const PRODUCT: &[ScalePlace] = &[(Some(0), None, 2), (Some(1), None, 3)];
 
-const PLACES: &[(&str, &[Place])] = &[
+const PLACES: &[(&str, &[ScalePlace])] = &[
     ("ConvInteger", PRODUCT),
     ("DequantizeLinear", &[(Some(0), Some(1), 2)]),
     ("DynamicQuantizeMatMul", &[(Some(1), Some(2), 3)]),
@@ -33,7 +33,7 @@ const PLACES: &[(&str, &[Place])] = &[
 
 /// What is wrong with a node's scales and zero points.
 pub fn fault(w: &Writer, node: &NodeProto) -> Option<String> {
-    let mut places: Vec<Place> = match PLACES.iter().find(|(op, _)| *op == node.op_type) {
+    let mut places: Vec<ScalePlace> = match PLACES.iter().find(|(op, _)| *op == node.op_type) {
         Some((_, places)) => places.to_vec(),
         None => Vec::new(),
     };
@@ -53,7 +53,7 @@ pub fn fault(w: &Writer, node: &NodeProto) -> Option<String> {
 fn one(
     w: &Writer,
     node: &NodeProto,
-    (value, scale, zero): Place,
+    (value, scale, zero): ScalePlace,
     allowed: Scales,
 ) -> Result<(), String> {
     let given = |i: usize| node.input.get(i).map(String::as_str).filter(|s| !s.is_empty());
