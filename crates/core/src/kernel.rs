@@ -18,6 +18,19 @@ pub enum Language {
 }
 
 impl Language {
+    /// Every language, with its word in plans.
+    pub const ALL: [(Language, &'static str); 2] = [(Language::C, "c"), (Language::Cuda, "cuda")];
+
+    /// Its word in plans.
+    pub fn word(self) -> &'static str {
+        Self::ALL.iter().find(|(l, _)| *l == self).map_or("", |(_, word)| word)
+    }
+
+    /// The language of a plan's word.
+    pub fn of_word(word: &str) -> Option<Language> {
+        Self::ALL.iter().find(|(_, w)| *w == word).map(|(l, _)| *l)
+    }
+
     /// How names of its source files end.
     pub fn extension(self) -> &'static str {
         match self {

@@ -44,6 +44,8 @@ pub struct PlainSource {
     pub text: String,
     /// Bytes of memory that `scratch` must have, aligned as for any type; 0 where it may be null.
     pub scratch_bytes: u64,
+    /// Whether OpenMP may share its loops among threads.
+    pub shares_loops: bool,
 }
 
 /// Why no plain kernel is written for a call: which attribute, type or operand.

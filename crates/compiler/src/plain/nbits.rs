@@ -141,6 +141,7 @@ fn matmul(p: &mut Program) -> Result<(), String> {
     let bias = if p.has(4) { " + x4[t * 16 + l]" } else { "" };
     // Zero points where each tile has its own.
     let zeros_at = if p.has(3) { "x3 + t * BLOCKS * 16" } else { zeros };
+    p.shares_loops();
     p.body(&format!(
         "#define ROWS(count, r) \\
   tile(count, x1 + t * GROUPS_ALL * 64, x2 + t * BLOCKS * 16, {zeros_at}, a + (r) * KP, \\

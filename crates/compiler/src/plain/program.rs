@@ -22,6 +22,7 @@ pub(super) struct Program<'a> {
     /// The body where many threads share the work, if it is another.
     device: Option<String>,
     scratch: u64,
+    shares_loops: bool,
 }
 
 /// The C type of elements; none of types that plain kernels do not compute in.
@@ -112,8 +113,8 @@ impl<'a> Program<'a> {
         };
         let inputs = call.inputs.iter().map(|o| o.as_ref().map(operand)).collect();
         let ctx = Ctx { node, opset: call.opset, inputs };
-        let (defines, tables, body, device, scratch) = Default::default();
-        let mut p = Program { ctx, call, defines, tables, body, device, scratch };
+        let (defines, tables, body, device, scratch, shares_loops) = Default::default();
+        let mut p = Program { ctx, call, defines, tables, body, device, scratch, shares_loops };
         for (sides, of, ptr, n) in [(&call.inputs, "T", "x", "N"), (&call.outputs, "Y", "y", "M")] {
             for (i, o) in sides.iter().enumerate() {
                 let Some(o) = o else {
@@ -236,6 +237,11 @@ impl<'a> Program<'a> {
         self.body += text;
     }
 
+    /// Says that the body has a loop which OpenMP may share.
+    pub fn shares_loops(&mut self) {
+        self.shares_loops = true;
+    }
+
     /// The body for a GPU, whose loops are such that each element is one instance of them.
     pub fn on_device(&mut self, text: &str) {
         self.device = Some(text.into());
@@ -274,7 +280,7 @@ impl<'a> Program<'a> {
             let _ = writeln!(text, "  {ty} *restrict {name} = {from};");
         }
         text = text + &self.body + "  return 0;\n}\n";
-        PlainSource { text, scratch_bytes: self.scratch }
+        PlainSource { text, scratch_bytes: self.scratch, shares_loops: self.shares_loops }
     }
 
     /// What a body needs around it; `place` names where a list has its n-th pointer.

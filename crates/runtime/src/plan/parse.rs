@@ -199,11 +199,7 @@ fn buffer(w: &mut Words<'_>) -> Result<Buffer, Wrong> {
 }
 
 fn kernel(w: &mut Words<'_>) -> Result<Kernel, Wrong> {
-    let language = match w.word()? {
-        "c" => Language::C,
-        "cuda" => Language::Cuda,
-        _ => return Err("there is no such language"),
-    };
+    let language = Language::of_word(w.word()?).ok_or("there is no such language")?;
     Ok(Kernel {
         language,
         symbol: w.word()?.into(),

@@ -1,7 +1,7 @@
 //! Plans as text.
 
 use super::{Argument, At, Buffer, HostPlan, Kernel, Launch, Region, Role, Step, Work};
-use squall_core::{Language, LaunchPhase, Mapped, TensorMap};
+use squall_core::{LaunchPhase, Mapped, TensorMap};
 use std::fmt::{self, Display, Formatter};
 
 pub(super) const ROLES: [(Role, &str); 7] = [
@@ -51,9 +51,8 @@ impl Display for Buffer {
 
 impl Display for Kernel {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let language = if self.language == Language::Cuda { "cuda" } else { "c" };
         let library = self.library.as_deref().unwrap_or("-");
-        write!(f, "kernel {language} {} {library}", self.symbol)?;
+        write!(f, "kernel {} {} {library}", self.language.word(), self.symbol)?;
         write!(f, " {} {}", self.prepared, self.workspace)?;
         for p in &self.parameters {
             write!(f, "\nparameter {} {} {}", p.role, p.element.letter(), p.count)?;

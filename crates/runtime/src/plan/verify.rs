@@ -5,7 +5,7 @@ use super::{
     MOST_ARGUMENTS, MOST_AXES, MOST_BYTES, MOST_MAPS, MOST_PARAMETERS, MoveAxis, Parameter, Role,
     Step, Work,
 };
-use squall_core::{Language, LaunchPhase, Mapped, TensorMap};
+use squall_core::{LaunchPhase, Mapped, TensorMap};
 
 pub(super) fn plan(p: &HostPlan) -> Result<(), HostPlanError> {
     let fits = || {
@@ -139,9 +139,11 @@ fn kernels(p: &HostPlan) -> Result<(), String> {
             return Err(format!("a parameter of `{s}` is none"));
         }
         small(k.prepared).and(small(k.workspace))?;
-        match (k.language, k.launches.is_empty()) {
-            (Language::C, false) => return Err(format!("`{s}` is C and has launches")),
-            (Language::Cuda, true) if k.library.is_some() => {
+        match (k.language.is_launched(), k.launches.is_empty()) {
+            (false, false) => {
+                return Err(format!("`{s}` is {} and has launches", k.language.word()));
+            }
+            (true, true) if k.library.is_some() => {
                 return Err(format!("`{s}` has no launch"));
             }
             _ => {}

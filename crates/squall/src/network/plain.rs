@@ -1,7 +1,7 @@
 //! Plain operators of a network: nodes without a tuned kernel, each as a generated C function.
 //! Equal calls share one.
 
-use squall_compiler::plain;
+use squall_compiler::plain::{self, PlainSource};
 use squall_core::graph::{CallOperand, OperatorCall};
 use squall_core::{Bytes, KernelSource, Language};
 use squall_graph::plan::{Plan, Work};
@@ -18,6 +18,8 @@ pub struct PlainOperators {
     pub sources: Vec<KernelSource>,
     /// For steps of the plan which of them they call.
     pub of_step: HashMap<usize, usize>,
+    /// Whether OpenMP may share the loops of each of `sources`.
+    shares_loops: Vec<bool>,
 }
 
 impl PlainOperators {
@@ -29,20 +31,21 @@ impl PlainOperators {
             let Work::Plain { call, .. } = &step.work else { continue };
             let at = |why: String| format!("node `{}` ({}): {why}", step.node, step.op);
             let call = call.0.as_ref().ok_or_else(|| at("its call is not known".into()))?;
-            let text = text(call, NAMELESS).map_err(at)?.0;
+            let text = text(call, NAMELESS).map_err(at)?.text;
             // What a text does not name, as CastLike's second operand, is of a call all the same.
             let key = format!("{}\n{text}", parameters(call));
             let symbol = format!("plain_{}", &blake3::hash(key.as_bytes()).to_hex()[..16]);
             let index = match known.get(&symbol) {
                 Some(&index) => index,
                 None => {
-                    let (source, scratch) = self::text(call, &symbol).map_err(at)?;
+                    let made = self::text(call, &symbol).map_err(at)?;
+                    all.shares_loops.push(made.shares_loops);
                     all.sources.push(KernelSource {
                         language: Language::C,
-                        source,
+                        source: made.text,
                         symbol: symbol.clone(),
                         prepared: Bytes(0),
-                        workspace: Bytes(scratch),
+                        workspace: Bytes(made.scratch_bytes),
                         openmp: false,
                         full_optimisation: true,
                         flags: Vec::new(),
@@ -57,10 +60,10 @@ impl PlainOperators {
         Ok(all)
     }
 
-    /// Has those whose text says how its loops are shared among threads compiled for several.
+    /// Has those whose loops may be shared among threads compiled for several.
     pub fn on_threads(&mut self) {
-        for source in &mut self.sources {
-            source.openmp = source.source.contains("#pragma omp");
+        for (source, shares) in self.sources.iter_mut().zip(&self.shares_loops) {
+            source.openmp = *shares;
         }
     }
 }
@@ -74,10 +77,10 @@ pub(super) fn parameters(call: &OperatorCall) -> String {
     list.join(", ")
 }
 
-/// The function of a call as a kernel, and the bytes of scratch memory that it needs.
-fn text(call: &OperatorCall, symbol: &str) -> Result<(String, u64), String> {
+/// The function of a call as a kernel.
+fn text(call: &OperatorCall, symbol: &str) -> Result<PlainSource, String> {
     let operator = format!("{symbol}_operator");
-    let made = plain::source(call, &operator).map_err(|e| e.to_string())?;
+    let mut made = plain::source(call, &operator).map_err(|e| e.to_string())?;
     // A kernel is given what is there; the operator has a place for what is not.
     let pointers = |count: usize, is_there: &dyn Fn(usize) -> bool, from: &str| {
         let mut next = 0;
@@ -100,12 +103,11 @@ fn text(call: &OperatorCall, symbol: &str) -> Result<(String, u64), String> {
         &|i| call.outputs.get(i).is_none_or(Option::is_some),
         "outputs",
     );
-    let mut source = made.text;
     let _ = write!(
-        source,
+        made.text,
         "\nint {symbol}(const void *const *data, void *const *outputs, const void *prepared,\n    \
          void *workspace) {{\n  const void *in[] = {{{ins}}};\n  void *out[] = {{{outs}}};\n  \
          (void)data, (void)prepared;\n  return {operator}(in, out, workspace);\n}}\n"
     );
-    Ok((source, made.scratch_bytes))
+    Ok(made)
 }
