@@ -11,6 +11,7 @@ mod options;
 mod other;
 mod sandbox;
 mod sealed;
+mod server;
 mod store;
 mod task;
 mod tuning;

@@ -47,7 +47,7 @@ impl Fleet {
         machine: &str,
     ) -> Result<(), FleetError> {
         let sql = "SELECT squall.describe($1, $2, $3)";
-        let done = self.client.execute(sql, &[&worker.id, &code, &machine]);
+        let done = self.client.query(sql, &[&worker.id, &code, &machine]);
         done.map(|_| ()).map_err(|e| self.error(&e))
     }
 

@@ -46,7 +46,7 @@ impl Fleet {
         let facts = text(serde_json::to_string(&print.facts));
         let rates = text(serde_json::to_string(&print.rates));
         let sql = "SELECT squall.class_of($1, $2, $3, $4::text::jsonb, $5::text::jsonb)";
-        let values: [&(dyn postgres::types::ToSql + Sync); 5] =
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
             [&d.boot, &d.device, &d.toolchain, &facts, &rates];
         self.client.query_one(sql, &values).map(|r| r.get(0)).map_err(|e| self.error(&e))
     }

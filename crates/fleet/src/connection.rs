@@ -1,8 +1,10 @@
 //! A connection to a fleet's server, and the schema on it.
 
+use crate::client::{Client, Fault};
 use crate::error::FleetError;
 use crate::url::{Address, Protection};
-use postgres::{Client, NoTls};
+use std::time::Duration;
+use tokio_postgres::NoTls;
 
 /// The schema that this program writes.
 pub const VERSION: i32 = 2;
@@ -44,17 +46,22 @@ impl Fleet {
     pub fn init(url: &str) -> Result<(Fleet, bool, Option<String>), FleetError> {
         let mut fleet = Fleet::open(url)?;
         let server = fleet.server.clone();
-        let fail = |e: postgres::Error| server_error(&server, &e);
-        let mut transaction = fleet.client.transaction().map_err(fail)?;
-        transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).map_err(fail)?;
-        let found = version(&mut transaction).map_err(fail)?;
+        // What goes wrong ends the connection, and with it the transaction.
+        let found = fleet.client.with_much_patience(|client| {
+            client.batch_execute("BEGIN")?;
+            client.query_one("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
+            let found = version(client)?;
+            let known = usize::try_from(found.unwrap_or(0)).unwrap_or(0);
+            for upgrade in UPGRADES.iter().skip(known) {
+                client.batch_execute(upgrade)?;
+            }
+            client.batch_execute("COMMIT")?;
+            Ok(found)
+        });
+        let found = found.map_err(|e| server_error(&server, &e))?;
         if let Some(found) = found.filter(|f| *f > VERSION) {
-            return Err(FleetError::Newer { server: server.clone(), found, known: VERSION });
+            return Err(FleetError::Newer { server, found, known: VERSION });
         }
-        for upgrade in &UPGRADES[found.unwrap_or(0).max(0) as usize..] {
-            transaction.batch_execute(upgrade).map_err(fail)?;
-        }
-        transaction.commit().map_err(fail)?;
         let without_roles = fleet.client.batch_execute(ROLES).err().map(|e| said(&e));
         Ok((fleet, found.is_none(), without_roles))
     }
@@ -62,11 +69,11 @@ impl Fleet {
     fn open(url: &str) -> Result<Fleet, FleetError> {
         let address = Address::read(url)?;
         let connected = match &address.protection {
-            Protection::Plain => address.config.connect(NoTls),
+            Protection::Plain => Client::connect(&address.config, NoTls),
             Protection::Verified(authority) => {
                 let tls = crate::tls::connector(authority.as_deref())
                     .map_err(|detail| FleetError::Tls { server: address.server.clone(), detail })?;
-                address.config.connect(tls)
+                Client::connect(&address.config, tls)
             }
         };
         match connected {
@@ -83,17 +90,22 @@ impl Fleet {
         &self.server
     }
 
+    /// Gives the server so long to answer a question, in the place of half a minute.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.client.set_patience(patience);
+    }
+
     fn version(&mut self) -> Result<Option<i32>, FleetError> {
         version(&mut self.client).map_err(|e| self.error(&e))
     }
 
-    pub(crate) fn error(&self, e: &postgres::Error) -> FleetError {
+    pub(crate) fn error(&self, e: &Fault) -> FleetError {
         server_error(&self.server, e)
     }
 }
 
 /// The schema's version; none where there is no fleet.
-fn version(client: &mut impl postgres::GenericClient) -> Result<Option<i32>, postgres::Error> {
+fn version(client: &mut Client) -> Result<Option<i32>, Fault> {
     let there = client.query_one("SELECT to_regclass('squall.version') IS NOT NULL", &[])?;
     if !there.get::<_, bool>(0) {
         return Ok(None);
@@ -102,23 +114,33 @@ fn version(client: &mut impl postgres::GenericClient) -> Result<Option<i32>, pos
     Ok(row.and_then(|r| r.get::<_, Option<i32>>(0)))
 }
 
-fn server_error(server: &str, e: &postgres::Error) -> FleetError {
+fn server_error(server: &str, e: &Fault) -> FleetError {
+    let database = match e {
+        Fault::Said(e) => e.as_db_error(),
+        _ => None,
+    };
     // Class 57 is an operator's intervention: the server stops or starts. In class 53 it lacks
     // disk, memory or connections, which it may have again.
-    let lost = match e.as_db_error() {
-        Some(db) => ["57", "53", "08"].iter().any(|class| db.code().code().starts_with(class)),
-        None => true,
-    };
+    let lost = database.is_none_or(|db| {
+        ["57", "53", "08"].iter().any(|class| db.code().code().starts_with(class))
+    });
     FleetError::Server { server: server.into(), detail: said(e), lost }
 }
 
 /// What a server or a connection said, in one line.
-fn said(e: &postgres::Error) -> String {
+fn said(e: &Fault) -> String {
+    let e = match e {
+        Fault::Said(e) => e,
+        Fault::Silent(patience) => {
+            return format!("it did not answer within {:.0} s", patience.as_secs_f64());
+        }
+        Fault::Local(e) => return e.to_string(),
+    };
     let mut text = match e.as_db_error() {
         Some(db) => db.message().to_string(),
         None => {
             let mut text = e.to_string();
-            let mut source = std::error::Error::source(e);
+            let mut source = std::error::Error::source(&**e);
             while let Some(s) = source {
                 text.push_str(": ");
                 text.push_str(&s.to_string());

@@ -2,12 +2,12 @@
 
 use crate::connection::Fleet;
 use crate::error::FleetError;
-use postgres::Row;
 use squall_core::{
     CpuCost, DeviceIdentity, FailStage, Measurement, Nanos, Outcome, Record, RecordKind, TaskId,
 };
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
+use tokio_postgres::Row;
 
 /// Commits overtake each other: what was being written when others were pulled arrives before the
 /// mark. A pull looks so far behind it; what is known already costs little.
@@ -167,7 +167,7 @@ impl Fleet {
         let next: SystemTime = next.map_err(|e| self.error(&e))?.get(0);
         let condition = "r.task = $1 AND r.class = $2 AND r.arrived >= $3";
         let task = task.number() as i64;
-        let records = self.records(condition, &[&task, &class, &from])?;
+        let records = self.records(condition, &[&task, &class, &from], false)?;
         Ok((records.into_iter().map(|(_, r)| r).collect(), Mark(Some(next))))
     }
 
@@ -184,7 +184,7 @@ impl Fleet {
                 c => vec![c],
             })
             .collect();
-        let mut records = self.records("t.name LIKE $1", &[&escaped])?;
+        let mut records = self.records("t.name LIKE $1", &[&escaped], true)?;
         let numbered = self.numbered_devices(boot)?;
         for (class, r) in &mut records {
             if let Some(device) = numbered.get(class) {
@@ -213,7 +213,8 @@ impl Fleet {
     fn records(
         &mut self,
         condition: &str,
-        values: &[&(dyn postgres::types::ToSql + Sync)],
+        values: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+        are_many: bool,
     ) -> Result<Vec<(i32, Record)>, FleetError> {
         let sql = format!(
             "SELECT r.kind, r.task, t.name, t.workload, k.device, k.toolchain, u.name, \
@@ -222,7 +223,11 @@ impl Fleet {
              squall.task t ON t.id = r.task JOIN squall.class k ON k.id = r.class JOIN \
              squall.tunable u ON u.id = r.tunable WHERE {condition} ORDER BY r.recorded, r.identity"
         );
-        let rows = self.client.query(sql.as_str(), values).map_err(|e| self.error(&e))?;
+        let rows = match are_many {
+            true => self.client.with_much_patience(|client| client.query(&sql, values)),
+            false => self.client.query(&sql, values),
+        };
+        let rows = rows.map_err(|e| self.error(&e))?;
         let one = |row: &Row| record(row).map(|r| (row.get(19), r)).map_err(FleetError::Record);
         rows.iter().map(one).collect()
     }

@@ -45,7 +45,7 @@ impl Fleet {
         let (counts, budgets) = (of(&|o| o.task.count as i64), of(&|o| o.trials as i64));
         let gains: Vec<f64> = orders.iter().map(|o| FIRST * (1.0 + o.weight)).collect();
         let sql = "SELECT squall.submit($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-        let values: [&(dyn postgres::types::ToSql + Sync); 9] =
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 9] =
             [&input, &class, &(slice as i64), &ids, &names, &workloads, &counts, &budgets, &gains];
         let job = self.client.query_one(sql, &values).map_err(|e| self.error(&e))?.get(0);
         let trials = orders.iter().map(|o| o.trials).sum();

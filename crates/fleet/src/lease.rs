@@ -101,7 +101,7 @@ impl Fleet {
         patience: Duration,
     ) -> Result<bool, FleetError> {
         let sql = "SELECT squall.renew($1, $2, $3, $4)";
-        let values: [&(dyn postgres::types::ToSql + Sync); 4] =
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
             [&lease.slice, &lease.fence, &running, &patience.as_secs_f64()];
         self.client.query_one(sql, &values).map(|r| r.get(0)).map_err(|e| self.error(&e))
     }
@@ -109,7 +109,7 @@ impl Fleet {
     /// Gives a slice back; false where the lease was another worker's by then.
     pub fn finish(&mut self, lease: &Lease, ended: &Ended) -> Result<bool, FleetError> {
         let sql = "SELECT squall.finish($1, $2, $3, $4, $5, $6)";
-        let values: [&(dyn postgres::types::ToSql + Sync); 6] = [
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] = [
             &lease.slice,
             &lease.fence,
             &(ended.trials as i64),
@@ -127,11 +127,7 @@ impl Fleet {
 
     /// Waits until a channel speaks.
     pub(crate) fn wait(&mut self, listen: &str, at_most: Duration) -> Result<bool, FleetError> {
-        use postgres::fallible_iterator::FallibleIterator;
-        if let Err(e) = self.client.batch_execute(listen) {
-            return Err(self.error(&e));
-        }
-        let heard = self.client.notifications().timeout_iter(at_most).next();
-        heard.map(|h| h.is_some()).map_err(|e| self.error(&e))
+        let heard = self.client.batch_execute(listen).and_then(|()| self.client.wait(at_most));
+        heard.map_err(|e| self.error(&e))
     }
 }

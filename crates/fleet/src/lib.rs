@@ -9,6 +9,7 @@
 
 mod builds;
 mod class;
+mod client;
 mod connection;
 mod error;
 mod facts;
@@ -20,6 +21,7 @@ mod url;
 
 pub use builds::{BuildOrder, Offered};
 pub use class::{DeviceOfMachine, Fingerprint};
+pub use client::set_stop;
 pub use connection::{Fleet, VERSION};
 pub use error::FleetError;
 pub use facts::Mark;

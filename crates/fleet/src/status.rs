@@ -114,7 +114,7 @@ impl Fleet {
     pub fn classes(&mut self) -> Result<Vec<ClassStatus>, FleetError> {
         let sql = "SELECT id, device, toolchain, variant, peak FROM squall.class ORDER BY id";
         let rows = self.client.query(sql, &[]).map_err(|e| self.error(&e))?;
-        let class = |r: &postgres::Row| ClassStatus {
+        let class = |r: &tokio_postgres::Row| ClassStatus {
             id: r.get(0),
             device: r.get(1),
             toolchain: r.get(2),
@@ -132,7 +132,7 @@ impl Fleet {
                    w.id AND s.state = 'leased' LEFT JOIN squall.task t ON t.id = s.task WHERE \
                    w.seen > clock_timestamp() - interval '1 day' ORDER BY w.id";
         let rows = self.client.query(sql, &[]).map_err(|e| self.error(&e))?;
-        let worker = |r: &postgres::Row| WorkerStatus {
+        let worker = |r: &tokio_postgres::Row| WorkerStatus {
             name: r.get(0),
             owner: r.get(1),
             class: r.get(2),
@@ -186,7 +186,7 @@ impl Fleet {
                    $1 ORDER BY s.id";
         let rows = self.client.query(sql, &[&job]).map_err(|e| self.error(&e))?;
         let class = rows.first().map_or(0, |r| r.get(7));
-        let slice = |r: &postgres::Row| SliceStatus {
+        let slice = |r: &tokio_postgres::Row| SliceStatus {
             task: r.get(0),
             state: r.get(1),
             reason: r.get(2),

@@ -3,10 +3,10 @@
 //! the address says `sslmode=disable`.
 
 use crate::error::FleetError;
-use postgres::Config;
-use postgres::config::{Host, SslMode};
 use std::str::FromStr;
 use std::time::Duration;
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
 
 /// How long a server may take to answer a connection.
 const PATIENCE: Duration = Duration::from_secs(10);

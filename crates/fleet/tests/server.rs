@@ -293,6 +293,58 @@ fn a_class_whose_machine_is_unknown_learns_it_from_the_first_that_tells() {
     assert_eq!(fleet.work_of_others(imported + 1).unwrap(), [(imported, "cpu a".to_string())]);
 }
 
+/// What listens and answers no one, what answers something else, what hangs up.
+#[test]
+fn what_is_no_server_is_said_soon() {
+    use std::io::{Read, Write};
+    for answer in [None, Some(&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..]), Some(b"")] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            let mut kept = Vec::new();
+            for connection in listener.incoming() {
+                let mut connection = connection.unwrap();
+                match answer {
+                    None => kept.push(connection),
+                    Some(text) => {
+                        let _ = connection.read(&mut [0; 64]);
+                        let _ = connection.write_all(text);
+                    }
+                }
+            }
+        });
+        let url = format!("postgres://squall@127.0.0.1:{port}/squall?connect_timeout=1");
+        let start = std::time::Instant::now();
+        let error = Fleet::connect(&url).err().expect("no server");
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        assert!(error.is_lost() && error.to_string().contains("127.0.0.1"), "{error}");
+    }
+}
+
+#[test]
+fn a_server_that_says_nothing_is_lost_and_found_again() {
+    let Some(server) = server() else { return };
+    let mut fleet = fleet(&server);
+    let a = worker(&mut fleet, "a");
+    fleet.set_patience(Duration::from_secs(1));
+    let pid = server.sql(
+        "squall",
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'squall' AND pid <> \
+         pg_backend_pid()",
+    );
+    let kill = |how: &str| {
+        let done = std::process::Command::new("kill").args([how, pid.trim()]).status().unwrap();
+        assert!(done.success(), "kill {how} {pid}");
+    };
+    kill("-STOP");
+    let error = fleet.claim(&a, HOUR).unwrap_err();
+    kill("-CONT");
+    assert!(error.is_lost(), "{error}");
+    assert!(error.to_string().contains("did not answer within 1 s"), "{error}");
+    let mut again = Fleet::connect(&server.url("squall", "squall")).unwrap();
+    assert!(again.claim(&a, HOUR).unwrap().is_none());
+}
+
 #[test]
 fn a_fleet_of_a_newer_squall_is_refused_and_a_stopped_server_is_said() {
     let Some(server) = server() else { return };

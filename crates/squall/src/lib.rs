@@ -66,6 +66,7 @@ pub mod verify;
 mod wishes;
 
 pub use ask_tell::{AskTell, Parameter, ParameterValue, SearchSpace, Told};
+pub use clock::set_stop;
 pub use error::Error;
 pub use event::{Event, Listen, Progress};
 pub use export::{GuessRequest, KernelCounts};
@@ -93,9 +94,9 @@ pub use squall_core::{
 pub use squall_frontend::Untuned;
 pub use squall_frontend::npy::Array;
 pub use squall_frontend::recording::Format;
+pub use squall_measure::BoardAddress;
 pub use squall_measure::cpu::{Device, Execution, Toolchain, highest_level, runs};
 pub use squall_measure::cuda::Gpu;
-pub use squall_measure::{BoardAddress, set_stop};
 pub use squall_predict::find::{Chooser, FindStep, FindTraining};
 pub use squall_predict::{
     Kind, Options, PredictError, Predictor, Progress as TrainingProgress, task::TaskModel,

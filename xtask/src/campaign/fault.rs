@@ -4,7 +4,8 @@
 use super::base::{Base, SMALL, script};
 use super::other;
 use super::sandbox::Sandbox;
-use super::tuning::{LONG, Outcome, STORE, Tuning, descendants, ended, holds};
+use super::server;
+use super::tuning::{LONG, STORE, Tuning, descendants, ended, holds, signal_of, stopped};
 use super::verdict::{Verdict, first};
 use rusqlite::Connection;
 use squall_fuzz::Draw;
@@ -30,6 +31,8 @@ pub const ALL: &[Fault] = &[
     Fault { name: "dead_compiler", weight: 3, run: dead_compiler },
     Fault { name: "stopped_worker", weight: 1, run: stopped_worker },
     Fault { name: "dead_runner", weight: 1, run: other::dead_runner },
+    Fault { name: "dead_server", weight: 3, run: server::dead_server },
+    Fault { name: "strange_server", weight: 3, run: server::strange_server },
     Fault { name: "full_disk", weight: 3, run: full_disk },
     Fault { name: "read_only_disk", weight: 2, run: read_only_disk },
     Fault { name: "locked_store", weight: 3, run: locked_store },
@@ -80,22 +83,6 @@ fn signal_at_start(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdi
     t.signal(signal);
     let (outcome, verdict) = ended(t, sandbox, STORE);
     first([verdict, stopped(&outcome, signal), swept(sandbox)])
-}
-
-/// Whether a session ended as its signal says. It may be over before, and may die of the signal
-/// before it hears of signals.
-fn stopped(outcome: &Outcome, signal: &str) -> Verdict {
-    let is_right = match (outcome.code, outcome.signal) {
-        (Some(0 | 130), _) => true,
-        (None, Some(s)) => {
-            [("-INT", 2), ("-TERM", 15), ("-HUP", 1), ("-KILL", 9)].contains(&(signal, s))
-        }
-        _ => false,
-    };
-    if is_right {
-        return Verdict::Right;
-    }
-    Verdict::Wrong(format!("{signal} ends it with {:?}: {}", outcome.code, outcome.err))
 }
 
 fn signal_in_trials(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
@@ -355,19 +342,6 @@ fn bad_compiler(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
         other => Verdict::Garbage(format!("compiler {which} ends it with {other:?}")),
     };
     first([verdict, told])
-}
-
-/// One of the signals that end a program. Under `nohup` a hang-up is ignored, by us and by what we
-/// start, so that it is none of them.
-fn signal_of(draw: &mut Draw<'_>) -> &'static str {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
-    let ignored = ignored.and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).unwrap_or(0);
-    match ["-INT", "-TERM", "-HUP", "-KILL"].get(draw.below(4)) {
-        Some(&"-HUP") if ignored & 1 == 0 => "-HUP",
-        Some(signal) if *signal != "-HUP" => signal,
-        _ => "-INT",
-    }
 }
 
 fn hanging_compiler(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {

@@ -4,6 +4,7 @@ use super::base::SMALL;
 use super::sandbox::{Ran, Sandbox, kill_group, wait};
 use super::verdict::{Verdict, first};
 use serde_json::Value;
+use squall_fuzz::Draw;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
@@ -186,4 +187,33 @@ pub fn descendants(of: u32) -> Vec<(u32, String)> {
         }
     }
     found
+}
+
+/// Whether a session ended as its signal says. It may be over before, and may die of the signal
+/// before it hears of signals.
+pub fn stopped(outcome: &Outcome, signal: &str) -> Verdict {
+    let is_right = match (outcome.code, outcome.signal) {
+        (Some(0 | 130), _) => true,
+        (None, Some(s)) => {
+            [("-INT", 2), ("-TERM", 15), ("-HUP", 1), ("-KILL", 9)].contains(&(signal, s))
+        }
+        _ => false,
+    };
+    if is_right {
+        return Verdict::Right;
+    }
+    Verdict::Wrong(format!("{signal} ends it with {:?}: {}", outcome.code, outcome.err))
+}
+
+/// One of the signals that end a program. Under `nohup` a hang-up is ignored, by us and by what we
+/// start, so that it is none of them.
+pub fn signal_of(draw: &mut Draw<'_>) -> &'static str {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).unwrap_or(0);
+    match ["-INT", "-TERM", "-HUP", "-KILL"].get(draw.below(4)) {
+        Some(&"-HUP") if ignored & 1 == 0 => "-HUP",
+        Some(signal) if *signal != "-HUP" => signal,
+        _ => "-INT",
+    }
 }

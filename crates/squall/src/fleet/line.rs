@@ -5,8 +5,11 @@ use super::{Fleet, FleetError};
 use crate::event::{Event, Listen};
 use std::time::{Duration, Instant};
 
-/// How often a server that cannot be reached is tried again.
+/// How long a server that cannot be reached is left alone.
 const AGAIN: Duration = Duration::from_secs(2);
+/// How much longer than the last attempt took, where that is more: one that is there and says
+/// nothing costs a tenth of the time at most.
+const PATIENT: u32 = 10;
 
 /// What a connection begins with: the process says who it is. What it gives lasts as long as the
 /// connection.
@@ -20,7 +23,8 @@ pub(super) struct FleetLine<'a, J> {
     meanwhile: &'static str,
     /// None while the server cannot be reached.
     joined: Option<(Fleet, J)>,
-    tried: Option<Instant>,
+    /// Before when it is not tried again.
+    rests_until: Option<Instant>,
     /// Whether the user knows that the server cannot be reached.
     has_said: bool,
 }
@@ -35,8 +39,9 @@ impl<'a, J> FleetLine<'a, J> {
         meanwhile: &'static str,
         join: Join<'a, J>,
     ) -> Result<FleetLine<'a, J>, FleetError> {
-        let (server, joined) = (server.to_string(), None);
-        let mut line = FleetLine { server, join, meanwhile, joined, tried: None, has_said: false };
+        let server = server.to_string();
+        let (joined, rests_until, has_said) = (None, None, false);
+        let mut line = FleetLine { server, join, meanwhile, joined, rests_until, has_said };
         line.connect()?;
         Ok(line)
     }
@@ -62,9 +67,11 @@ impl<'a, J> FleetLine<'a, J> {
         listen: &mut Listen<'_>,
         question: impl FnOnce(&mut Fleet, &mut J) -> Result<T, FleetError>,
     ) -> Result<Option<T>, FleetError> {
-        if self.joined.is_none() && self.tried.is_none_or(|t| t.elapsed() >= AGAIN) {
-            self.tried = Some(Instant::now());
-            match self.connect() {
+        let begin = Instant::now();
+        if self.joined.is_none() && self.rests_until.is_none_or(|end| begin >= end) {
+            let connected = self.connect();
+            self.rest_after(begin);
+            match connected {
                 Ok(()) if self.has_said => {
                     self.has_said = false;
                     listen(Event::Note("the fleet's server is back".into()));
@@ -77,7 +84,7 @@ impl<'a, J> FleetLine<'a, J> {
         match question(fleet, given) {
             Err(e) if e.is_lost() => {
                 self.joined = None;
-                self.tried = Some(Instant::now());
+                self.rest_after(begin);
                 if !std::mem::replace(&mut self.has_said, true) {
                     listen(Event::Trouble(format!("{e}; {}", self.meanwhile)));
                 }
@@ -85,5 +92,9 @@ impl<'a, J> FleetLine<'a, J> {
             }
             answer => answer.map(Some),
         }
+    }
+
+    fn rest_after(&mut self, begin: Instant) {
+        self.rests_until = Some(Instant::now() + AGAIN.max(PATIENT * begin.elapsed()));
     }
 }

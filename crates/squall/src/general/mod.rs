@@ -12,6 +12,7 @@ mod shipped;
 mod train;
 
 pub use ask::Effort;
+#[cfg(feature = "fleet")]
 pub(crate) use ask::formula_first;
 pub use file::{
     GeneralPredictor, Held, MOST_BYTES, MachineFacts, Provenance, StoreFacts, is_general,
