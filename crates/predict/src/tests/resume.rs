@@ -43,9 +43,9 @@ fn training_resumes_where_it_stopped() {
         &mut |_| epochs += 1,
         &mut |_| true,
     );
-    // Of fifteen epochs of five networks one of this chain's is left, and at most the three of a
+    // Of fifteen epochs of five networks one of this chain's is left at most, and the three of a
     // network that another thread learns beside it: how far that one is depends on the machine.
-    assert!((1..=4).contains(&epochs), "{epochs} epochs were learned again");
+    assert!(epochs <= 4, "{epochs} epochs were learned again");
     let question = problem(9, 5, "FP16", "d1");
     assert_eq!(
         rest.expect("it goes on").predict(&question, 50).unwrap(),
