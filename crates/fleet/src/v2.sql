@@ -1,8 +1,8 @@
 -- Version 2: classes are told apart by more than a peak, and a machine keeps its class; builders,
--- machines that may lack the device, compile what workers will measure. An
--- object lies under a digest of everything that it was made from, for each user who brought one: it
--- is code, and who runs it says whose he trusts. What is asked as a worker counts where the worker
--- is the caller's own.
+-- machines that may lack the device, compile what workers will measure. An object lies under a
+-- digest of everything that it was made from, for each user who brought one: it is code, and who
+-- runs it says whose he trusts. What is asked as a worker counts where the worker is the caller's
+-- own.
 
 -- A builder is of no class. `code` says which machine code a process makes or wants: compiler,
 -- flags, machine. `machine` is the description for which a worker's kernels are generated, as JSON.
@@ -196,7 +196,7 @@ BEGIN
         UPDATE class c SET peak = coalesce(c.peak, p), facts = coalesce(c.facts, f),
             rates = coalesce(c.rates, r) WHERE c.id = found;
     END IF;
-    IF b IS NOT NULL AND r IS NOT NULL THEN
+    IF b <> '' AND r IS NOT NULL THEN
         INSERT INTO machine VALUES (b, d, t, found);
     END IF;
     RETURN found;

@@ -195,14 +195,20 @@ impl<'a> Line<'a> {
     fn new(request: &'a WorkerRequest, at: &TargetContext) -> Result<Line<'a>, Error> {
         let code = at.toolchain.shared_code().filter(|_| at.gpus.is_empty());
         let built_for = code.zip(serde_json::to_string(&at.target).ok());
-        class_of(&mut Fleet::connect(&request.server)?, at)?;
+        let first = class_of(&mut Fleet::connect(&request.server)?, at)?;
         let (boot, device, toolchain) = (boot_of(at), at.device_name(), at.place.toolchain.clone());
         let name = WorkerName(process_name());
         let join = move |fleet: &mut Fleet| {
             let device = DeviceOfMachine { boot: &boot, device: &device, toolchain: &toolchain };
-            let class = fleet.class_since_boot(device)?.ok_or_else(|| {
-                FleetError::Nothing("the fleet forgot this machine: start the worker anew".into())
-            })?;
+            let class = match fleet.class_since_boot(device)? {
+                Some(class) => class,
+                // A system that does not say which run of it this is cannot be known again.
+                None if boot.is_empty() => first,
+                None => {
+                    let forgotten = "the fleet forgot this machine: start the worker anew";
+                    return Err(FleetError::Nothing(forgotten.into()));
+                }
+            };
             let worker = fleet.join(name.clone(), class, env!("CARGO_PKG_VERSION"))?;
             Ok(Joined { worker, marks: HashMap::new(), is_described: false })
         };
