@@ -26,6 +26,7 @@ const TABLES: &[Made] = &[
     ("examples", cpu::examples),
     ("gpu-batch-1", gpu::batch_1),
     ("gpu-batch-16", gpu::batch_16),
+    ("gpu-networks", gpu::networks),
     ("search-kernels", search::kernels),
     ("search-spaces", search::spaces),
     ("search-strategies", search::strategies),

@@ -110,3 +110,43 @@ pub fn batch_16(runs: &Runs) -> Result<String, String> {
     table.row(row("geometric mean".into(), mean(&ratios[0]), mean(&ratios[1])));
     Ok(table.markdown_in_two())
 }
+
+const DAY_1: &str = "2026-11-23-h200-networks.json";
+const DAY_2: &str = "2026-11-24-h200-networks.json";
+/// The rows of whole networks: file, run in it, seconds of tuning, network, its name, format.
+const NETWORKS: &[(&str, &str, u32, &str, &str, &str)] = &[
+    (DAY_1, "tuned.json", 110, "resnet18", "ResNet-18", "fp32"),
+    (DAY_2, "small.json", 75, "mobilenet_v2", "MobileNetV2", "fp32"),
+    (DAY_1, "tuned.json", 110, "squeezenet1_1", "SqueezeNet 1.1", "fp32"),
+    (DAY_1, "tuned2.json", 110, "resnet50", "ResNet-50", "fp32"),
+    (DAY_1, "tuned2.json", 110, "densenet121", "DenseNet-121", "fp32"),
+    (DAY_2, "vit.json", 105, "vit_b_16", "ViT-B/16", "fp32"),
+    (DAY_2, "batch16.json", 100, "resnet50", "ResNet-50, batch 16", "fp32"),
+    (DAY_2, "bf16.json", 70, "resnet50", "ResNet-50", "bf16"),
+    (DAY_2, "vit.json", 105, "vit_b_16", "ViT-B/16", "bf16"),
+];
+
+/// Whole networks: device time of a replayed graph, PyTorch's the least of its captured layouts and
+/// of what torch.compile made, in the same call.
+pub fn networks(runs: &Runs) -> Result<String, String> {
+    let head = ["network", "tuned", "Squall", "PyTorch", "ratio"];
+    let mut table = Table::new(head, &[DAY_1, DAY_2]);
+    for (file, run, seconds, network, name, format) in NETWORKS {
+        let file = runs.open(file)?;
+        let measured = file.part().get("runs")?.get(run)?.get("run")?.get("networks")?;
+        let measured = measured.get(network)?;
+        let ours = if *format == "fp32" { "squall_f32" } else { "squall_bf16" };
+        let ours = measured.get(ours)?.number("device_us")?;
+        let is_theirs =
+            |k: &str| k.starts_with(&format!("torch_{format}_")) && k.ends_with("_graph_us");
+        let all = measured.entries()?;
+        let all = all.iter().filter(|(k, _)| is_theirs(k)).map(|(_, v)| v.as_number());
+        let all = all.collect::<Result<Vec<f64>, String>>()?;
+        let theirs = all.into_iter().reduce(f64::min);
+        let theirs = theirs.ok_or_else(|| format!("{run}: {network}: no time of PyTorch"))?;
+        let [squall, pytorch] = [ours, theirs].map(three_digits);
+        let quotient = bold(ratio(theirs / ours));
+        table.row([format!("{name}, {format}"), format!("{seconds} s"), squall, pytorch, quotient]);
+    }
+    Ok(table.markdown_in_two())
+}
