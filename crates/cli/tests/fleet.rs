@@ -143,6 +143,33 @@ fn a_worker_that_is_killed_loses_nothing_and_another_goes_on() {
     assert_eq!(jobs["jobs"][0]["deaths"], 1);
 }
 
+/// Nothing is heard of a worker while a compiler takes longer than its lease.
+#[test]
+fn a_slow_compiler_costs_no_lease() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some((_server, p, url)) = fleet() else { return };
+    let slow = "#!/bin/sh\nfor a in \"$@\"; do case \"$a\" in *.c) grep -q 'made by Squall' \"$a\" && \
+                sleep 2;; esac; done\nexec cc \"$@\"\n";
+    let compiler = p.file("slow-cc", slow);
+    std::fs::set_permissions(&compiler, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let run = |words: &[&str]| {
+        let mut c = p.command(words);
+        c.env("CC", &compiler).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // What other tests compiled would leave nothing to wait for.
+        c.env("XDG_CACHE_HOME", p.path().join("own"));
+        let out = within_bound(c.spawn().unwrap()).wait_with_output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    };
+    run(&["fleet", "submit", SMALL, "--server", &url, "--trials-per-task", "3", "--slice", "3"]);
+    let words = ["worker", "--server", &url, "--store", "a.squall", "--json", "--lease", "1"];
+    run(&[&words[..], &["--until-idle"]].concat());
+    let jobs = p.squall(&["fleet", "jobs", "--server", &url, "--json"]).ok().json();
+    assert_eq!(
+        (&jobs["jobs"][0]["state"], &jobs["jobs"][0]["deaths"]),
+        (&"done".into(), &0.into())
+    );
+}
+
 #[test]
 fn builders_compile_what_two_drivers_workers_measure() {
     let Some((_server, p, url)) = fleet() else { return };

@@ -94,7 +94,7 @@ pub struct Args {
     jobs: Option<u16>,
     /// Run objects that builders of this user of the server made, too; may be repeated
     #[cfg(feature = "fleet")]
-    #[arg(long, value_name = "USER", conflicts_with_all = ["polite", "build"])]
+    #[arg(long, value_name = "USER", conflicts_with = "build")]
     builds_of: Vec<String>,
     #[command(flatten)]
     store: StoreArgs,
@@ -190,8 +190,13 @@ fn otherwise(a: &Args) -> Result<Option<Vec<String>>, Failure> {
         &isa,
         "--lease",
         &a.lease.to_string(),
+        "--caches",
+        if a.caches == Caches::Cold { "cold" } else { "warm" },
+        "--seed",
+        &a.seed.to_string(),
     ];
-    Ok(Some(words.map(String::from).to_vec()))
+    let trusted = a.builds_of.iter().flat_map(|user| ["--builds-of", user]);
+    Ok(Some(words.into_iter().chain(trusted).map(String::from).collect()))
 }
 
 /// The server's address, which may hold a password: other users see the words of a command.

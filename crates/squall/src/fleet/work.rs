@@ -17,8 +17,8 @@ use squall_fleet::{DeviceOfMachine, Ended, FleetError, Lease, Mark, Worker, Work
 use squall_records::{Query, Store};
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A lease that is not renewed for so long is another's.
@@ -27,6 +27,9 @@ const LEASE: Duration = Duration::from_secs(60);
 const SHIPMENT: (usize, Duration) = (16, Duration::from_secs(5));
 /// How long an idle worker waits for the server's word before it asks.
 const POLL: Duration = Duration::from_secs(2);
+/// A lease is kept for so long while a reference is computed or a batch compiled and nothing is
+/// heard of it: each of them ends by itself before, or the process hangs.
+const SILENCE: Duration = Duration::from_secs(900);
 /// The share of a task's time that a slice is expected to gain where the last one gained nothing.
 const LEAST_GAIN: f64 = 0.01;
 
@@ -438,7 +441,8 @@ impl Slice<'_> {
         Ok(())
     }
 
-    /// Tunes; the lease is renewed at each trial, by the thread that measures.
+    /// Tunes. The lease is renewed at each trial by the thread that measures, and between trials by
+    /// another one, as long as the first is not silent for longer than any work may take.
     fn tune(
         &self,
         line: &mut Line<'_>,
@@ -466,16 +470,20 @@ impl Slice<'_> {
         // The slice ends with the worker, and where the lease is another's.
         let ended = AtomicBool::new(false);
         let is_over = AtomicBool::new(false);
+        let heard_at = Mutex::new(Instant::now());
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                let mut keeper = LeaseKeeper::new(self, &heard_at);
                 while !is_over.load(Ordering::Relaxed) {
                     if stop.load(Ordering::Relaxed) {
                         ended.store(true, Ordering::Relaxed);
                     }
+                    keeper.keep();
                     std::thread::sleep(Duration::from_millis(20));
                 }
             });
-            let mut heard = Heard { slice: self, line, asked: Vec::new(), next: 0, failure: None };
+            let (asked, next, failure) = (Vec::new(), 0, None);
+            let mut heard = Heard { slice: self, line, heard_at: &heard_at, asked, next, failure };
             let report = tune(self.context, &request, &ended, &mut |event| {
                 if let Event::Trial { .. } = event {
                     *trials += 1;
@@ -521,10 +529,45 @@ impl Slice<'_> {
     }
 }
 
+/// Renews a lease while the thread that measures says nothing, over a connection of its own.
+struct LeaseKeeper<'s> {
+    slice: &'s Slice<'s>,
+    /// When the thread that measures was heard of.
+    heard_at: &'s Mutex<Instant>,
+    renewed_at: Instant,
+    fleet: Option<Fleet>,
+}
+
+impl<'s> LeaseKeeper<'s> {
+    fn new(slice: &'s Slice<'s>, heard_at: &'s Mutex<Instant>) -> LeaseKeeper<'s> {
+        LeaseKeeper { slice, heard_at, renewed_at: Instant::now(), fleet: None }
+    }
+
+    /// Renews the lease where a third of it is over. A server that is down is asked again after
+    /// another third; whose the lease is by then is what the next trial hears.
+    fn keep(&mut self) {
+        let heard_at = *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let patience = self.slice.request.lease;
+        if heard_at.max(self.renewed_at).elapsed() < patience / 3 || heard_at.elapsed() > SILENCE {
+            return;
+        }
+        self.renewed_at = Instant::now();
+        if self.fleet.is_none() {
+            self.fleet = Fleet::connect(&self.slice.request.server).ok();
+        }
+        let renewed = self.fleet.as_mut().map(|f| f.renew(self.slice.lease, None, patience));
+        if renewed.is_some_and(|r| r.is_err()) {
+            self.fleet = None;
+        }
+    }
+}
+
 /// Hears a session and tells the server.
 struct Heard<'h, 'a, 's> {
     slice: &'h Slice<'s>,
     line: &'h mut Line<'a>,
+    /// When it was heard of last.
+    heard_at: &'h Mutex<Instant>,
     /// The candidates of the batch that is measured, in its order.
     asked: Vec<String>,
     /// Which of them is next.
@@ -557,6 +600,7 @@ impl Heard<'_, '_, '_> {
             .line
             .send(false, listen)
             .and_then(|()| self.line.ask(listen, |f, _| f.renew(lease, running, patience)));
+        *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         match told {
             Ok(is_ours) => is_ours.unwrap_or(true),
             Err(e) => {
