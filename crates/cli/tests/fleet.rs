@@ -148,8 +148,8 @@ fn a_worker_that_is_killed_loses_nothing_and_another_goes_on() {
 fn a_slow_compiler_costs_no_lease() {
     use std::os::unix::fs::PermissionsExt;
     let Some((_server, p, url)) = fleet() else { return };
-    let slow = "#!/bin/sh\nfor a in \"$@\"; do case \"$a\" in *.c) grep -q 'made by Squall' \"$a\" && \
-                sleep 2;; esac; done\nexec cc \"$@\"\n";
+    let slow = "#!/bin/sh\nfor a in \"$@\"; do case \"$a\" in *.c) grep -q 'made by Squall' \
+                \"$a\" && sleep 2;; esac; done\nexec cc \"$@\"\n";
     let compiler = p.file("slow-cc", slow);
     std::fs::set_permissions(&compiler, std::fs::Permissions::from_mode(0o755)).unwrap();
     let run = |words: &[&str]| {

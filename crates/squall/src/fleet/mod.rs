@@ -6,6 +6,7 @@
 mod build;
 mod class;
 mod exchange;
+mod lease_keeper;
 mod line;
 mod objects;
 mod submit;

@@ -3,6 +3,7 @@
 
 use super::Fleet;
 use super::class::{boot_of, class_of, this_boot};
+use super::lease_keeper::LeaseKeeper;
 use super::line::FleetLine;
 use super::objects::FleetObjects;
 use crate::error::Error;
@@ -27,9 +28,6 @@ const LEASE: Duration = Duration::from_secs(60);
 const SHIPMENT: (usize, Duration) = (16, Duration::from_secs(5));
 /// How long an idle worker waits for the server's word before it asks.
 const POLL: Duration = Duration::from_secs(2);
-/// A lease is kept for so long while a reference is computed or a batch compiled and nothing is
-/// heard of it: each of them ends by itself before, or the process hangs.
-const SILENCE: Duration = Duration::from_secs(900);
 /// The share of a task's time that a slice is expected to gain where the last one gained nothing.
 const LEAST_GAIN: f64 = 0.01;
 
@@ -473,7 +471,7 @@ impl Slice<'_> {
         let heard_at = Mutex::new(Instant::now());
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut keeper = LeaseKeeper::new(self, &heard_at);
+                let mut keeper = LeaseKeeper::new(self.request, self.lease, &heard_at);
                 while !is_over.load(Ordering::Relaxed) {
                     if stop.load(Ordering::Relaxed) {
                         ended.store(true, Ordering::Relaxed);
@@ -526,39 +524,6 @@ impl Slice<'_> {
         let Some(after) = after else { return 0.0 };
         let gained = before.map_or(0.0, |b| (b - after).max(0.0));
         self.lease.count as f64 * gained.max(LEAST_GAIN * after) * 1e-9
-    }
-}
-
-/// Renews a lease while the thread that measures says nothing, over a connection of its own.
-struct LeaseKeeper<'s> {
-    slice: &'s Slice<'s>,
-    /// When the thread that measures was heard of.
-    heard_at: &'s Mutex<Instant>,
-    renewed_at: Instant,
-    fleet: Option<Fleet>,
-}
-
-impl<'s> LeaseKeeper<'s> {
-    fn new(slice: &'s Slice<'s>, heard_at: &'s Mutex<Instant>) -> LeaseKeeper<'s> {
-        LeaseKeeper { slice, heard_at, renewed_at: Instant::now(), fleet: None }
-    }
-
-    /// Renews the lease where a third of it is over. A server that is down is asked again after
-    /// another third; whose the lease is by then is what the next trial hears.
-    fn keep(&mut self) {
-        let heard_at = *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let patience = self.slice.request.lease;
-        if heard_at.max(self.renewed_at).elapsed() < patience / 3 || heard_at.elapsed() > SILENCE {
-            return;
-        }
-        self.renewed_at = Instant::now();
-        if self.fleet.is_none() {
-            self.fleet = Fleet::connect(&self.slice.request.server).ok();
-        }
-        let renewed = self.fleet.as_mut().map(|f| f.renew(self.slice.lease, None, patience));
-        if renewed.is_some_and(|r| r.is_err()) {
-            self.fleet = None;
-        }
     }
 }
 
