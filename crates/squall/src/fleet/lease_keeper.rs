@@ -1,8 +1,8 @@
-//! What keeps a lease while the thread that measures says nothing: it computes a reference, or waits
-//! for a compiler. Each of these ends by itself; a thread that is silent for longer hangs, and its
-//! lease is over.
+//! What keeps a lease while the thread that measures says nothing: it computes a reference, or
+//! waits for a compiler. Each of these ends by itself; a thread that is silent for longer hangs,
+//! and its lease is over.
 
-use super::{Fleet, WorkerRequest};
+use super::Fleet;
 use squall_fleet::Lease;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,8 +12,10 @@ const SILENCE: Duration = Duration::from_secs(900);
 
 /// Renews a lease over a connection of its own.
 pub(super) struct LeaseKeeper<'s> {
-    request: &'s WorkerRequest,
+    server: &'s str,
     lease: &'s Lease,
+    /// How long it holds without being renewed.
+    patience: Duration,
     /// When the thread that measures was heard of.
     heard_at: &'s Mutex<Instant>,
     renewed_at: Instant,
@@ -22,24 +24,24 @@ pub(super) struct LeaseKeeper<'s> {
 
 impl<'s> LeaseKeeper<'s> {
     pub fn new(
-        request: &'s WorkerRequest,
-        lease: &'s Lease,
+        server: &'s str,
+        (lease, patience): (&'s Lease, Duration),
         heard_at: &'s Mutex<Instant>,
     ) -> LeaseKeeper<'s> {
-        LeaseKeeper { request, lease, heard_at, renewed_at: Instant::now(), fleet: None }
+        LeaseKeeper { server, lease, patience, heard_at, renewed_at: Instant::now(), fleet: None }
     }
 
     /// Renews the lease where a third of it is over. A server that is down is asked again after
     /// another third; whose the lease is by then is what the next trial hears.
     pub fn keep(&mut self) {
         let heard_at = *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let patience = self.request.lease;
+        let patience = self.patience;
         if heard_at.max(self.renewed_at).elapsed() < patience / 3 || heard_at.elapsed() > SILENCE {
             return;
         }
         self.renewed_at = Instant::now();
         if self.fleet.is_none() {
-            self.fleet = Fleet::connect(&self.request.server).ok();
+            self.fleet = Fleet::connect(self.server).ok();
         }
         let renewed = self.fleet.as_mut().map(|f| f.renew(self.lease, None, patience));
         if renewed.is_some_and(|r| r.is_err()) {

@@ -469,9 +469,10 @@ impl Slice<'_> {
         let ended = AtomicBool::new(false);
         let is_over = AtomicBool::new(false);
         let heard_at = Mutex::new(Instant::now());
+        let held = (self.lease, self.request.lease);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut keeper = LeaseKeeper::new(self.request, self.lease, &heard_at);
+                let mut keeper = LeaseKeeper::new(&self.request.server, held, &heard_at);
                 while !is_over.load(Ordering::Relaxed) {
                     if stop.load(Ordering::Relaxed) {
                         ended.store(true, Ordering::Relaxed);
