@@ -2,7 +2,8 @@
 //! [`workload`], [`operator`]), models of them ([`graph`]), what to tune and where ([`target`],
 //! [`machine`], [`task`]), the legal choices ([`space`]), how a choice becomes a kernel
 //! ([`kernel`]), how that is measured ([`measurer`]), what became of it ([`trial`]), and what a
-//! predictor learns from ([`forecast`]). This crate does no IO and reads no clock.
+//! predictor learns from ([`forecast`]); and the one flag by which the user ends all waiting
+//! ([`set_stop`]). This crate does no IO and reads no clock.
 
 pub mod algorithm;
 pub mod device;
@@ -18,6 +19,7 @@ pub mod operator;
 mod recorded;
 pub mod similarity;
 pub mod space;
+mod stop;
 pub mod target;
 pub mod task;
 pub mod tasks;
@@ -41,6 +43,7 @@ pub use measurer::{
 pub use recorded::{canonical_tunable_name, find_candidate, find_tunable, tunable_names};
 pub use similarity::TaskShape;
 pub use space::{Configuration, Prefix, Space};
+pub use stop::{is_stopped, set_stop};
 pub use target::{Target, TargetKind};
 pub use task::{Objective, Task, TaskId};
 pub use trial::{

@@ -41,10 +41,14 @@ impl Fleet {
 
     /// The class of a device: the one that it has, else the first of its name that is like it, else
     /// a new one.
-    pub fn class(&mut self, d: DeviceOfMachine, print: &Fingerprint) -> Result<i32, FleetError> {
+    pub fn class(
+        &mut self,
+        d: DeviceOfMachine,
+        fingerprint: &Fingerprint,
+    ) -> Result<i32, FleetError> {
         let text = |v: serde_json::Result<String>| v.unwrap_or_default();
-        let facts = text(serde_json::to_string(&print.facts));
-        let rates = text(serde_json::to_string(&print.rates));
+        let facts = text(serde_json::to_string(&fingerprint.facts));
+        let rates = text(serde_json::to_string(&fingerprint.rates));
         let sql = "SELECT squall.class_of($1, $2, $3, $4::text::jsonb, $5::text::jsonb)";
         let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
             [&d.boot, &d.device, &d.toolchain, &facts, &rates];

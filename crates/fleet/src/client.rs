@@ -3,10 +3,9 @@
 //! worker goes on without it. The protocol is tokio-postgres'; its tasks run only while a question
 //! is asked.
 
+use squall_core::is_stopped;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -46,19 +45,6 @@ pub(crate) struct Client {
     /// A message for each notification; closed when the connection is.
     heard: UnboundedReceiver<()>,
     patience: Duration,
-}
-
-static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-
-/// Names the flag whose setting says that the user wants this process to end: then a server that
-/// says nothing is waited for two seconds more at most. Only the first call counts; false for every
-/// later one.
-pub fn set_stop(flag: Arc<AtomicBool>) -> bool {
-    STOP.set(flag).is_ok()
-}
-
-fn is_stopped() -> bool {
-    STOP.get().is_some_and(|s| s.load(Ordering::Relaxed))
 }
 
 impl Client {

@@ -21,7 +21,6 @@ mod url;
 
 pub use builds::{BuildOrder, Offered};
 pub use class::{DeviceOfMachine, Fingerprint};
-pub use client::set_stop;
 pub use connection::{Fleet, VERSION};
 pub use error::FleetError;
 pub use facts::Mark;

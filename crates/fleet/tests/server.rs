@@ -63,14 +63,14 @@ fn device<'a>(boot: &'a str, toolchain: &'a str) -> DeviceOfMachine<'a> {
 }
 
 /// A machine of such a peak and memory.
-fn print(peak: f64, memory: f64) -> Fingerprint {
+fn machine(peak: f64, memory: f64) -> Fingerprint {
     let facts = [("cache 3".to_string(), "32 MiB".to_string())];
     let rates = [("peak".to_string(), peak), ("read memory".to_string(), memory)];
     Fingerprint { facts: facts.into(), rates: rates.into() }
 }
 
 fn worker(fleet: &mut Fleet, name: &str) -> Worker {
-    let class = fleet.class(device("boot", "gcc"), &print(1e11, 2e10)).unwrap();
+    let class = fleet.class(device("boot", "gcc"), &machine(1e11, 2e10)).unwrap();
     fleet.join(WorkerName(name.into()), class, "1").unwrap()
 }
 
@@ -223,27 +223,27 @@ fn machines_of_one_name_are_told_apart_by_what_is_measured_and_keep_their_class(
         boots += 1;
         fleet.class(device(&format!("boot {boots}"), "gcc"), fingerprint).unwrap()
     };
-    let first = class(&print(100e9, 20e9));
-    assert_eq!(class(&print(104e9, 20e9)), first);
-    let slow = class(&print(60e9, 20e9));
+    let first = class(&machine(100e9, 20e9));
+    assert_eq!(class(&machine(104e9, 20e9)), first);
+    let slow = class(&machine(60e9, 20e9));
     assert_ne!(slow, first);
-    assert_eq!(class(&print(58e9, 20e9)), slow);
+    assert_eq!(class(&machine(58e9, 20e9)), slow);
     // Memory's rate varies more than a peak before it means another machine.
-    assert_eq!(class(&print(100e9, 17e9)), first);
-    let narrow = class(&print(100e9, 10e9));
+    assert_eq!(class(&machine(100e9, 17e9)), first);
+    let narrow = class(&machine(100e9, 10e9));
     assert!(![first, slow].contains(&narrow));
-    let mut other = print(100e9, 20e9);
+    let mut other = machine(100e9, 20e9);
     other.facts.insert("cache 3".into(), "8 MiB".into());
     let small = class(&other);
     assert!(![first, slow, narrow].contains(&small));
     // What was not measured is no difference.
-    let mut least = print(100e9, 20e9);
+    let mut least = machine(100e9, 20e9);
     least.rates.remove("read memory");
     assert_eq!(class(&least), first);
     assert_eq!(fleet.class_of_records("", "cpu a", "gcc").unwrap(), first);
-    assert_ne!(fleet.class(device("boot 1", "clang"), &print(100e9, 20e9)).unwrap(), first);
+    assert_ne!(fleet.class(device("boot 1", "clang"), &machine(100e9, 20e9)).unwrap(), first);
     // A machine that is busy now is the one that it was.
-    assert_eq!(fleet.class(device("boot 1", "gcc"), &print(40e9, 9e9)).unwrap(), first);
+    assert_eq!(fleet.class(device("boot 1", "gcc"), &machine(40e9, 9e9)).unwrap(), first);
     assert_eq!(fleet.class_since_boot(device("boot 3", "gcc")).unwrap(), Some(slow));
     assert_eq!(fleet.class_since_boot(device("boot 99", "gcc")).unwrap(), None);
 }
@@ -253,7 +253,7 @@ fn what_two_machines_of_one_name_measured_is_two_facts_and_goes_back_where_it_ca
     let Some(server) = server() else { return };
     let mut fleet = fleet(&server);
     let mut join = |boot: &str, peak: f64| {
-        let class = fleet.class(device(boot, "gcc"), &print(peak, 20e9)).unwrap();
+        let class = fleet.class(device(boot, "gcc"), &machine(peak, 20e9)).unwrap();
         fleet.join(WorkerName(boot.into()), class, "1").unwrap()
     };
     let (fast, slow) = (join("a", 100e9), join("b", 50e9));
@@ -285,8 +285,8 @@ fn a_class_whose_machine_is_unknown_learns_it_from_the_first_that_tells() {
     let Some(server) = server() else { return };
     let mut fleet = fleet(&server);
     let imported = fleet.class_of_records("", "cpu a", "gcc").unwrap();
-    assert_eq!(fleet.class(device("boot 1", "gcc"), &print(100e9, 20e9)).unwrap(), imported);
-    assert_ne!(fleet.class(device("boot 2", "gcc"), &print(50e9, 20e9)).unwrap(), imported);
+    assert_eq!(fleet.class(device("boot 1", "gcc"), &machine(100e9, 20e9)).unwrap(), imported);
+    assert_ne!(fleet.class(device("boot 2", "gcc"), &machine(50e9, 20e9)).unwrap(), imported);
     assert_eq!(fleet.work_of_others(imported).unwrap(), []);
     fleet.submit("net", imported, 32, &[order(4, 64, 1.0)]).unwrap();
     assert_eq!(fleet.work_of_others(imported).unwrap(), []);

@@ -22,7 +22,6 @@ mod process;
 mod recorded;
 pub mod rematch;
 mod serve;
-mod stop;
 mod wire;
 
 pub use board::{Board, BoardAddress};
@@ -35,4 +34,3 @@ pub use piped::PipedMeasurer;
 pub use process::end_with_us;
 pub use recorded::RecordedMeasurer;
 pub use serve::serve;
-pub use stop::set_stop;

@@ -7,8 +7,8 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::stop::is_stopped;
 use rustix::process::{Pid, Signal, kill_process_group};
+use squall_core::is_stopped;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug)]

@@ -1,18 +1,7 @@
-//! The clocks that sessions read: the time of day, and the CPU time of this process; and the flag
-//! by which the user ends all waiting.
+//! The clocks that sessions read: the time of day, and the CPU time of this process.
 
 use rustix::time::{ClockId, clock_gettime};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Names the flag whose setting ends every wait of this process for a compiler, a look at the
-/// machine, or a fleet's server. Only the first call counts; false for every later one.
-pub fn set_stop(flag: Arc<AtomicBool>) -> bool {
-    #[cfg(feature = "fleet")]
-    squall_fleet::set_stop(Arc::clone(&flag));
-    squall_measure::set_stop(flag)
-}
 
 /// Seconds since 1970.
 pub(crate) fn now() -> f64 {

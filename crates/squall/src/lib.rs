@@ -66,7 +66,6 @@ pub mod verify;
 mod wishes;
 
 pub use ask_tell::{AskTell, Parameter, ParameterValue, SearchSpace, Told};
-pub use clock::set_stop;
 pub use error::Error;
 pub use event::{Event, Listen, Progress};
 pub use export::{GuessRequest, KernelCounts};
@@ -89,7 +88,7 @@ pub use squall_compiler::STAGES;
 pub use squall_core::forecast::Split;
 pub use squall_core::{
     Bytes, Caches, FailStage, Isa, Judge, LEVELS, MachineModel, Nanos, Outcome, Record, RecordKind,
-    Task, TaskId, Verdict,
+    Task, TaskId, Verdict, set_stop,
 };
 pub use squall_frontend::Untuned;
 pub use squall_frontend::npy::Array;

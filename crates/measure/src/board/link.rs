@@ -7,9 +7,9 @@
 use super::{BoardAddress, Facts};
 use crate::folder::TemporaryFolder;
 use crate::process::Process;
-use crate::stop::is_stopped;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use squall_core::MeasurerError;
+use squall_core::is_stopped;
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

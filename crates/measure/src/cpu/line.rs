@@ -186,7 +186,7 @@ pub(super) fn run_there(
     let end = line.end_of(patience);
     let mut printed = Vec::new();
     loop {
-        if crate::stop::is_stopped() {
+        if squall_core::is_stopped() {
             return Err(MeasurerError::Stopped);
         }
         if Instant::now() >= end {

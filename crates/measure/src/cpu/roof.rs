@@ -6,7 +6,7 @@ use super::line::run_there;
 use super::{Device, Execution, Toolchain, program};
 use crate::folder::TemporaryFolder;
 use crate::process::describe;
-use crate::stop::is_stopped;
+use squall_core::is_stopped;
 use squall_core::{Bytes, MeasurerError};
 use std::fs::{self, File};
 use std::process::{Command, Stdio};

@@ -3,8 +3,8 @@
 
 use super::line::{Heard, Line};
 use super::{Device, Execution, Toolchain, program};
-use crate::stop::is_stopped;
 use squall_core::MeasurerError;
+use squall_core::is_stopped;
 use squall_runtime::host;
 use squall_runtime::protocol::{self, Clock, Request, Start};
 use std::path::Path;

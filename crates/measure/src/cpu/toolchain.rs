@@ -5,7 +5,7 @@ use crate::artifact::BuildSite;
 use crate::folder::TemporaryFolder;
 use crate::objects::ObjectCache;
 use crate::process::{Process, describe};
-use crate::stop::is_stopped;
+use squall_core::is_stopped;
 use squall_core::{Isa, KernelSource, MeasurerError};
 use std::fs::{self, File};
 use std::io;

@@ -9,11 +9,11 @@ use squall_core::forecast::Split;
 #[test]
 fn training_resumes_where_it_stopped() {
     let all = examples();
-    let options = Options { epochs: (2, 3), members: (1, 4), ..small() };
+    // One thread trains one network after the other: what is left does not depend on turns.
+    let options = Options { epochs: (2, 3), members: (1, 4), threads: 1, ..small() };
     let whole = trained(&options);
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("checkpoint");
-    let mut said = 0;
     let stopped = Predictor::resume(
         TrainingRequest {
             families: &[family()],
@@ -25,8 +25,7 @@ fn training_resumes_where_it_stopped() {
         &mut |c| c.save(&path).expect("it can be saved"),
         &mut |p| {
             // In the middle of the fourth chain, which learns validation too.
-            said += usize::from(p.network == "chain" && p.member.0 == 3);
-            said < 2
+            !(p.network == "chain" && p.member.0 == 3 && p.epochs.0 == 2)
         },
     );
     assert!(matches!(stopped, Err(PredictError::Cancelled)));
@@ -43,9 +42,8 @@ fn training_resumes_where_it_stopped() {
         &mut |_| epochs += 1,
         &mut |_| true,
     );
-    // Of fifteen epochs of five networks one of this chain's is left at most, and the three of a
-    // network that another thread learns beside it: how far that one is depends on the machine.
-    assert!(epochs <= 4, "{epochs} epochs were learned again");
+    // Of the last of five networks two of three epochs were done.
+    assert!(epochs <= 1, "{epochs} epochs were learned again");
     let question = problem(9, 5, "FP16", "d1");
     assert_eq!(
         rest.expect("it goes on").predict(&question, 50).unwrap(),

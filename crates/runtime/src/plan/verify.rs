@@ -141,7 +141,7 @@ fn kernels(p: &HostPlan) -> Result<(), String> {
         small(k.prepared).and(small(k.workspace))?;
         match (k.language.is_launched(), k.launches.is_empty()) {
             (false, false) => {
-                return Err(format!("`{s}` is {} and has launches", k.language.word()));
+                return Err(format!("`{s}` is C and has launches"));
             }
             (true, true) if k.library.is_some() => {
                 return Err(format!("`{s}` has no launch"));

@@ -7,7 +7,8 @@ use crate::general::{Effort, formula_first};
 use crate::target_context::TargetContext;
 use crate::task_kernels::TaskKernels;
 use crate::trials::{Limits, NoRecords, Rounds, run_trials};
-use squall_core::{Task, Workload};
+use squall_core::operator::MatMul;
+use squall_core::{Nanos, Task, TensorKind};
 use squall_fleet::{DeviceOfMachine, Fingerprint};
 use squall_measure::cpu::Execution;
 use std::collections::BTreeMap;
@@ -19,9 +20,8 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// them how fast it is.
 const ROOFS: usize = 3;
 /// The kernel whose speed is part of a class: what a compiler makes of generated code on a machine.
-const CALIBRATION: &str = "workload matmul\ndata A: f32[128, 128]\nweight B: f32[128, 128]\n\
-    stage Y: f32[i: 128, j: 128] = sum(k: 128) A[i, k] * B[k, j]\noutput Y\n";
-const CALIBRATION_FLOP: f64 = 2.0 * 128.0 * 128.0 * 128.0;
+/// It is a product of square matrices of this size.
+const CALIBRATION: i64 = 128;
 /// How often it is timed.
 const ROUNDS: usize = 3;
 
@@ -62,15 +62,15 @@ fn fingerprint(at: &TargetContext) -> Result<Fingerprint, Error> {
         features.sort_unstable();
         facts.insert("instructions".into(), features.join(" "));
     }
-    let mut print = Fingerprint { facts, rates: BTreeMap::new() };
+    let mut found = Fingerprint { facts, rates: BTreeMap::new() };
     // Under an emulator there are no times.
     if !at.is_timed() {
-        return Ok(print);
+        return Ok(found);
     }
     for _ in 0..ROOFS {
         let roof = at.roof_now()?;
         let mut best = |name: String, rate: f64| {
-            let known = print.rates.entry(name).or_insert(rate);
+            let known = found.rates.entry(name).or_insert(rate);
             *known = known.max(rate);
         };
         best("peak".into(), roof.peak_gflops * 1e9);
@@ -80,17 +80,16 @@ fn fingerprint(at: &TargetContext) -> Result<Fingerprint, Error> {
         }
     }
     if let Some(rate) = calibration(at)? {
-        print.rates.insert("calibration".into(), rate);
+        found.rates.insert("calibration".into(), rate);
     }
-    print.rates.retain(|_, rate| rate.is_finite() && *rate > 0.0);
-    Ok(print)
+    found.rates.retain(|_, rate| rate.is_finite() && *rate > 0.0);
+    Ok(found)
 }
 
 /// The speed of one generated kernel in FLOP/s; none where it cannot be made or is not right.
 fn calibration(at: &TargetContext) -> Result<Option<f64>, Error> {
-    let workload = Workload::parse(CALIBRATION)
-        .map_err(|e| FleetError::Nothing(format!("the calibration's workload: {e}")))?;
-    let task = Task::new("calibration", workload);
+    let product = MatMul::plain(CALIBRATION, CALIBRATION, CALIBRATION, TensorKind::Weight);
+    let task = Task::new("calibration", product.workload().map_err(FleetError::Nothing)?);
     let kernels = TaskKernels::generated(&task, &at.target);
     let first = formula_first(&task, &kernels.tunables, Effort::Least, 1);
     let mut measurer = at.measurer()?;
@@ -103,6 +102,6 @@ fn calibration(at: &TargetContext) -> Result<Option<f64>, Error> {
     let limits = Limits::new(rounds.len(), rounds.batch(), &stop);
     run_trials(&mut *measurer, &kernels.tunables, &mut rounds, &mut NoRecords, &limits)?;
     let times = rounds.into_times().into_iter().flat_map(|(_, times)| times);
-    let best = times.fold(f64::INFINITY, f64::min);
-    Ok(best.is_finite().then(|| CALIBRATION_FLOP / (best * 1e-9)))
+    let best = times.reduce(f64::min);
+    Ok(best.map(|t| task.workload.flop() as f64 / Nanos(t).seconds()))
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const AGAIN: Duration = Duration::from_secs(2);
 /// How much longer than the last attempt took, where that is more: one that is there and says
 /// nothing costs a tenth of the time at most.
-const PATIENT: u32 = 10;
+const REST: u32 = 10;
 
 /// What a connection begins with: the process says who it is. What it gives lasts as long as the
 /// connection.
@@ -95,6 +95,6 @@ impl<'a, J> FleetLine<'a, J> {
     }
 
     fn rest_after(&mut self, begin: Instant) {
-        self.rests_until = Some(Instant::now() + AGAIN.max(PATIENT * begin.elapsed()));
+        self.rests_until = Some(Instant::now() + AGAIN.max(REST * begin.elapsed()));
     }
 }

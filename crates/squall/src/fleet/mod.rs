@@ -6,7 +6,7 @@
 mod build;
 mod class;
 mod exchange;
-mod lease_keeper;
+mod lease_renewal;
 mod line;
 mod objects;
 mod submit;

@@ -3,7 +3,7 @@
 
 use super::Fleet;
 use super::class::{boot_of, class_of, this_boot};
-use super::lease_keeper::LeaseKeeper;
+use super::lease_renewal::LeaseRenewal;
 use super::line::FleetLine;
 use super::objects::FleetObjects;
 use crate::error::Error;
@@ -472,12 +472,12 @@ impl Slice<'_> {
         let held = (self.lease, self.request.lease);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut keeper = LeaseKeeper::new(&self.request.server, held, &heard_at);
+                let mut renewal = LeaseRenewal::new(&self.request.server, held, &heard_at);
                 while !is_over.load(Ordering::Relaxed) {
                     if stop.load(Ordering::Relaxed) {
                         ended.store(true, Ordering::Relaxed);
                     }
-                    keeper.keep();
+                    renewal.renew_where_due();
                     std::thread::sleep(Duration::from_millis(20));
                 }
             });

@@ -231,12 +231,12 @@ impl Network {
         }
         let plain = match gpu {
             Some(_) => device::generated(&plan),
-            None => PlainOperators::of(&plan),
+            None => {
+                let on_threads = at.device.cores.len() > 1 && at.toolchain.openmp();
+                PlainOperators::of(&plan, on_threads)
+            }
         };
         let mut plain = plain.map_err(|e| fault(e, UNTUNED_HINT))?;
-        if gpu.is_none() && at.device.cores.len() > 1 && at.toolchain.openmp() {
-            plain.on_threads();
-        }
         let tasks: Vec<&Task> = input.tasks.iter().collect();
         let mut kernels = program::with_runtime_ahead(at, || make(&tasks))?;
         if let Some(gpu) = gpu {

@@ -18,13 +18,11 @@ pub struct PlainOperators {
     pub sources: Vec<KernelSource>,
     /// For steps of the plan which of them they call.
     pub of_step: HashMap<usize, usize>,
-    /// Whether OpenMP may share the loops of each of `sources`.
-    shares_loops: Vec<bool>,
 }
 
 impl PlainOperators {
-    /// Generates all of a plan's; says which node has none, and why.
-    pub fn of(plan: &Plan) -> Result<PlainOperators, String> {
+    /// Generates all of a plan's, for several threads or for one; says which has none, and why.
+    pub fn of(plan: &Plan, on_threads: bool) -> Result<PlainOperators, String> {
         let mut all = PlainOperators::default();
         let mut known: HashMap<String, usize> = HashMap::new();
         for (i, step) in plan.steps.iter().enumerate() {
@@ -39,14 +37,13 @@ impl PlainOperators {
                 Some(&index) => index,
                 None => {
                     let made = self::text(call, &symbol).map_err(at)?;
-                    all.shares_loops.push(made.shares_loops);
                     all.sources.push(KernelSource {
                         language: Language::C,
                         source: made.text,
                         symbol: symbol.clone(),
                         prepared: Bytes(0),
                         workspace: Bytes(made.scratch_bytes),
-                        openmp: false,
+                        openmp: on_threads && made.shares_loops,
                         full_optimisation: true,
                         flags: Vec::new(),
                         launches: Vec::new(),
@@ -58,13 +55,6 @@ impl PlainOperators {
             all.of_step.insert(i, index);
         }
         Ok(all)
-    }
-
-    /// Has those whose loops may be shared among threads compiled for several.
-    pub fn on_threads(&mut self) {
-        for (source, shares) in self.sources.iter_mut().zip(&self.shares_loops) {
-            source.openmp = *shares;
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What keeps a lease while the thread that measures says nothing: it computes a reference, or
+//! What renews a lease while the thread that measures says nothing: it computes a reference, or
 //! waits for a compiler. Each of these ends by itself; a thread that is silent for longer hangs,
 //! and its lease is over.
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const SILENCE: Duration = Duration::from_secs(900);
 
 /// Renews a lease over a connection of its own.
-pub(super) struct LeaseKeeper<'s> {
+pub(super) struct LeaseRenewal<'s> {
     server: &'s str,
     lease: &'s Lease,
     /// How long it holds without being renewed.
@@ -22,18 +22,18 @@ pub(super) struct LeaseKeeper<'s> {
     fleet: Option<Fleet>,
 }
 
-impl<'s> LeaseKeeper<'s> {
+impl<'s> LeaseRenewal<'s> {
     pub fn new(
         server: &'s str,
         (lease, patience): (&'s Lease, Duration),
         heard_at: &'s Mutex<Instant>,
-    ) -> LeaseKeeper<'s> {
-        LeaseKeeper { server, lease, patience, heard_at, renewed_at: Instant::now(), fleet: None }
+    ) -> LeaseRenewal<'s> {
+        LeaseRenewal { server, lease, patience, heard_at, renewed_at: Instant::now(), fleet: None }
     }
 
     /// Renews the lease where a third of it is over. A server that is down is asked again after
     /// another third; whose the lease is by then is what the next trial hears.
-    pub fn keep(&mut self) {
+    pub fn renew_where_due(&mut self) {
         let heard_at = *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner);
         let patience = self.patience;
         if heard_at.max(self.renewed_at).elapsed() < patience / 3 || heard_at.elapsed() > SILENCE {
