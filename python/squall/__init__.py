@@ -30,6 +30,8 @@ inside Optuna.
 
 from squall._squall import Error, __version__
 from squall._kernel import tune_kernel
+from squall._dlpack import GpuArray
+from squall._gpu import GpuNetwork
 from squall._network import Network, compile, export
 from squall._report import Report, tasks, tune, tune_model
 from squall._search import Failed, Space, Study, strategies
@@ -38,6 +40,8 @@ from squall._store import Store, choose, predict
 __all__ = [
     "Error",
     "Failed",
+    "GpuArray",
+    "GpuNetwork",
     "Network",
     "Report",
     "Space",

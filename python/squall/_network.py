@@ -9,21 +9,20 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import shutil
-import sys
 import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from squall import _squall
+from squall._gpu import GpuNetwork
+from squall._library import Library
 
 _OWN_NAME = "network"
 
 
-class Network:
+class Network(Library):
     """A model that can be called with arrays.
 
     ``network(x)`` takes the inputs in the model's order, ``network(ids=.., mask=..)`` by name:
@@ -34,47 +33,12 @@ class Network:
 
     def __init__(self, folder: str | os.PathLike[str], name: str = _OWN_NAME) -> None:
         """Opens a library that was exported to ``folder`` under ``name``, and built."""
-        self.folder = Path(folder)
-        self.name = name
-        library = self.folder / f"lib{name}.so"
-        if not library.exists():
-            raise FileNotFoundError(
-                f"{library} is not there: export with --build, or run `make` in {self.folder}"
-            )
-        self._library = ctypes.CDLL(os.fspath(library.resolve()))
-        describe = self._function("describe", ctypes.c_char_p)
-        #: Tensors, instruction set, digests, how many kernels were tuned.
-        self.description: dict[str, Any] = json.loads(describe())
-        self.inputs: list[dict[str, Any]] = self.description["inputs"]
-        self.outputs: list[dict[str, Any]] = self.description["outputs"]
-        self._model = ctypes.c_void_p()
-        self._error_text = self._function("error_text", ctypes.c_char_p, ctypes.c_int)
-        self._close = self._function("close", None, ctypes.c_void_p)
-        self._run = self._function(
-            "run", ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
-        )
-        opened = self._function("open", ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)
-        weights = os.fsencode(self.folder / self.description["weights"]["file"])
-        self._check(opened(ctypes.byref(self._model), weights))
-        bytes_of = self._function("workspace_bytes", ctypes.c_size_t, ctypes.c_void_p)
-        self._workspace_bytes = bytes_of(self._model)
+        super().__init__(folder, name)
+        if "architecture" in self.description:
+            raise ValueError(f"{self.folder} holds a network for GPUs: squall.GpuNetwork opens it")
+        self._open()
         self._free: list[tuple[Any, int]] = []
         self._lock = threading.Lock()
-        # Size, the tensors, no pool.
-        self._io = ctypes.c_size_t * (len(self.inputs) + len(self.outputs) + 2)
-        self._io_bytes = ctypes.sizeof(self._io)
-        self._position = {t["name"]: i for i, t in enumerate(self.inputs)}
-        self._wanted = [(_dtype(t["type"]), tuple(t["shape"])) for t in self.inputs]
-        self._given = [(_dtype(t["type"]), tuple(t["shape"])) for t in self.outputs]
-
-    def _function(self, name: str, result: Any, *arguments: Any) -> Any:
-        function = getattr(self._library, f"{self.name}_{name}")
-        function.restype, function.argtypes = result, arguments
-        return function
-
-    def _check(self, code: int) -> None:
-        if code:
-            raise RuntimeError(f"{self.name}: {self._error_text(code).decode()}")
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         import numpy
@@ -95,50 +59,6 @@ class Network:
         self._check(code)
         return self._returned(results, arrays)
 
-    def export(self, out: str | os.PathLike[str]) -> Path:
-        """Copies the library with its sources, header and weights into a new folder."""
-        return Path(shutil.copytree(self.folder, out))
-
-    def _ordered(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The inputs in the model's order."""
-        names = [t["name"] for t in self.inputs]
-        if len(arrays) > len(names):
-            raise TypeError(f"{len(arrays)} arrays for {len(names)} inputs: {', '.join(names)}")
-        found = dict(zip(names, arrays))
-        for name, array in named.items():
-            if name not in self._position:
-                raise TypeError(f"there is no input {name!r}; there are {', '.join(names)}")
-            if name in found:
-                raise TypeError(f"input {name!r} is given twice")
-            found[name] = array
-        missing = [n for n in names if n not in found]
-        if missing:
-            raise TypeError(f"inputs are missing: {', '.join(missing)}")
-        return tuple(found[n] for n in names)
-
-    def _array(self, numpy: Any, given: Any, i: int) -> Any:
-        """An input as a C-contiguous numpy array, without a copy where it is one."""
-        dtype, shape = self._wanted[i]
-        array = given
-        if not isinstance(given, numpy.ndarray):
-            if hasattr(given, "__dlpack__"):
-                if getattr(given, "requires_grad", False):
-                    given = given.detach()
-                array = numpy.from_dlpack(given)
-            else:
-                array = numpy.asarray(given)
-        if array.dtype == dtype and array.shape == shape and array.flags.c_contiguous:
-            return array
-        name = self.inputs[i]["name"]
-        if array.dtype != dtype:
-            raise TypeError(
-                f"input {name!r} is {dtype.name}, the array given {array.dtype!s}: convert it with"
-                f" .astype({dtype.name!r})"
-            )
-        if array.shape != shape:
-            raise ValueError(f"input {name!r} has shape {shape}, the array given {array.shape}")
-        return numpy.ascontiguousarray(array)
-
     def _workspace(self) -> tuple[Any, int]:
         """A workspace that no other call uses, and its first aligned address."""
         with self._lock:
@@ -146,32 +66,6 @@ class Network:
                 return self._free.pop()
         memory = ctypes.create_string_buffer(self._workspace_bytes + 63)
         return memory, (ctypes.addressof(memory) + 63) & ~63
-
-    def _returned(self, results: list[Any], arrays: tuple[Any, ...]) -> Any:
-        if any(type(a).__module__.partition(".")[0] == "torch" for a in arrays):
-            results = [sys.modules["torch"].from_numpy(r) for r in results]
-        if len(results) == 1:
-            return results[0]
-        return {t["name"]: r for t, r in zip(self.outputs, results)}
-
-    def __repr__(self) -> str:
-        def tensors(all_: list[dict[str, Any]]) -> str:
-            return ", ".join(f"{t['name']}: {t['type']}{t['shape']}" for t in all_)
-
-        return f"Network({tensors(self.inputs)} -> {tensors(self.outputs)})"
-
-    def __del__(self) -> None:
-        model = getattr(self, "_model", None)
-        if model:
-            self._close(model)
-            self._model = ctypes.c_void_p()
-
-
-def _dtype(name: str) -> Any:
-    """A type as numpy has it, in the byte order of this machine."""
-    import numpy
-
-    return numpy.dtype(name)
 
 
 def export(
@@ -182,6 +76,7 @@ def export(
     store: str | os.PathLike[str] | None = None,
     dims: Mapping[str, int] | None = None,
     target: str = "cpu",
+    precision: str = "f32",
     threads: int = 1,
     predictor: str | os.PathLike[str] | None = None,
     onnxruntime: bool = False,
@@ -199,6 +94,7 @@ def export(
         "store": None if store is None else os.fspath(store),
         "dims": list((dims or {}).items()),
         "target": target,
+        "precision": precision,
         "threads": threads,
         "predictor": None if predictor is None else os.fspath(predictor),
         "onnxruntime": onnxruntime,
@@ -221,9 +117,10 @@ def compile(
     model: str | os.PathLike[str],
     *,
     folder: str | os.PathLike[str] | None = None,
+    target: str = "cpu",
     **arguments: Any,
-) -> Network:
-    """A model as a callable network.
+) -> Network | GpuNetwork:
+    """A model as a callable network; with ``target="cuda"`` (or ``"cuda:1"``) one on a GPU.
 
     The library is written to ``folder``, or to a temporary one that lives as long as the network;
     the other arguments are those of :func:`export`. Compiled kernels and guesses are kept in the
@@ -233,7 +130,11 @@ def compile(
     if folder is None:
         temporary = tempfile.TemporaryDirectory(prefix="squall-network-")
         folder = temporary.name
-    export(model, folder, _OWN_NAME, **arguments)
-    network = Network(folder)
-    network._temporary = temporary  # type: ignore[attr-defined]
+    export(model, folder, _OWN_NAME, target=target, **arguments)
+    network: Network | GpuNetwork
+    if target.startswith("cuda"):
+        network = GpuNetwork(folder, device=int(target.partition(":")[2] or 0))
+    else:
+        network = Network(folder)
+    network._temporary = temporary  # type: ignore[union-attr]
     return network

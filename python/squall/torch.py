@@ -1,4 +1,4 @@
-"""Squall as a backend of ``torch.compile``, for inference on the CPU.
+"""Squall as a backend of ``torch.compile``, for inference on CPUs and on NVIDIA GPUs.
 
     fast = torch.compile(model.eval(), backend="squall")
     with torch.no_grad():
@@ -6,8 +6,9 @@
 
 A graph leaves by torch's ONNX export (packages ``onnx`` and ``onnxscript``), is compiled as
 :func:`squall.compile` does, and is compared with eager execution once. What cannot leave, or wants
-gradients, runs eagerly; the reason is warned of once. ``options`` may have ``store``, ``threads``
-and ``predictor``, as :func:`squall.compile`, and ``seconds`` for tuning first.
+gradients, runs eagerly; the reason is warned of once. ``options`` may have ``store``, ``threads``,
+``predictor`` and ``precision``, as :func:`squall.compile`, and ``seconds`` for tuning first. The
+network is made for the device on which the inputs lie.
 
 Weights are constants of a network. Where a weight was changed, or the same code is called with
 another module's weights, another network is compiled.
@@ -25,17 +26,33 @@ from typing import Any
 
 import torch
 
+from squall._gpu import GpuNetwork
 from squall._network import Network, compile as compile_network
 from squall._report import tune_model
 
 #: A graph is compiled for so many sets of weights; others run eagerly.
 MOST_WEIGHTS = 8
-_OPTIONS = ("store", "threads", "predictor", "seconds")
+_OPTIONS = ("store", "threads", "predictor", "precision", "seconds")
 _said: set[str] = set()
+
+
+_AnyNetwork = Network | GpuNetwork
 
 
 class _Unfit(Exception):
     """Why a graph runs eagerly."""
+
+
+def _target(devices: set[torch.device]) -> str:
+    """Squall's name of the device on which a graph's inputs lie."""
+    if len(devices) > 1:
+        raise _Unfit(f"its inputs lie on {' and '.join(sorted(map(str, devices)))}")
+    device = next(iter(devices), torch.device("cpu"))
+    if device.type == "cuda" and torch.version.cuda:
+        return f"cuda:{device.index or 0}"
+    if device.type != "cpu":
+        raise _Unfit(f"a tensor is on {device.type}; networks run on CPUs and on NVIDIA GPUs")
+    return "cpu"
 
 
 def backend(
@@ -112,9 +129,8 @@ class _Compiled:
         for i in self._free:
             if not isinstance(inputs[i], torch.Tensor):
                 raise _Unfit("a shape is dynamic; say torch.compile(.., dynamic=False)")
-            if inputs[i].device.type != "cpu":
-                raise _Unfit(f"a tensor is on {inputs[i].device.type}; networks run on the CPU")
-        self._variants: list[tuple[list[torch.Tensor], list[int], Network | None]] = []
+        self._target = _target({inputs[i].device for i in self._free})
+        self._variants: list[tuple[list[torch.Tensor], list[int], _AnyNetwork | None]] = []
         self._lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> Any:
@@ -125,7 +141,7 @@ class _Compiled:
         found = network(*given)
         return list(found.values()) if isinstance(found, dict) else [found]
 
-    def variant(self, inputs: Sequence[Any]) -> Network | None:
+    def variant(self, inputs: Sequence[Any]) -> _AnyNetwork | None:
         """The network for these weights; none where they run eagerly."""
         weights = [inputs[i] for i in self._static]
         with self._lock:
@@ -148,7 +164,7 @@ class _Compiled:
             self._variants.append((weights, [w._version for w in weights], network))
             return network
 
-    def _make(self, inputs: Sequence[Any], weights: list[torch.Tensor]) -> Network:
+    def _make(self, inputs: Sequence[Any], weights: list[torch.Tensor]) -> _AnyNetwork:
         frozen = _Frozen(self._graph, dict(zip(self._static, weights)))
         free = [inputs[i].detach() for i in self._free]
         options = dict(self._options)
@@ -160,13 +176,13 @@ class _Compiled:
                 if seconds is not None:
                     options.setdefault("store", os.fspath(Path(folder) / "tuned.squall"))
                     tuning = {k: v for k, v in options.items() if k != "predictor"}
-                    tune_model(model, seconds=seconds, **tuning)
+                    tune_model(model, seconds=seconds, target=self._target, **tuning)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    network = compile_network(model, **options)
+                    network = compile_network(model, target=self._target, **options)
             except Exception as e:
                 raise _Unfit(str(e)) from e
-            _compare(network, frozen, free)
+            _compare(network, frozen, free, options.get("precision", "f32"))
         return network
 
 
@@ -203,9 +219,22 @@ def _first_line(e: BaseException) -> str:
     return (lines or [type(e).__name__])[0][:300]
 
 
-def _compare(network: Network, frozen: _Frozen, free: list[torch.Tensor]) -> None:
+#: How far results may be from eager ones, relative and in parts of the largest value.
+_TOLERANCES = {"f32": (1e-3, 1e-4), "tf32": (2e-2, 2e-2), "f16": (2e-2, 2e-2), "bf16": (1e-1, 1e-1)}
+
+
+def _compare(
+    network: _AnyNetwork, frozen: _Frozen, free: list[torch.Tensor], precision: str
+) -> None:
     """Refuses a network whose results are not those of eager execution, or of another form."""
-    expected = frozen(*free)
+    # Eager execution may round factors to tf32 unless told not to.
+    convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    allowed = convolutions.allow_tf32, products.allow_tf32
+    convolutions.allow_tf32 = products.allow_tf32 = False
+    try:
+        expected = frozen(*free)
+    finally:
+        convolutions.allow_tf32, products.allow_tf32 = allowed
     expected = list(expected) if isinstance(expected, (tuple, list)) else [expected]
     if not all(isinstance(e, torch.Tensor) for e in expected):
         raise _Unfit("it returns what is no tensor")
@@ -213,6 +242,7 @@ def _compare(network: Network, frozen: _Frozen, free: list[torch.Tensor]) -> Non
         raise _Unfit("the exported model has other outputs than the graph")
     given = [x.contiguous() for x in free]
     found = network(*given)
+    relative, of_largest = _TOLERANCES[precision]
     for e, f in zip(expected, list(found.values()) if isinstance(found, dict) else [found]):
         if e.dtype != f.dtype or e.shape != f.shape:
             raise _Unfit("the exported model has results of another type or shape")
@@ -221,6 +251,7 @@ def _compare(network: Network, frozen: _Frozen, free: list[torch.Tensor]) -> Non
         else:
             finite = e.isfinite()
             largest = e[finite].abs().max().item() if finite.any() else 0.0
-            same = torch.allclose(e, f, rtol=1e-3, atol=1e-4 * largest + 1e-12, equal_nan=True)
+            atol = of_largest * largest + 1e-12
+            same = torch.allclose(e, f, rtol=relative, atol=atol, equal_nan=True)
         if not same:
             raise _Unfit("its results are not those of eager execution within rounding")

@@ -1,8 +1,11 @@
 """Processes that tests start: none outlives its test."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,3 +24,15 @@ def ended(run, seconds=60):
         run.kill()
         run.communicate()
         raise
+
+
+def emulated(folder):
+    """The variables with which an emulated GPU is there, whose library is built in a folder."""
+    source = ROOT / "crates/measure/tests/emulator"
+    if not source.is_dir() or shutil.which("g++") is None:
+        pytest.skip("kernels in CUDA are emulated by g++, which is not there")
+    library = folder / "emulated.so"
+    cc = ["cc", "-shared", "-fPIC", "-O1", "-w", "-o", library, source / "driver.c", "-ldl"]
+    subprocess.run(cc, check=True)
+    names = ("SQUALL_LIBCUDA", "SQUALL_NVML", "SQUALL_NVRTC")
+    return {**{n: str(library) for n in names}, "EMULATED_HEADER": str(source / "device.h")}

@@ -15,7 +15,7 @@ import pytest
 
 np = pytest.importorskip("numpy")
 import squall  # noqa: E402
-from processes import ended  # noqa: E402
+from processes import emulated, ended  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(
@@ -316,14 +316,7 @@ except KeyboardInterrupt as e:
 @pytest.fixture(scope="session")
 def gpu(tmp_path_factory):
     """The variables with which an emulated GPU is there, for the processes of a test."""
-    folder = ROOT / "crates/measure/tests/emulator"
-    if not folder.is_dir() or shutil.which("g++") is None:
-        pytest.skip("kernels in CUDA are emulated by g++, which is not there")
-    library = tmp_path_factory.mktemp("emulator") / "emulated.so"
-    cc = ["cc", "-shared", "-fPIC", "-O1", "-w", "-o", library, folder / "driver.c", "-ldl"]
-    subprocess.run(cc, check=True)
-    names = ("SQUALL_LIBCUDA", "SQUALL_NVML", "SQUALL_NVRTC")
-    return {**{n: str(library) for n in names}, "EMULATED_HEADER": str(folder / "device.h")}
+    return emulated(tmp_path_factory.mktemp("emulator"))
 
 
 def on(gpu, program):

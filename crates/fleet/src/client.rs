@@ -76,11 +76,12 @@ impl Client {
         self.patience = patience;
     }
 
-    /// Gives the questions that follow as long as they take.
+    /// Gives the questions that follow as long as they take, of a server that answers at all.
     pub fn with_much_patience<T>(
         &mut self,
         ask: impl FnOnce(&mut Client) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
+        self.batch_execute("")?;
         let before = std::mem::replace(&mut self.patience, MUCH_PATIENCE);
         let answer = ask(self);
         self.patience = before;
@@ -147,4 +148,31 @@ fn within<T>(
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    /// A server that lets everybody in and then says nothing is not given a day.
+    #[test]
+    fn much_patience_is_for_servers_that_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            let (mut c, _) = listener.accept().unwrap();
+            let _ = c.read(&mut [0; 256]);
+            c.write_all(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I").unwrap();
+            while c.read(&mut [0; 256]).is_ok_and(|n| n > 0) {}
+        });
+        let config = format!("postgres://squall@127.0.0.1:{port}/squall").parse().unwrap();
+        let Ok(mut client) = Client::connect(&config, tokio_postgres::NoTls) else {
+            panic!("it lets everybody in")
+        };
+        client.set_patience(Duration::from_millis(300));
+        let asked = client.with_much_patience(|c| c.batch_execute("SELECT 1"));
+        assert!(matches!(asked, Err(Fault::Silent(_))));
+    }
 }

@@ -3,7 +3,7 @@
 
 use crate::interrupt::{Callers, Message, beside};
 use crate::raised;
-use crate::tune::{line, target};
+use crate::tune::{line, precision, target};
 use pyo3::prelude::*;
 use squall::files::user_cache;
 use squall::library::{LibraryOptions, Name};
@@ -23,6 +23,7 @@ pub struct ExportOptions {
     store: Option<PathBuf>,
     dims: Vec<(String, i64)>,
     target: String,
+    precision: String,
     threads: usize,
     predictor: Option<PathBuf>,
     onnxruntime: bool,
@@ -32,7 +33,11 @@ impl ExportOptions {
     fn request(self, name: Name) -> PyResult<LibraryRequest> {
         Ok(LibraryRequest {
             network: NetworkRequest {
-                input: InputRequest { dims: self.dims, ..InputRequest::new(self.model) },
+                input: InputRequest {
+                    dims: self.dims,
+                    precision: precision(&self.precision)?,
+                    ..InputRequest::new(self.model)
+                },
                 store: self.store,
                 guess: GuessRequest {
                     predictor: self.predictor,

@@ -7,8 +7,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 use squall::{
-    BudgetRequest, ChooseRequest, Context, Error, Event, InputRequest, Judge, PredictRequest,
-    Problems, Query, Report, Store, TargetRequest, TuneRequest, encode_record,
+    BudgetRequest, ChooseRequest, Context, Error, Event, InputRequest, Judge, Precision,
+    PredictRequest, Problems, Query, Report, Store, TargetRequest, TuneRequest, encode_record,
 };
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
@@ -24,6 +24,7 @@ pub struct TuneOptions {
     trials: Option<u64>,
     trials_per_task: Option<u64>,
     target: String,
+    precision: String,
     threads: usize,
     seed: u64,
     strategy: Option<String>,
@@ -36,9 +37,20 @@ pub fn target(name: &str) -> PyResult<TargetRequest> {
     name.parse().map_err(|e| PyValueError::new_err(format!("target `{name}`: {e}")))
 }
 
+/// The precision of this name.
+pub fn precision(name: &str) -> PyResult<Precision> {
+    let known = Precision::ALL.iter().find(|(_, n)| *n == name).map(|(p, _)| *p);
+    known.ok_or_else(|| {
+        let names: Vec<&str> = Precision::ALL.iter().map(|(_, n)| *n).collect();
+        PyValueError::new_err(format!("precision `{name}`: there are {}", names.join(", ")))
+    })
+}
+
 impl TuneOptions {
     fn request(self) -> PyResult<TuneRequest> {
-        let input = InputRequest { dims: self.dims, ..InputRequest::new(self.source) };
+        let precision = precision(&self.precision)?;
+        let input =
+            InputRequest { dims: self.dims, precision, ..InputRequest::new(self.source) };
         let (trials, trials_per_task, seconds) = (self.trials, self.trials_per_task, self.seconds);
         let budget = BudgetRequest { trials, trials_per_task, seconds };
         Ok(TuneRequest {

@@ -5,7 +5,7 @@ use super::base::{Base, SMALL, script};
 use super::other;
 use super::sandbox::Sandbox;
 use super::server;
-use super::tuning::{LONG, STORE, Tuning, descendants, ended, holds, signal_of, stopped};
+use super::tuning::{LONG, STORE, Tuning, descendants, ended, holds, signal_of, stopped, swept};
 use super::verdict::{Verdict, first};
 use rusqlite::Connection;
 use squall_fuzz::Draw;
@@ -46,25 +46,6 @@ pub const ALL: &[Fault] = &[
     Fault { name: "killed_export", weight: 3, run: other::killed_export },
     Fault { name: "damaged_cache", weight: 3, run: other::damaged_cache },
 ];
-
-/// Whether folders that a killed session left are removed by the next one.
-fn swept(sandbox: &Sandbox) -> Verdict {
-    let left = || std::fs::read_dir(sandbox.temporary()).map_or(0, Iterator::count);
-    if left() == 0 {
-        return Verdict::Right;
-    }
-    // Its children end a moment after it.
-    std::thread::sleep(Duration::from_millis(500));
-    let ran = sandbox.run(
-        sandbox.command(&["tune", SMALL, "--trials", "1", "--store", "again.squall"], ""),
-        LONG.as_secs(),
-    );
-    match (ran.status.is_some_and(|s| s.success()), left()) {
-        (true, 0) => Verdict::Right,
-        (false, _) => Verdict::Wrong(format!("after it nothing can be tuned: {}", ran.err)),
-        (true, n) => Verdict::Wrong(format!("{n} folders of dead processes stay")),
-    }
-}
 
 fn signal_at_start(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
     let signal = signal_of(draw);

@@ -3,7 +3,7 @@
 
 use super::base::{Base, SMALL};
 use super::sandbox::{Sandbox, judge};
-use super::tuning::{LONG, STORE, Tuning, ended, signal_of, stopped};
+use super::tuning::{LONG, STORE, Tuning, ended, signal_of, stopped, swept};
 use super::verdict::{Verdict, first};
 use squall_fixtures::postgres;
 use squall_fuzz::Draw;
@@ -70,7 +70,7 @@ pub fn dead_server(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdi
     t.signal(signal);
     let (outcome, verdict) = ended(t, sandbox, STORE);
     server.signal_all("-CONT");
-    first([verdict, stopped(&outcome, signal)])
+    first([verdict, stopped(&outcome, signal), swept(sandbox)])
 }
 
 /// What is at the address of a fleet and is no server.

@@ -217,3 +217,22 @@ pub fn signal_of(draw: &mut Draw<'_>) -> &'static str {
         _ => "-INT",
     }
 }
+
+/// Whether folders that a killed session left are removed by the next one.
+pub fn swept(sandbox: &Sandbox) -> Verdict {
+    let left = || std::fs::read_dir(sandbox.temporary()).map_or(0, Iterator::count);
+    if left() == 0 {
+        return Verdict::Right;
+    }
+    // Its children end a moment after it.
+    std::thread::sleep(Duration::from_millis(500));
+    let ran = sandbox.run(
+        sandbox.command(&["tune", SMALL, "--trials", "1", "--store", "again.squall"], ""),
+        LONG.as_secs(),
+    );
+    match (ran.status.is_some_and(|s| s.success()), left()) {
+        (true, 0) => Verdict::Right,
+        (false, _) => Verdict::Wrong(format!("after it nothing can be tuned: {}", ran.err)),
+        (true, n) => Verdict::Wrong(format!("{n} folders of dead processes stay")),
+    }
+}

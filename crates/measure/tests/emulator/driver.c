@@ -493,6 +493,12 @@ API int cuStreamCreate(stream **made, unsigned flags) {
   streams[i]->blocking = !(flags & 1);
   return 0;
 }
+API int cuStreamDestroy_v2(stream *s) {
+  finish(s);
+  for (int i = 1; i < MOST; i++)
+    if (streams[i] == s) streams[i] = NULL;
+  return free(s), 0;
+}
 API int cuStreamSynchronize(stream *s) { return finish(s ? s : default_stream()), 0; }
 API int cuStreamBeginCapture_v2(stream *s, int mode) {
   (void)mode;
