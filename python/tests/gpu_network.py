@@ -114,8 +114,8 @@ def test_tensors_of_torch(network):
         again = network(x)
     side.synchronize()
     assert torch.equal(again, found)
-    with pytest.raises(ValueError, match="host"):
-        squall.GpuNetwork._on_gpu(network, (torch.from_numpy(X),))
+    on_host = network(torch.from_numpy(X))
+    assert not on_host.is_cuda and torch.equal(on_host, found.cpu())
 
 
 def test_arrays_of_cupy(network):

@@ -49,8 +49,7 @@ pub fn precision(name: &str) -> PyResult<Precision> {
 impl TuneOptions {
     fn request(self) -> PyResult<TuneRequest> {
         let precision = precision(&self.precision)?;
-        let input =
-            InputRequest { dims: self.dims, precision, ..InputRequest::new(self.source) };
+        let input = InputRequest { dims: self.dims, precision, ..InputRequest::new(self.source) };
         let (trials, trials_per_task, seconds) = (self.trials, self.trials_per_task, self.seconds);
         let budget = BudgetRequest { trials, trials_per_task, seconds };
         Ok(TuneRequest {

@@ -9,7 +9,8 @@ use crate::settings::TargetRequest;
 use crate::target_context::TargetContext;
 use squall_core::{TaskId, Workload};
 use squall_graph::solvers::{
-    CHANNELS_LAST, Cost, CoverCost, FASTEST_LAYOUTS, SOLVERS, solver, standings,
+    CHANNELS_LAST, CHANNELS_LAST_IN_PLACE, Cost, CoverCost, FASTEST_IN_PLACE, FASTEST_LAYOUTS,
+    IN_PLACE, SOLVERS, solver, standings,
 };
 use squall_records::{Query, Store};
 use std::collections::HashMap;
@@ -136,12 +137,16 @@ impl Input {
         Ok(self.with_graph(made))
     }
 
-    /// The same input with its images so; single kernels stay as they are.
-    pub fn with_channels(self, channels: Channels) -> Input {
-        if channels == Channels::First {
-            return self;
+    /// The same input with its images so; for a CPU, values lie in the memory of others wherever
+    /// that saves a copy. On a GPU matrix units take tensors of their own alone. Single kernels stay
+    /// as they are.
+    pub fn with_channels(self, channels: Channels, target: TargetRequest) -> Input {
+        match (channels, target.is_cpu()) {
+            (Channels::First, true) => self.solved(IN_PLACE, &|_| None),
+            (Channels::Last, true) => self.solved(CHANNELS_LAST_IN_PLACE, &|_| None),
+            (Channels::First, false) => self,
+            (Channels::Last, false) => self.solved(CHANNELS_LAST, &|_| None),
         }
-        self.solved(CHANNELS_LAST, &|_| None)
     }
 
     /// The same model as a solver of assignments has it; as it is where that makes none, or where
@@ -162,10 +167,12 @@ impl Input {
             return Ok(self);
         }
         let known = known_times(store, at)?;
-        let solved = self.solved(FASTEST_LAYOUTS, &|id| known.get(&id).copied());
+        let way = if at.gpus.is_empty() { FASTEST_IN_PLACE } else { FASTEST_LAYOUTS };
+        let solved = self.solved(way, &|id| known.get(&id).copied());
         if !at.gpus.is_empty() || solved.tasks.iter().any(|t| known.contains_key(&t.id)) {
             return Ok(solved);
         }
-        Ok(solved.with_channels(Channels::usual(TargetRequest::Cpu, Precision::F32)))
+        let cpu = TargetRequest::Cpu;
+        Ok(solved.with_channels(Channels::usual(cpu, Precision::F32), cpu))
     }
 }

@@ -50,8 +50,10 @@ impl InputRequest {
         let input = match (&self.assignment, &self.cover) {
             (Some(file), _) => input.with_assignment_file(file)?,
             (None, Some(name)) => input.covered(name, &HashMap::new())?,
-            (None, None) => input
-                .with_channels(self.channels.unwrap_or(Channels::usual(target, self.precision))),
+            (None, None) => input.with_channels(
+                self.channels.unwrap_or(Channels::usual(target, self.precision)),
+                target,
+            ),
         };
         input.in_precision(self.precision, target)
     }
@@ -107,7 +109,7 @@ impl InputRequest {
         if input.graph.is_some() {
             return input.with_fastest_layout(store, &context.target(target, threads)?);
         }
-        Ok(input.with_channels(Channels::usual(target, self.precision)))
+        Ok(input.with_channels(Channels::usual(target, self.precision), target))
     }
 }
 

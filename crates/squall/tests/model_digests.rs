@@ -4,7 +4,7 @@
 //! `model_digests.txt`. `SQUALL_BLESS=1 cargo test -p squall --test model_digests` writes that file
 //! anew where the shared folder is present.
 
-use squall::{Channels, Input};
+use squall::{Channels, Input, TargetRequest};
 use squall_frontend::read_weights;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -60,7 +60,8 @@ fn line(path: &Path) -> String {
     let first = load();
     let untuned: Vec<String> =
         first.untuned.iter().map(|u| format!("{} {} {}", u.node, u.op, u.reason)).collect();
-    let last = load().with_channels(Channels::Last);
+    // As on a GPU: on a CPU values lie in the memory of others, which `copies.rs` looks at.
+    let last = load().with_channels(Channels::Last, TargetRequest::Cuda(0));
     format!(
         "{} tasks, first {}, last {}, untuned {}, plan first {}, last {}",
         first.tasks.len(),

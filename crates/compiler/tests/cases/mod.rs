@@ -379,6 +379,17 @@ s, c]
 output Y",
     ),
     (
+        "backward_weights_large",
+        "workload conv2d_backward_weights
+data X: f32[2, 3, 18, 20]
+data G: f32[2, 4, 18, 20]
+stage P: f32[n: 2, h: 20, w: 22, c: 3] = select(0 <= h - 1 < 18 and 0 <= w - 1 < 20, X[n, c, h - \
+1, w - 1], 0)
+stage Y: f32[k: 4, c: 3, r: 3, s: 3] = sum(n: 2, p: 18, q: 20) G[n, k, p, q] * P[n, p + r, q + \
+s, c]
+output Y",
+    ),
+    (
         "backward_weights_s2",
         "workload conv2d_backward_weights
 data X: f32[1, 8, 8, 12]

@@ -154,7 +154,10 @@ impl<'a> Settling<'a> {
             }
             _ => false,
         };
-        c.workload.kind == "elementwise" || channels || in_order(site.factors().last())
+        // A product packs tiles of what it reads across, as a copy would.
+        let is_product = matches!(c.workload.kind.as_str(), "matmul" | "batch_matmul");
+        let packs = is_product && site.factors().iter().any(|f| f.stride == 1);
+        c.workload.kind == "elementwise" || channels || packs || in_order(site.factors().last())
     }
 
     /// The parts of a concatenation are stored where the whole has them.

@@ -168,7 +168,8 @@ fn tasks(
         Problems::File(path) => Input::load(&path.to_string_lossy(), &[])?,
     };
     // The tasks that tuning would have.
-    let input = input.with_channels(Channels::usual(request.target, Precision::F32));
+    let input =
+        input.with_channels(Channels::usual(request.target, Precision::F32), request.target);
     let at = context.target(request.target, request.threads)?;
     let mut all = Vec::new();
     for task in input.select(None)? {

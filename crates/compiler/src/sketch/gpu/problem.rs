@@ -103,6 +103,16 @@ impl Contraction {
     }
 }
 
+/// The most places of a window that are written out one after the other.
+const LARGEST_WINDOW: i64 = 256;
+
+/// How many of the reductions after the first are no window: those before the ones that are few
+/// enough places together to be written out. A gradient of weights sums over whole images.
+pub fn walked(p: &Contraction) -> usize {
+    let window = |from: usize| p.reduce[from..].iter().map(|r| r.extent).product::<i64>();
+    (0..p.reduce.len() - 1).find(|w| window(1 + w) <= LARGEST_WINDOW).unwrap_or(p.reduce.len() - 1)
+}
+
 /// How many elements of 32 bits of an operand's lines can be fetched at once from an aligned
 /// element on, where each group lies inside or outside of the tensor as a whole; `size` is the
 /// tile's, and `steps` says whether the first reduction is walked through.
@@ -127,7 +137,7 @@ pub fn line_width(
             Some(k) => {
                 p.axes[k].extent == size[k] || c * gcd(size[k], p.axes[k].extent - size[k]) % w == 0
             }
-            None => !steps || p.reduce[0].var != v,
+            None => !steps || p.reduce[..1 + walked(p)].iter().all(|r| r.var != v),
         };
         let whole = |c: &Cond| {
             let shift = c.index.offset() - a.offset();

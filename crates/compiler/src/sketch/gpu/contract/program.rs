@@ -91,6 +91,7 @@ impl Tiling<'_> {
         let within: Vec<Var> =
             p.reduce[1..].iter().map(|r| self.n.new_var(&format!("{}w", r.short))).collect();
         let inside: Vec<Affine> = within.iter().map(|v| Affine::var(*v)).collect();
+        let written = self.walked.len();
         let packed: Vec<_> = p.operands.iter().map(|o| o.packed.then(|| self.pack(o))).collect();
         let reads = Reads { own, main, inside, packed };
         let double = self.stages > 1;
@@ -116,7 +117,7 @@ impl Tiling<'_> {
         let add = Stmt::Update { op: p.op, buffer: acc, index, value };
         let mut sum = around(&reads.own.loops, Mode::Unroll, vec![add]);
         let windows: Vec<(Var, i64)> =
-            within.iter().zip(&p.reduce[1..]).map(|(v, r)| (*v, r.extent)).collect();
+            within.iter().zip(&p.reduce[1..]).skip(written).map(|(v, r)| (*v, r.extent)).collect();
         sum = around(&windows, Mode::Unroll, sum);
         sum = vec![count(cu, self.unroll, Mode::Unroll, sum)];
         let sum = count(co, self.chunk / self.unroll, Mode::Serial, sum);
@@ -127,7 +128,15 @@ impl Tiling<'_> {
         let mut inner: Vec<Stmt> = tiles.iter().map(|t| Stmt::Local(t.buffer)).collect();
         inner.extend(self.fetch_all(&from, &tiles, None));
         inner.extend([barrier(), sum, barrier()]);
-        body.push(count(self.step, self.steps, Mode::Serial, inner));
+        let steps = count(self.step, self.steps, Mode::Serial, inner);
+        body.extend(self.walk(vec![steps]));
+    }
+
+    /// What is done at each place of the reductions that are walked through.
+    fn walk(&self, each: Vec<Stmt>) -> Vec<Stmt> {
+        let extents = self.p.reduce[1..].iter().map(|r| r.extent);
+        let loops: Vec<(Var, i64)> = self.walked.iter().copied().zip(extents).collect();
+        around(&loops, Mode::Serial, each)
     }
 
     /// Adds up each chunk while the next is on its way.
@@ -155,7 +164,7 @@ impl Tiling<'_> {
         // A loop that runs once makes a block of statements around the tiles, so that their place
         // in shared memory is free at its end.
         let once = self.n.new_var("once");
-        body.push(count(once, 1, Mode::Serial, outer));
+        body.extend(self.walk(vec![count(once, 1, Mode::Serial, outer)]));
     }
 
     /// Fetches the tiles of all operands.

@@ -3,7 +3,7 @@
 
 use super::super::super::divisors;
 use super::super::loops::{around, launches};
-use super::super::problem::{Contraction, ContractionOperand, line_width};
+use super::super::problem::{Contraction, ContractionOperand, line_width, walked};
 use super::super::span::{Span, SpannedLoop};
 use crate::nest::{Buffer, Mode, Nest, Scope, Stmt};
 use squall_core::expr::{Affine, Expr, Source, Var};
@@ -51,6 +51,8 @@ pub struct Tiling<'a> {
     pub group: Var,
     pub rank: Var,
     pub step: Var,
+    /// Of the first of the further reductions, which are walked through one place at a time.
+    pub walked: Vec<Var>,
 }
 
 /// An operand's tile in shared memory: its buffer, and which dimensions of the operand it has, in
@@ -82,7 +84,8 @@ impl<'a> Tiling<'a> {
         let size: Vec<i64> = (0..t.len()).map(|a| t[a] * v[a] * i[a]).collect();
         let (chunk, groups, cluster) = (get("chunk"), get("split_threads"), get("split_blocks"));
         let unroll = divisors(chunk).into_iter().filter(|d| *d <= get("unroll")).max().unwrap_or(1);
-        let window: i64 = p.reduce[1..].iter().map(|r| r.extent).product();
+        let walked = walked(p);
+        let window: i64 = p.reduce[1 + walked..].iter().map(|r| r.extent).product();
         let written = get("stages") * unroll * window * v.iter().chain(&i).product::<i64>();
         if written > MOST_UNROLLED {
             return Err(format!(
@@ -98,6 +101,11 @@ impl<'a> Tiling<'a> {
         };
         let (block, start, thread) = (fresh(&mut n, "b"), fresh(&mut n, "0"), fresh(&mut n, "t"));
         let [group, rank, step] = ["group", "rank", "step"].map(|x| n.new_var(x));
+        let walked = p.reduce[1..]
+            .iter()
+            .take(walked)
+            .map(|r| n.new_var(&format!("{}o", r.short)))
+            .collect();
         let steps = p.reduce[0].extent / (chunk * groups * cluster);
         let (vector, pad) = (get("vector"), get("pad"));
         let stages = get("stages");
@@ -125,6 +133,7 @@ impl<'a> Tiling<'a> {
             group,
             rank,
             step,
+            walked,
         })
     }
 
@@ -169,6 +178,9 @@ impl<'a> Tiling<'a> {
         let part = |part| match part {
             SpannedLoop::Axis(k) => (Affine::var(self.start[k]), own[k].clone(), self.size[k]),
             SpannedLoop::Chunk => (from.clone(), main.clone(), whole),
+            SpannedLoop::Window(k) if k < self.walked.len() => {
+                (Affine::var(self.walked[k]), Affine::constant(0), 1)
+            }
             SpannedLoop::Window(k) => {
                 (Affine::constant(0), within[k].clone(), self.p.reduce[k + 1].extent)
             }

@@ -197,6 +197,11 @@ impl<'a> WarpgroupTile<'a> {
         if self.lag > 0 {
             inner.push(Stmt::AwaitProducts(0));
         }
+        // The last copies bring nothing. Awaiting them costs nothing either, and says to tools that
+        // look for races that no copy goes on where the sums are stored over the stages.
+        if !self.t.tma {
+            inner.push(Stmt::AwaitCopies(0));
+        }
         inner.push(Stmt::Barrier(Reach::Block));
         // A loop that runs once makes a block of statements around the stages, so that their place
         // in shared memory is free at its end.

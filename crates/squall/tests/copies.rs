@@ -1,0 +1,26 @@
+//! What an inference of real networks still copies where nothing was tuned: moves of data become
+//! places in memory.
+
+use squall::{InputRequest, TargetRequest};
+use squall_core::graph::Weights;
+use squall_graph::plan::Work;
+
+/// Steps of a model's plan for a CPU that only move data.
+fn copies(path: &std::path::Path) -> usize {
+    let request = InputRequest::new(path.to_string_lossy());
+    let input = request.load(TargetRequest::Cpu).unwrap();
+    let plan = input.graph.unwrap().plan(Weights::default()).unwrap();
+    let moves = |w: &Work| matches!(w, Work::Copy { .. } | Work::Runs { .. } | Work::Fill { .. });
+    plan.steps.iter().filter(|s| moves(&s.work)).count()
+}
+
+#[test]
+fn moves_of_data_become_places_in_memory() {
+    let Some(folder) = squall_fixtures::shared("models") else { return };
+    // A shuffle of halves leaves each unit one copy of the channels that pass it by: three units
+    // later their places are no strides any more.
+    for (model, most) in [("vit_b_16", 1), ("densenet121", 0), ("shufflenet_v2_x1_0", 15)] {
+        let found = copies(&folder.join(format!("{model}.onnx")));
+        assert!(found <= most, "{model}: {found} copies, {most} are known to do");
+    }
+}
