@@ -4,6 +4,7 @@
 //! A sketch is a nest that base primitives have brought into shape (stages joined, axes
 //! collapsed), a space, and a function from configurations to the rest of the schedule.
 
+mod attention;
 mod collapse;
 pub(crate) mod gpu;
 mod map;
@@ -58,6 +59,7 @@ type Rule = fn(&Facts<'_>) -> Vec<Sketch>;
 /// The rules, in order; the first that applies gives all sketches, and other algorithms add theirs.
 /// Plain loops remain where none does.
 const RULES: &[(&str, Rule)] = &[
+    ("attention", attention::derive),
     ("multi-level tiling", tile::derive),
     ("row fusion and rfactor", rows::derive),
     ("map", map::derive),

@@ -12,7 +12,7 @@ use squall_core::space::{Knob, Role, Term};
 
 /// One pass over the row: loop name, extent, whether it reduces.
 #[derive(Clone)]
-struct Pass {
+pub(super) struct Pass {
     name: String,
     extent: i64,
     reduces: bool,
@@ -134,8 +134,13 @@ fn shaped(f: &Facts<'_>, inline: bool) -> Option<Sketch> {
     })
 }
 
+/// A pass of this loop.
+pub(super) fn pass(name: &str, extent: i64, reduces: bool) -> Pass {
+    Pass { name: name.into(), extent, reduces }
+}
+
 /// Schedules one pass: whole vectors first, a scalar rest where lanes do not divide.
-fn one(p: &mut Vec<Primitive>, i: usize, pass: &Pass, lanes: i64, chains: i64, unrolled: i64) {
+pub(super) fn one(p: &mut Vec<Primitive>, i: usize, pass: &Pass, lanes: i64, chains: i64, unrolled: i64) {
     let n = |s: &str| format!("{s}{i}");
     let lanes = powers(1, lanes).filter(|l| *l <= pass.extent).last().unwrap_or(1);
     if !pass.reduces {

@@ -379,6 +379,36 @@ s, c]
 output Y",
     ),
     (
+        "attention",
+        "workload attention
+data Q: f32[2, 11, 6]
+data K: f32[2, 19, 6]
+data V: f32[2, 19, 12]
+stage S: f32[b: 2, m: 11, n: 19] = sum(k: 6) Q[b, m, k] * K[b, n, k]
+stage X: f32[b: 2, m: 11] = max(n: 19) S[b, m, n]
+stage E: f32[b: 2, m: 11, n: 19] = exp((S[b, m, n] - X[b, m]) * 0.5)
+stage D: f32[b: 2, m: 11] = sum(n: 19) E[b, m, n]
+stage O: f32[b: 2, m: 11, c: 12] = sum(n: 19) E[b, m, n] * V[b, n, c]
+stage Y: f32[b: 2, m: 11, c: 12] = O[b, m, c] / D[b, m]
+output Y",
+    ),
+    (
+        "attention_masked",
+        "workload attention
+data Q: f32[9, 8]
+data K: f32[8, 16]
+data V: f32[16, 8]
+data R: f32[9, 16]
+stage A: f32[m: 9, n: 16] = sum(k: 8) Q[m, k] * K[k, n]
+stage S: f32[m: 9, n: 16] = A[m, n] * 0.25 + R[m, n]
+stage X: f32[m: 9] = max(n: 16) S[m, n]
+stage E: f32[m: 9, n: 16] = exp(S[m, n] - X[m])
+stage D: f32[m: 9] = sum(n: 16) E[m, n]
+stage O: f32[m: 9, c: 8] = sum(n: 16) E[m, n] * V[n, c]
+stage Y: f32[m: 9, c: 8] = O[m, c] / D[m]
+output Y",
+    ),
+    (
         "backward_weights_large",
         "workload conv2d_backward_weights
 data X: f32[2, 3, 18, 20]
