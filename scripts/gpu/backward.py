@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Backward data and weights of ResNet-18's convolutions on a CUDA GPU: Squall's kernels beside cuDNN's, fp32 without TF32.
 
-    backward.py SQUALL OUT.json [--trials 60] [--batches 1,16]
+    backward.py SQUALL OUT.json [--trials 60] [--batches 1,16] [--only PATTERN] [--patience 420]
 
 All layers are tuned in one session, and each winner is checked against its reference by Squall. cuDNN's time is that of
 PyTorch's convolution_backward with benchmarking on, the better of two layouts, in a captured graph of twenty calls.
@@ -9,6 +9,7 @@ Both are times of calls in a row, with warm caches."""
 import argparse
 import json
 import math
+import signal
 import statistics
 import subprocess
 
@@ -69,6 +70,8 @@ def main():
     p.add_argument("out")
     p.add_argument("--trials", type=int, default=60, help="of each of the 48 kernels; some eight are made in a second")
     p.add_argument("--batches", default="1,16")
+    p.add_argument("--only", help="tune kernels with this pattern in their names alone")
+    p.add_argument("--patience", type=float, default=420, help="seconds of tuning at most")
     a = p.parse_args()
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -82,9 +85,20 @@ def main():
                 rows.append({"name": called, "batch": batch, "direction": direction, "cudnn_us": cudnn(batch, layer, direction)})
     lines += [f"{n}: {l}" for n, l in OTHERS.items()]
     rows += [{"name": n} for n in OTHERS]
+    about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+    # What was measured so far is kept: the time of a lent machine may end.
+    json.dump({**about, "rows": rows}, open(a.out, "w"))
     open("/tmp/backward.ops", "w").write("\n".join(lines) + "\n")
-    tuned = subprocess.run([a.squall, "tune", "/tmp/backward.ops", "--target", "cuda", "--trials", str(a.trials), "--store", "/tmp/backward.squall", "--json"], stdout=subprocess.PIPE, text=True)
-    said = [json.loads(l) for l in tuned.stdout.splitlines() if l.startswith("{")]
+    command = [a.squall, "tune", "/tmp/backward.ops", "--target", "cuda", "--store", f"/tmp/backward-{a.batches}.squall", "--json"]
+    command += ["--trials", str(a.trials)] + (["--only", a.only] if a.only else [])
+    tuning = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        out, _ = tuning.communicate(timeout=a.patience)
+    except subprocess.TimeoutExpired:
+        # As Ctrl-C: the report of what was found comes.
+        tuning.send_signal(signal.SIGINT)
+        out, _ = tuning.communicate()
+    said = [json.loads(l) for l in out.splitlines() if l.startswith("{")]
     tasks = {t["name"]: t for t in said[-1]["tasks"]} if said else {}
     for row in rows:
         t = tasks.get(row["name"], {})
@@ -101,8 +115,8 @@ def main():
             ratios = [r["ratio"] for r in rows if r.get("batch") == batch and r["direction"] == direction and "ratio" in r]
             if ratios:
                 means[f"n{batch} {direction}"] = round(math.exp(sum(map(math.log, ratios)) / len(ratios)), 3)
-    print("cuDNN's time over Squall's, geometric means:", means, "exit", tuned.returncode)
-    json.dump({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "means": means, "rows": rows}, open(a.out, "w"))
+    print("cuDNN's time over Squall's, geometric means:", means, "exit", tuning.returncode)
+    json.dump({**about, "means": means, "rows": rows}, open(a.out, "w"))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ use crate::rewrite::{Lies, rewrite};
 use crate::view::View;
 use squall_core::Workload;
 use squall_core::graph::{Model, ValueId};
+use squall_core::operator::attention;
 
 /// A set of nodes that may be one kernel.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +64,28 @@ impl FusionCandidate {
             nodes: before.nodes.iter().chain(&around.nodes).copied().collect(),
             feeds,
             outputs: vec![around.output],
+            workload,
+            layouts: Vec::new(),
+        };
+        made.layouts = made.find_layouts(view.model);
+        Some(made)
+    }
+
+    /// The kernel of a group that gives scores, the softmax node that alone reads them, and the
+    /// group around the product that alone reads that; none where the three do not fit together.
+    pub fn attention(
+        rule: &str,
+        view: &View<'_>,
+        (scores, softmax, values): (&Group, usize, &Group),
+    ) -> Option<FusionCandidate> {
+        let (first, second) = (scores.kernel().ok()?, values.kernel().ok()?);
+        let workload = attention(first.workload, &second.workload).ok()?;
+        let mut made = FusionCandidate {
+            rule: rule.into(),
+            name: format!("{}_softmax_{}", first.name, second.name),
+            nodes: scores.nodes.iter().chain([&softmax]).chain(&values.nodes).copied().collect(),
+            feeds: first.feeds.iter().chain(second.feeds.get(1..)?).cloned().collect(),
+            outputs: vec![values.output],
             workload,
             layouts: Vec::new(),
         };

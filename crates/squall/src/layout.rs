@@ -8,6 +8,7 @@ use crate::precision::Precision;
 use crate::settings::TargetRequest;
 use crate::target_context::TargetContext;
 use squall_core::{TaskId, Workload};
+use squall_graph::rules::ATTENTION;
 use squall_graph::solvers::{
     CHANNELS_LAST, CHANNELS_LAST_IN_PLACE, Cost, CoverCost, FASTEST_IN_PLACE, FASTEST_LAYOUTS,
     IN_PLACE, SOLVERS, solver, standings,
@@ -116,9 +117,14 @@ impl Input {
         Ok(CoverReport { time: made.time, kernels: chosen.chain(lost).collect() })
     }
 
-    /// A model covered by the solver of a name, with what is known of times; single kernels stay as
-    /// they are.
-    pub fn covered(self, name: &str, known: &HashMap<TaskId, f64>) -> Result<Input, Error> {
+    /// A model covered by the solver of a name for a target, with what is known of times; single
+    /// kernels stay as they are.
+    pub fn covered(
+        self,
+        name: &str,
+        known: &HashMap<TaskId, f64>,
+        target: TargetRequest,
+    ) -> Result<Input, Error> {
         let fault = |message: String| Error::Input {
             place: self.name.clone(),
             message,
@@ -133,7 +139,12 @@ impl Input {
             });
         };
         let Some(graph) = &self.graph else { return Ok(self) };
-        let made = graph.solved(s, &|id| here(known, id)).map_err(fault)?;
+        // No sketch of a GPU's has two products: as plain loops such a kernel takes for ever.
+        let without = match target.is_cpu() {
+            true => Ok(graph.clone()),
+            false => graph.without(ATTENTION),
+        };
+        let made = without.and_then(|g| g.solved(s, &|id| here(known, id))).map_err(fault)?;
         Ok(self.with_graph(made))
     }
 

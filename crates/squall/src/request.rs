@@ -49,7 +49,7 @@ impl InputRequest {
         let input = Input::load_given(&self.source, &self.dims, given)?;
         let input = match (&self.assignment, &self.cover) {
             (Some(file), _) => input.with_assignment_file(file)?,
-            (None, Some(name)) => input.covered(name, &HashMap::new())?,
+            (None, Some(name)) => input.covered(name, &HashMap::new(), target)?,
             (None, None) => input.with_channels(
                 self.channels.unwrap_or(Channels::usual(target, self.precision)),
                 target,
@@ -104,7 +104,8 @@ impl InputRequest {
         };
         let input = Input::load_given(&self.source, &self.dims, given)?;
         if let Some(name) = &self.cover {
-            return input.covered(name, &known_times(store, &context.target(target, threads)?)?);
+            let known = known_times(store, &context.target(target, threads)?)?;
+            return input.covered(name, &known, target);
         }
         if input.graph.is_some() {
             return input.with_fastest_layout(store, &context.target(target, threads)?);

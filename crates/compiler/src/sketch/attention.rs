@@ -9,7 +9,7 @@ use crate::nest::Scope;
 use crate::schedule::Primitive;
 use squall_core::Space;
 use squall_core::space::{Knob, Role, Term};
-use squall_core::workload::{Reducer, Stage};
+use squall_core::workload::{Axis, Reducer, Stage};
 
 /// A stage's part in the chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,37 +32,39 @@ struct Link {
     reduction: Option<(String, i64)>,
 }
 
-/// The chain of stages around two products; none where the workload is another.
-fn links(f: &Facts<'_>) -> Option<Vec<Link>> {
+/// The chain of stages around two products, and the axes of rows; none where the workload is
+/// another.
+fn links(f: &Facts<'_>) -> Option<(Vec<Link>, Vec<Axis>)> {
     let w = f.workload;
     let products = |s: &Stage| s.body.loads().len() == 2 && s.reduction.is_some();
     let rank = w.output().axes.len();
     if rank < 2 || w.stages.iter().filter(|s| products(s)).count() != 2 {
         return None;
     }
-    let rows: Vec<i64> = w.output().axes[..rank - 1].iter().map(|a| a.extent).collect();
+    let rows = w.stages[0].axes.get(..rank - 1)?.to_vec();
     let link = |s: &Stage| {
-        let own: Vec<i64> = s.axes.iter().map(|a| a.extent).collect();
-        let leads = own.len() >= rows.len() && own[..rows.len()] == rows[..];
         let name = |axis: &str| format!("{axis}_{}", s.name);
-        let reduction = s.reduction.as_ref().and_then(|r| match &r.axes[..] {
+        let reduction = match s.reduce_axes() {
+            [] => None,
             [a] => Some((name(&a.name), a.extent)),
-            _ => None,
-        });
-        let across = s.axes.get(rows.len()).map(|a| (name(&a.name), a.extent));
+            _ => return None,
+        };
+        // The output may have its axes in another order.
+        let mut others = s.axes.iter().filter(|a| !rows.contains(a));
+        let across = others.next().map(|a| (name(&a.name), a.extent));
         let part = match (&s.reduction, &across) {
             (Some(r), Some(_)) if products(s) && r.op == Reducer::Sum => Part::Product,
             (Some(_), None) => Part::RowReduction,
             (None, Some(_)) => Part::Elementwise,
             _ => return None,
         };
-        let fits = leads && own.len() <= rank && s.reduction.is_some() == reduction.is_some();
+        let fits = s.axes.len() - usize::from(across.is_some()) == rows.len();
         fits.then(|| Link { stage: s.name.clone(), part, across, reduction })
     };
     let all: Vec<Link> = w.stages.iter().map(link).collect::<Option<_>>()?;
     // Between the products every row is reduced: without that they are products in a chain.
     let place = |p: Part| all.iter().position(|l| l.part == p);
-    (place(Part::Product)? < place(Part::RowReduction)?).then_some(all)
+    (place(Part::Product)? < place(Part::RowReduction)?).then_some((all, rows))
 }
 
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
@@ -70,21 +72,26 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
 }
 
 fn sketch(f: &Facts<'_>) -> Option<Sketch> {
-    let links = links(f)?;
+    let (links, of_rows) = links(f)?;
     let w = f.workload;
     let (mut n, mut prefix) = start(w);
+    let name = |axis: &Axis, stage: &str| format!("{}_{stage}", axis.name);
+    for l in links.iter().filter(|l| l.part == Part::Elementwise) {
+        let own = of_rows.iter().map(|a| name(a, &l.stage));
+        let loops: Vec<String> = own.chain(l.across.iter().map(|a| a.0.clone())).collect();
+        let stage = w.stages.iter().find(|s| s.name == l.stage)?;
+        if !stage.axes.iter().map(|a| name(a, &l.stage)).eq(loops.iter().cloned()) {
+            attempt(&mut n, &mut prefix, vec![Primitive::Reorder { loops }])?;
+        }
+    }
     // All stages share the loops over batches and rows.
-    let rank = w.output().axes.len();
     let mut shared = Vec::new();
-    for axis in 0..rank - 1 {
-        let names: Vec<String> =
-            w.stages.iter().map(|s| format!("{}_{}", s.axes[axis].name, s.name)).collect();
-        let joins = names[1..]
-            .iter()
-            .map(|second| Primitive::Join { first: names[0].clone(), second: second.clone() })
-            .collect();
-        attempt(&mut n, &mut prefix, joins)?;
-        shared.push((names[0].clone(), w.output().axes[axis].extent));
+    for axis in &of_rows {
+        let first = name(axis, &links[0].stage);
+        let join =
+            |l: &Link| Primitive::Join { first: first.clone(), second: name(axis, &l.stage) };
+        attempt(&mut n, &mut prefix, links[1..].iter().map(join).collect())?;
+        shared.push((first, axis.extent));
     }
     let (row, rows) = shared.pop()?;
     let most = f.target.lanes_f32();
@@ -100,8 +107,13 @@ fn sketch(f: &Facts<'_>) -> Option<Sketch> {
     let least = links.iter().filter_map(|l| Some(l.across.as_ref()?.1)).min()?;
     let tile = |k: &str| Term::product([Term::knob("lanes"), Term::knob(k)]).at_most(least);
     let registers = |k: &str| Term::product([Term::knob("rows"), Term::knob(k)]).at_most(16);
-    let constraints =
-        [tile("scores"), tile("columns"), tile("chains"), registers("scores"), registers("columns")];
+    let constraints = [
+        tile("scores"),
+        tile("columns"),
+        tile("chains"),
+        registers("scores"),
+        registers("columns"),
+    ];
     let space = Space::new(knobs, &constraints).ok()?;
     // The second factor of the first product, which its lanes read across.
     let keys = w.stages.first()?.body.loads().get(1).map(|l| w.inputs[l.0.0 as usize].name.clone());
@@ -114,7 +126,15 @@ fn sketch(f: &Facts<'_>) -> Option<Sketch> {
         let get = |k: &str| c.int(k).unwrap_or(1);
         let mut p = vec![split(&row, get("rows"), "rows_o", "rows_i")];
         let of = |l: &Link| format!("row_{}", l.stage);
-        p.push(Primitive::Fission { of: "rows_i".into(), names: links.iter().map(of).collect() });
+        // A reduction of rows begins with a statement of its own.
+        let mut names = Vec::new();
+        for l in &links {
+            if l.part == Part::RowReduction {
+                names.push(format!("{}_init", of(l)));
+            }
+            names.push(of(l));
+        }
+        p.push(Primitive::Fission { of: "rows_i".into(), names });
         for b in &locals {
             p.push(Primitive::Contract { buffer: b.clone(), at: "rows_o".into() });
         }
@@ -194,5 +214,4 @@ fn product(
         p.push(vectorize(at("tv") + suffix));
     }
     p.push(Primitive::CacheWrite { at: root, buffer: l.stage.clone(), local: at("acc") });
-    p.push(Primitive::Forward { buffer: l.stage.clone() });
 }

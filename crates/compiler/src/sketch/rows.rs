@@ -140,7 +140,14 @@ pub(super) fn pass(name: &str, extent: i64, reduces: bool) -> Pass {
 }
 
 /// Schedules one pass: whole vectors first, a scalar rest where lanes do not divide.
-pub(super) fn one(p: &mut Vec<Primitive>, i: usize, pass: &Pass, lanes: i64, chains: i64, unrolled: i64) {
+pub(super) fn one(
+    p: &mut Vec<Primitive>,
+    i: usize,
+    pass: &Pass,
+    lanes: i64,
+    chains: i64,
+    unrolled: i64,
+) {
     let n = |s: &str| format!("{s}{i}");
     let lanes = powers(1, lanes).filter(|l| *l <= pass.extent).last().unwrap_or(1);
     if !pass.reduces {

@@ -405,7 +405,7 @@ stage X: f32[m: 9] = max(n: 16) S[m, n]
 stage E: f32[m: 9, n: 16] = exp(S[m, n] - X[m])
 stage D: f32[m: 9] = sum(n: 16) E[m, n]
 stage O: f32[m: 9, c: 8] = sum(n: 16) E[m, n] * V[n, c]
-stage Y: f32[m: 9, c: 8] = O[m, c] / D[m]
+stage Y: f32[c: 8, m: 9] = O[m, c] / D[m]
 output Y",
     ),
     (

@@ -4,6 +4,7 @@
 //! An operator builds its plain workload; [`Epilogue::attach`] adds the elementwise steps that
 //! follow it, as one final stage.
 
+mod attention;
 mod conv;
 mod convolution;
 mod elementwise;
@@ -16,6 +17,7 @@ mod quantised;
 mod rows;
 mod window;
 
+pub use attention::attention;
 pub use conv::Conv;
 pub use convolution::{Channels, ConvAxis, Convolution, Direction};
 pub use elementwise::elementwise;

@@ -2,6 +2,7 @@
 //! and a line in [`RULES`].
 
 mod anchored;
+mod attention;
 mod elementwise;
 mod prologue;
 
@@ -26,10 +27,19 @@ pub const RULES: &[Rule] = &[
     Rule { name: anchored::NAME, find: anchored::find },
     Rule { name: elementwise::NAME, find: elementwise::find },
     Rule { name: PROLOGUE, find: prologue::find },
+    Rule { name: ATTENTION, find: attention::find },
 ];
 
-/// The rule of what comes ahead of an operator. Whether it pays is for costs to say.
+/// Whether the kernels of a rule may be slower than those that they stand for: costs say whether
+/// one is taken, and no rule of thumb does.
+pub fn is_for_costs(rule: &str) -> bool {
+    [PROLOGUE, ATTENTION].contains(&rule)
+}
+
+/// The rule of what comes ahead of an operator.
 pub const PROLOGUE: &str = prologue::NAME;
+/// The rule of two products with a softmax between them.
+pub const ATTENTION: &str = attention::NAME;
 
 /// A group and what it grows to, one kernel for each size at which a single value leaves it.
 fn sizes(rule: &str, view: &View<'_>, group: Group) -> Result<Vec<FusionCandidate>, String> {

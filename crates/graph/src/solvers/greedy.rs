@@ -1,12 +1,12 @@
 //! Greedy fusion: in the order of the model, each node that no kernel covers yet begins the largest
 //! kernel whose inputs are all there by then. No cost is asked: a residual that is computed later
-//! ends a kernel, and nothing comes ahead of an operator.
+//! ends a kernel, nothing comes ahead of an operator, and one operator is in a kernel.
 
 use super::Cost;
 use crate::assignment::{Choice, Step};
 use crate::candidate::{FusionCandidate, root};
 use crate::candidates::Candidates;
-use crate::rules::PROLOGUE;
+use crate::rules::is_for_costs;
 use std::collections::HashMap;
 
 /// See [`super::Solve`].
@@ -28,7 +28,7 @@ pub fn solve(all: &Candidates, _: Choice, _: &Cost<'_>) -> Choice {
         if done[node] {
             continue;
         }
-        let known = |i: usize| all.list[i].rule != PROLOGUE && is_ready(&all.list[i], &done);
+        let known = |i: usize| !is_for_costs(&all.list[i].rule) && is_ready(&all.list[i], &done);
         let ready = by_first[node].iter().filter(|&&i| known(i));
         match ready.max_by_key(|&&i| all.list[i].nodes.len()) {
             Some(&i) => {

@@ -107,6 +107,15 @@ impl Assignment {
         Assignment::new(candidates, choice)
     }
 
+    /// The same model without the candidates of a rule, covered greedily.
+    pub fn without(&self, rule: &str) -> Result<Assignment, String> {
+        let mut candidates = (**self.candidates()).clone();
+        candidates.list.retain(|c| c.rule != rule);
+        let candidates = Arc::new(candidates);
+        let choice = greedy::solve(&candidates, Choice::default(), &|_| None);
+        Assignment::new(candidates, choice)
+    }
+
     /// What a solver makes of this assignment.
     pub fn solved(&self, solver: &AssignmentSolver, cost: &Cost<'_>) -> Result<Assignment, String> {
         let choice = (solver.solve)(self.candidates(), self.choice().clone(), cost);

@@ -38,7 +38,7 @@ pub struct Contraction {
 pub fn problem(mut base: Nest, c: &str) -> Option<Contraction> {
     let [Stmt::Loop(_)] = &base.body[..] else { return None };
     let (axes, reduce) = main_loops(&base, c)?;
-    if axes.len() > 5 || reduce.is_empty() {
+    if axes.len() > 6 || reduce.is_empty() {
         return None;
     }
     let acc = base.find_buffer(c)?;

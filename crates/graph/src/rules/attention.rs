@@ -1,0 +1,49 @@
+//! A product, its softmax along the last axis, and the product that reads it: the table between
+//! them, which has a place for each pair of tokens, is never stored.
+
+use super::grown;
+use crate::candidate::FusionCandidate;
+use crate::fuse::anchor::anchor;
+use crate::fuse::group::Group;
+use crate::view::{View, axis, input, int};
+use squall_core::graph::ValueId;
+
+/// The rule's name.
+pub const NAME: &str = "attention";
+
+/// See [`super::Find`]. Where nothing is found, the anchored rule says why.
+pub fn find(view: &View<'_>, node: usize) -> Option<Result<Vec<FusionCandidate>, String>> {
+    let first = &view.model.nodes[node];
+    if first.op != "MatMul" {
+        return None;
+    }
+    let mut list = Vec::new();
+    for scores in grown(view, Group::around(node, anchor(view, first)?.ok()?)) {
+        let Some(softmax) = reader(view, scores.output, "Softmax") else { continue };
+        let softened = &view.model.nodes[softmax];
+        let Some(&weights) = softened.outputs.first() else { continue };
+        let rank = view.shape(weights).map_or(0, <[i64]>::len);
+        let default = if view.model.opset < 13 { 1 } else { -1 };
+        if axis(int(softened, "axis", default), rank) != Ok(rank.saturating_sub(1)) {
+            continue;
+        }
+        let Some(product) = reader(view, weights, "MatMul") else { continue };
+        let Some(Ok(made)) = anchor(view, &view.model.nodes[product]) else { continue };
+        for values in grown(view, Group::around(product, made)) {
+            list.extend(FusionCandidate::attention(NAME, view, (&scores, softmax, &values)));
+        }
+    }
+    (!list.is_empty()).then_some(Ok(list))
+}
+
+/// The only node that reads a value, where it is of this operator and reads it as its first operand
+/// alone.
+fn reader(view: &View<'_>, v: ValueId, op: &str) -> Option<usize> {
+    let v = view.root(v);
+    let [reader] = view.users(v)[..] else { return None };
+    let node = &view.model.nodes[reader];
+    let reads = |i: usize| input(node, i).is_some_and(|u| view.root(u) == v);
+    let once = reads(0) && !(1..node.inputs.len()).any(reads);
+    let known = node.op == op && matches!(node.domain.as_str(), "" | "ai.onnx");
+    (once && known && !view.is_output(v)).then_some(reader)
+}
