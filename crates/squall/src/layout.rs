@@ -149,8 +149,8 @@ impl Input {
     }
 
     /// The same input with its images so; for a CPU, values lie in the memory of others wherever
-    /// that saves a copy. On a GPU matrix units take tensors of their own alone. Single kernels stay
-    /// as they are.
+    /// that saves a copy. On a GPU matrix units take tensors of their own alone. Single kernels
+    /// stay as they are.
     pub fn with_channels(self, channels: Channels, target: TargetRequest) -> Input {
         match (channels, target.is_cpu()) {
             (Channels::First, true) => self.solved(IN_PLACE, &|_| None),

@@ -4,12 +4,12 @@
 //! a register tile of rows by vectors; the maxima and sums of a row run in vector lanes.
 
 use super::short::{parallel, split, unroll, vectorize};
-use super::{Facts, Sketch, attempt, powers, rows, start};
-use crate::nest::Scope;
+use super::{Facts, Sketch, attempt, divisors, powers, rows, start};
+use crate::nest::{Nest, Scope};
 use crate::schedule::Primitive;
-use squall_core::Space;
 use squall_core::space::{Knob, Role, Term};
 use squall_core::workload::{Axis, Reducer, Stage};
+use squall_core::{Configuration, Space, Workload};
 
 /// A stage's part in the chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,29 +75,67 @@ fn sketch(f: &Facts<'_>) -> Option<Sketch> {
     let (links, of_rows) = links(f)?;
     let w = f.workload;
     let (mut n, mut prefix) = start(w);
+    let mut shared = join(w, &links, &of_rows, (&mut n, &mut prefix))?;
+    let space = space(f, &links, of_rows.last()?.extent)?;
+    let row = shared.pop()?;
+    // The second factor of the first product, which its lanes read across.
+    let second = w.stages.first()?.body.loads().get(1).map(|l| l.0.0 as usize);
+    let chain = Chain {
+        links,
+        locals: n
+            .buffers
+            .iter()
+            .filter(|b| b.scope == Scope::Workspace)
+            .map(|b| b.name.clone())
+            .collect(),
+        keys: second.and_then(|i| w.inputs.get(i)).map(|i| i.name.clone()),
+        row,
+        outer: shared.first().cloned(),
+        batch: shared.last().cloned(),
+        threads: f.target.threads,
+    };
+    Some(Sketch {
+        name: "attention".into(),
+        target: f.target.clone(),
+        space,
+        base: n,
+        prefix,
+        primitives: Box::new(move |c| chain.primitives(c)),
+        full_optimisation: false,
+    })
+}
+
+/// Gives all stages one loop over each of the axes of rows; the loops' names.
+fn join(
+    w: &Workload,
+    links: &[Link],
+    rows: &[Axis],
+    (n, prefix): (&mut Nest, &mut Vec<Primitive>),
+) -> Option<Vec<String>> {
     let name = |axis: &Axis, stage: &str| format!("{}_{stage}", axis.name);
     for l in links.iter().filter(|l| l.part == Part::Elementwise) {
-        let own = of_rows.iter().map(|a| name(a, &l.stage));
+        let own = rows.iter().map(|a| name(a, &l.stage));
         let loops: Vec<String> = own.chain(l.across.iter().map(|a| a.0.clone())).collect();
         let stage = w.stages.iter().find(|s| s.name == l.stage)?;
         if !stage.axes.iter().map(|a| name(a, &l.stage)).eq(loops.iter().cloned()) {
-            attempt(&mut n, &mut prefix, vec![Primitive::Reorder { loops }])?;
+            attempt(n, prefix, vec![Primitive::Reorder { loops }])?;
         }
     }
-    // All stages share the loops over batches and rows.
     let mut shared = Vec::new();
-    for axis in &of_rows {
+    for axis in rows {
         let first = name(axis, &links[0].stage);
         let join =
             |l: &Link| Primitive::Join { first: first.clone(), second: name(axis, &l.stage) };
-        attempt(&mut n, &mut prefix, links[1..].iter().map(join).collect())?;
-        shared.push((first, axis.extent));
+        attempt(n, prefix, links[1..].iter().map(join).collect())?;
+        shared.push(first);
     }
-    let (row, rows) = shared.pop()?;
-    let most = f.target.lanes_f32();
+    Some(shared)
+}
+
+fn space(f: &Facts<'_>, links: &[Link], rows: i64) -> Option<Space> {
     let knobs = vec![
         Knob::ints("rows", Role::Tile { axis: "m".into(), level: 0 }, 1..=8.min(rows)),
-        Knob::ints("lanes", Role::Vector, powers(1, most)),
+        Knob::ints("lanes", Role::Vector, powers(1, f.target.lanes_f32())),
         Knob::ints("scores", Role::Tile { axis: "n".into(), level: 0 }, [1, 2, 3, 4]),
         Knob::ints("columns", Role::Tile { axis: "c".into(), level: 0 }, [1, 2, 3, 4]),
         Knob::ints("chains", Role::Unroll, [1, 2, 4]),
@@ -106,112 +144,110 @@ fn sketch(f: &Facts<'_>) -> Option<Sketch> {
     ];
     let least = links.iter().filter_map(|l| Some(l.across.as_ref()?.1)).min()?;
     let tile = |k: &str| Term::product([Term::knob("lanes"), Term::knob(k)]).at_most(least);
-    let registers = |k: &str| Term::product([Term::knob("rows"), Term::knob(k)]).at_most(16);
-    let constraints = [
-        tile("scores"),
-        tile("columns"),
-        tile("chains"),
-        registers("scores"),
-        registers("columns"),
-    ];
-    let space = Space::new(knobs, &constraints).ok()?;
-    // The second factor of the first product, which its lanes read across.
-    let keys = w.stages.first()?.body.loads().get(1).map(|l| w.inputs[l.0.0 as usize].name.clone());
-    let locals: Vec<String> =
-        n.buffers.iter().filter(|b| b.scope == Scope::Workspace).map(|b| b.name.clone()).collect();
-    let threads = f.target.threads;
-    let top = shared.first().map_or_else(|| "rows_o".to_string(), |s| s.0.clone());
-    let batch = shared.last().map(|s| s.0.clone());
-    let primitives = move |c: &squall_core::Configuration| {
+    let most = f.target.vector_registers() as i64;
+    let sums = |k: &str| Term::product([Term::knob("rows"), Term::knob(k)]).at_most(most);
+    let all = [tile("scores"), tile("columns"), tile("chains"), sums("scores"), sums("columns")];
+    Space::new(knobs, &all).ok()
+}
+
+/// What the schedules of a chain have in common.
+struct Chain {
+    links: Vec<Link>,
+    /// What lies between the stages.
+    locals: Vec<String>,
+    /// What the lanes of the first product read across.
+    keys: Option<String>,
+    /// The loop over rows, the outermost one around it and the innermost one, where there are any.
+    row: String,
+    outer: Option<String>,
+    batch: Option<String>,
+    threads: usize,
+}
+
+impl Chain {
+    fn primitives(&self, c: &Configuration) -> Vec<Primitive> {
         let get = |k: &str| c.int(k).unwrap_or(1);
-        let mut p = vec![split(&row, get("rows"), "rows_o", "rows_i")];
-        let of = |l: &Link| format!("row_{}", l.stage);
+        let mut p = vec![split(&self.row, get("rows"), "rows_o", "rows_i")];
         // A reduction of rows begins with a statement of its own.
         let mut names = Vec::new();
-        for l in &links {
+        for l in &self.links {
             if l.part == Part::RowReduction {
-                names.push(format!("{}_init", of(l)));
+                names.push(format!("{}_init", l.row()));
             }
-            names.push(of(l));
+            names.push(l.row());
         }
         p.push(Primitive::Fission { of: "rows_i".into(), names });
-        for b in &locals {
+        for b in &self.locals {
             p.push(Primitive::Contract { buffer: b.clone(), at: "rows_o".into() });
         }
-        let mut products = ["scores", "columns"].into_iter();
-        for (i, l) in links.iter().enumerate() {
+        let mut vectors = ["scores", "columns"].into_iter();
+        for (i, l) in self.links.iter().enumerate() {
+            let pass = |over: &Option<(String, i64)>, reduces| {
+                over.as_ref().map(|(name, extent)| rows::pass(name, *extent, reduces))
+            };
             match l.part {
-                Part::Product => {
-                    let vectors = get(products.next().unwrap_or("columns"));
-                    product(&mut p, i, l, &of(l), get("lanes"), vectors, get("unroll"));
-                }
+                Part::Product => l.product(&mut p, i, c, vectors.next().unwrap_or("columns")),
                 Part::RowReduction => {
-                    if let Some((name, extent)) = &l.reduction {
-                        let pass = rows::pass(name, *extent, true);
+                    if let Some(pass) = pass(&l.reduction, true) {
                         rows::one(&mut p, i, &pass, get("lanes"), get("chains"), 1);
                     }
                 }
                 Part::Elementwise => {
-                    if let Some((name, extent)) = &l.across {
-                        let pass = rows::pass(name, *extent, false);
+                    if let Some(pass) = pass(&l.across, false) {
                         rows::one(&mut p, i, &pass, get("lanes"), 1, get("chains"));
                     }
                 }
             }
         }
-        if let (Some("yes"), Some(buffer), Some(at)) = (c.word("pack"), &keys, &batch) {
-            let packed = format!("{buffer}_packed");
-            p.push(Primitive::Pack { buffer: buffer.clone(), at: at.clone(), packed });
+        if let (Some("yes"), Some(buffer)) = (c.word("pack"), &self.keys) {
+            let (buffer, packed) = (buffer.clone(), format!("{buffer}_packed"));
+            let at = self.batch.clone().unwrap_or_else(|| "rows_o".into());
+            p.push(Primitive::Pack { buffer, at, packed });
         }
-        if threads > 1 {
-            p.push(parallel(top.clone()));
+        if self.threads > 1 {
+            p.push(parallel(self.outer.clone().unwrap_or_else(|| "rows_o".into())));
         }
         p
-    };
-    Some(Sketch {
-        name: "attention".into(),
-        target: f.target.clone(),
-        space,
-        base: n,
-        prefix,
-        primitives: Box::new(primitives),
-        full_optimisation: false,
-    })
+    }
 }
 
-/// A product of a tile of rows by vectors of its last axis, which are held in registers over the
-/// whole reduction.
-fn product(
-    p: &mut Vec<Primitive>,
-    i: usize,
-    l: &Link,
-    row: &str,
-    lanes: i64,
-    vectors: i64,
-    unrolled: i64,
-) {
-    let (Some((across, _)), Some((sum, extent))) = (&l.across, &l.reduction) else { return };
-    let at = |s: &str| format!("{s}{i}");
-    p.push(split(across, lanes * vectors, at("to"), at("ti")));
-    p.push(split(&at("ti"), lanes, at("tu"), at("tv")));
-    let tile = [row.to_string(), at("tu"), at("tv")];
-    let order = |first: &str| [vec![first.to_string()], tile.to_vec()].concat();
-    p.push(Primitive::Reorder { loops: order(&at("to")) });
-    for t in tile.iter().rev() {
-        let names = vec![format!("{t}i"), t.clone()];
-        p.push(Primitive::Fission { of: t.clone(), names });
+impl Link {
+    /// The loop over the rows of a tile.
+    fn row(&self) -> String {
+        format!("row_{}", self.stage)
     }
-    p.push(Primitive::Reorder { loops: order(sum) });
-    let mut root = sum.clone();
-    if let Some(d) = super::divisors(*extent).into_iter().rfind(|d| *d <= unrolled && *d > 1) {
-        p.push(split(sum, d, at("so"), at("su")));
-        p.push(unroll(at("su")));
-        root = at("so");
+
+    /// A product of a tile of rows by vectors of its last axis, which are held in registers over
+    /// the whole reduction; `knob` says how many vectors.
+    fn product(&self, p: &mut Vec<Primitive>, i: usize, c: &Configuration, knob: &str) {
+        let (Some((across, _)), Some((sum, extent))) = (&self.across, &self.reduction) else {
+            return;
+        };
+        let get = |k: &str| c.int(k).unwrap_or(1);
+        let (lanes, row) = (get("lanes"), self.row());
+        let at = |s: &str| format!("{s}{i}");
+        p.push(split(across, lanes * get(knob), at("to"), at("ti")));
+        p.push(split(&at("ti"), lanes, at("tu"), at("tv")));
+        let tile = [row.clone(), at("tu"), at("tv")];
+        let order = |first: &str| [vec![first.to_string()], tile.to_vec()].concat();
+        p.push(Primitive::Reorder { loops: order(&at("to")) });
+        for t in tile.iter().rev() {
+            let names = vec![format!("{t}i"), t.clone()];
+            p.push(Primitive::Fission { of: t.clone(), names });
+        }
+        p.push(Primitive::Reorder { loops: order(sum) });
+        let (mut root, unrolled) = (sum.clone(), get("unroll"));
+        if let Some(d) = divisors(*extent).into_iter().rfind(|d| *d <= unrolled && *d > 1) {
+            p.push(split(sum, d, at("so"), at("su")));
+            p.push(unroll(at("su")));
+            root = at("so");
+        }
+        for suffix in ["", "i"] {
+            p.push(unroll(format!("{row}{suffix}")));
+            p.push(unroll(at("tu") + suffix));
+            p.push(vectorize(at("tv") + suffix));
+        }
+        let (buffer, local) = (self.stage.clone(), at("acc"));
+        p.push(Primitive::CacheWrite { at: root, buffer, local });
     }
-    for suffix in ["", "i"] {
-        p.push(unroll(format!("{row}{suffix}")));
-        p.push(unroll(at("tu") + suffix));
-        p.push(vectorize(at("tv") + suffix));
-    }
-    p.push(Primitive::CacheWrite { at: root, buffer: l.stage.clone(), local: at("acc") });
 }

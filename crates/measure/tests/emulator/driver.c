@@ -326,7 +326,6 @@ static int submit(stream *s, work w) {
   wait_for_others(s);
   return append(&s->queue, &w), 0;
 }
-
 API int cuInit(unsigned flags) { return flags; }
 API int cuDriverGetVersion(int *v) { return *v = 13000, 0; }
 API int cuDeviceGetCount(int *n) { return *n = setting("EMULATED_GPUS", 1), 0; }
@@ -493,12 +492,7 @@ API int cuStreamCreate(stream **made, unsigned flags) {
   streams[i]->blocking = !(flags & 1);
   return 0;
 }
-API int cuStreamDestroy_v2(stream *s) {
-  finish(s);
-  for (int i = 1; i < MOST; i++)
-    if (streams[i] == s) streams[i] = NULL;
-  return free(s), 0;
-}
+API int cuStreamDestroy_v2(stream *s) { return finish(s), 0; }
 API int cuStreamSynchronize(stream *s) { return finish(s ? s : default_stream()), 0; }
 API int cuStreamBeginCapture_v2(stream *s, int mode) {
   (void)mode;
