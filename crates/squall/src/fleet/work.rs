@@ -15,6 +15,7 @@ use crate::target_context::{Context, TargetContext};
 use crate::verbs::tune;
 use squall_core::{Caches, CpuCost, FailStage, Outcome, Record, RecordKind, TaskId};
 use squall_fleet::{DeviceOfMachine, Ended, FleetError, Lease, Mark, Worker, WorkerName};
+use squall_measure::TemporaryFolder;
 use squall_records::{Query, Store};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -448,9 +449,7 @@ impl Slice<'_> {
         listen: &mut Listen<'_>,
         trials: &mut u64,
     ) -> Result<Report, Error> {
-        let folder = tempfile::Builder::new().prefix("squall-slice-").tempdir();
-        let folder =
-            folder.map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
+        let folder = TemporaryFolder::new("slice")?;
         let file = folder.path().join(format!("{}.workload", plain_name(&self.lease.name)));
         std::fs::write(&file, &self.lease.workload)
             .map_err(|source| Error::Write { path: file.clone(), source })?;
