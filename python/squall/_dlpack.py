@@ -5,10 +5,11 @@ and jax give, and arrays of Squall's own. The layout is that of dlpack.h, versio
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
 from typing import Any
 
-CPU, CUDA, CUDA_HOST = 1, 2, 3
+CUDA = 2
 #: Codes of types, and numpy's letters for them; bfloat16 has none.
 _LETTERS = {0: "i", 1: "u", 2: "f", 6: "b"}
 
@@ -43,14 +44,10 @@ _NAME = b"dltensor"
 _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 _is_valid = ctypes.pythonapi.PyCapsule_IsValid
-_is_valid.restype, _is_valid.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]
-_pointer_in = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi)
-)
-_Destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+_is_valid.restype, _is_valid.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
-_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, _Destructor]
+_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 def is_on_gpu(array: Any) -> bool:
@@ -96,11 +93,24 @@ def _let_go(managed: Any) -> None:
     _lent.pop(ctypes.addressof(managed.contents), None)
 
 
-@_Destructor
-def _drop_capsule(capsule: int) -> None:
-    # A consumer renames the capsule, and calls the deleter itself.
-    if _is_valid(capsule, _NAME):
-        _lent.pop(_pointer_in(capsule, _NAME), None)
+#: Capsules that were handed out. A destructor in Python may run while an error is pending, and would
+#: lose it: so the next capsule lets those go that no consumer took.
+_handed: list[Any] = []
+
+
+def _let_unused_go() -> None:
+    kept = []
+    while _handed:
+        capsule = _handed.pop()
+        # A consumer renames a capsule that it takes, and calls the deleter.
+        if not _is_valid(capsule, _NAME):
+            continue
+        # This variable and the call's argument alone hold one that nobody else does.
+        if sys.getrefcount(capsule) > 2:
+            kept.append(capsule)
+        else:
+            _lent.pop(_pointer_of(capsule, _NAME), None)
+    _handed.extend(kept)
 
 
 class GpuArray:
@@ -131,6 +141,9 @@ class GpuArray:
     def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
         """Its content is there already: what writes it has been awaited."""
         kinds = {letter: code for code, letter in _LETTERS.items()}
+        if self.dtype.kind not in kinds:
+            raise BufferError(f"DLPack hands no {self.dtype.name} on")
+        _let_unused_go()
         shape = (ctypes.c_int64 * len(self.shape))(*self.shape)
         managed = _DLManagedTensor()
         t = managed.dl_tensor
@@ -139,7 +152,9 @@ class GpuArray:
         t.code, t.bits, t.lanes = kinds[self.dtype.kind], 8 * self.dtype.itemsize, 1
         managed.deleter = _let_go
         _lent[ctypes.addressof(managed)] = (managed, shape, self)
-        return _new_capsule(ctypes.addressof(managed), _NAME, _drop_capsule)
+        capsule = _new_capsule(ctypes.addressof(managed), _NAME, None)
+        _handed.append(capsule)
+        return capsule
 
     def __repr__(self) -> str:
         return f"GpuArray({self.dtype.name}{list(self.shape)}, cuda:{self.device})"

@@ -31,7 +31,8 @@ class _Driver:
         except OSError as e:
             raise RuntimeError(f"CUDA cannot be used: no NVIDIA driver ({e})") from e
         self._contexts: dict[int, ctypes.c_void_p] = {}
-        self._lock = threading.Lock()
+        # Memory may be freed by a collection in the middle of `using`.
+        self._lock = threading.RLock()
 
     def call(self, name: str, *arguments: Any) -> None:
         code = getattr(self._cuda, name)(*arguments)
@@ -120,10 +121,11 @@ class _Slot:
 class GpuNetwork(Library):
     """A model on a GPU that can be called with tensors.
 
-    Tensors in device memory (of torch, cupy, jax, or anything with ``__dlpack__``) are neither copied nor
-    awaited: work is put on the caller's current stream, and results are tensors of the same package
-    (:class:`GpuArray` where it is none of these). numpy arrays are copied to the device, and numpy
-    arrays come back. Threads may share a network.
+    Tensors in device memory (of torch, cupy, jax, or anything with ``__dlpack__``) stay on the device:
+    work is put on the caller's current stream and not awaited, and results are tensors of the same
+    package (:class:`GpuArray` where it is none of these). numpy arrays are copied to the device, and
+    numpy arrays come back. Threads may share a network. A captured graph holds the workspace of the
+    stream that it was captured on: do not replay it beside calls on that stream.
 
     A model that looks values up by numbers that it is given (Gather) can refuse its input. With arrays of
     the host that is an error of the call, with tensors in device memory one of :meth:`synchronize`.
@@ -141,8 +143,9 @@ class GpuNetwork(Library):
             self._open()
         self._sizes = [math.prod(shape) * d.itemsize for d, shape in self._wanted + self._given]
         self._free: list[_Slot] = []
-        #: Runs of one stream are in order, so that they share a workspace.
-        self._workspaces: dict[int, _Memory] = {}
+        #: Runs of one stream are in order, so that they share a workspace; its memory, the stream's
+        #: handle, and what keeps the stream.
+        self._workspaces: dict[tuple[int, int], tuple[_Memory, int, Any]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
@@ -159,8 +162,20 @@ class GpuNetwork(Library):
     def synchronize(self) -> None:
         """Waits for all calls; an error where the last one of a stream refused its input."""
         with self._lock, self._driver.using(self.device):
-            for stream, workspace in self._workspaces.items():
-                self._check(self._finish(self._model, workspace.pointer, stream))
+            codes = [
+                self._finish(self._model, memory.pointer, stream)
+                for memory, stream, _ in self._workspaces.values()
+            ]
+        for code in codes:
+            self._check(code)
+
+    def __del__(self) -> None:
+        # Modules and weights go in their own context, when nothing runs any more.
+        if getattr(self, "_model", None) and not sys.is_finalizing():
+            with self._driver.using(self.device):
+                for _, stream, _ in getattr(self, "_workspaces", {}).values():
+                    self._driver.call("cuStreamSynchronize", ctypes.c_void_p(stream))
+                super().__del__()
 
     def _launch(self, pointers: list[int], workspace: int, stream: int | None) -> None:
         self._check(self._run(self._model, self._io(self._io_bytes, *pointers, stream or 0), workspace))
@@ -192,15 +207,18 @@ class GpuNetwork(Library):
 
     def _on_gpu(self, arrays: tuple[Any, ...]) -> Any:
         package = _package(arrays[0])
-        stream = _current_stream(package, self.device)
+        stream, keeper = _current_stream(package, self.device)
+        # The default stream of each thread has one handle.
+        key = (stream, threading.get_ident() if stream == _OF_THREAD else 0)
         held = [Borrowed(a, stream) for a in arrays]
         for i, h in enumerate(held):
             self._fits(h, i)
         results, pointers = self._results(package)
         with self._lock, self._driver.using(self.device):
-            if stream not in self._workspaces:
-                self._workspaces[stream] = _Memory(self.device, self._workspace_bytes)
-            workspace = self._workspaces[stream].pointer
+            if key not in self._workspaces:
+                memory = _Memory(self.device, self._workspace_bytes)
+                self._workspaces[key] = (memory, stream, keeper)
+            workspace = self._workspaces[key][0].pointer
             self._launch([*(h.pointer for h in held), *pointers], workspace, stream)
             if package not in _STREAMS:
                 # Other packages may use the inputs' memory anew on streams that ours does not know.
@@ -248,11 +266,12 @@ class GpuNetwork(Library):
         """A copy of a numpy array in the memory of the network's GPU."""
         import numpy
 
-        array = numpy.ascontiguousarray(array)
+        array = numpy.asarray(array, order="C")
         made = self._own_array(array.shape, array.dtype)
         with self._driver.using(self.device):
             size = ctypes.c_size_t(array.nbytes)
             self._driver.call("cuMemcpyHtoD_v2", ctypes.c_uint64(made.pointer), _host(array), size)
+            self._driver.call("cuStreamSynchronize", None)
         return made
 
     def _copied(self, array: GpuArray) -> Any:
@@ -279,10 +298,17 @@ def _package(array: Any) -> str:
 _STREAMS = ("torch", "cupy")
 
 
-def _current_stream(package: str, device: int) -> int:
-    """The stream on which a package works at present; the default one where it has none."""
+#: CUDA's handle of the default stream of whatever thread uses it.
+_OF_THREAD = 2
+
+
+def _current_stream(package: str, device: int) -> tuple[int, Any]:
+    """The stream on which a package works at present, and what keeps it; the default one where the
+    package has none."""
     if package == "torch":
-        return sys.modules["torch"].cuda.current_stream(device).cuda_stream
+        stream = sys.modules["torch"].cuda.current_stream(device)
+        return stream.cuda_stream, stream
     if package == "cupy":
-        return sys.modules["cupy"].cuda.get_current_stream().ptr
-    return 0
+        stream = sys.modules["cupy"].cuda.get_current_stream()
+        return stream.ptr, stream
+    return 0, None

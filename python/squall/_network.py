@@ -126,14 +126,17 @@ def compile(
     the other arguments are those of :func:`export`. Compiled kernels and guesses are kept in the
     user's cache, as those of ``squall run`` are, so that the second time is fast.
     """
+    kind, _, number = target.partition(":")
+    if kind == "cuda" and not (number or "0").isdigit():
+        raise ValueError(f"target={target!r}: a network runs on one GPU, such as 'cuda:0'")
     temporary = None
     if folder is None:
         temporary = tempfile.TemporaryDirectory(prefix="squall-network-")
         folder = temporary.name
     export(model, folder, _OWN_NAME, target=target, **arguments)
     network: Network | GpuNetwork
-    if target.startswith("cuda"):
-        network = GpuNetwork(folder, device=int(target.partition(":")[2] or 0))
+    if kind == "cuda":
+        network = GpuNetwork(folder, device=int(number or 0))
     else:
         network = Network(folder)
     network._temporary = temporary  # type: ignore[union-attr]

@@ -129,7 +129,7 @@ class _Compiled:
         for i in self._free:
             if not isinstance(inputs[i], torch.Tensor):
                 raise _Unfit("a shape is dynamic; say torch.compile(.., dynamic=False)")
-        self._target = _target({inputs[i].device for i in self._free})
+        self._target = _target({x.device for x in inputs if isinstance(x, torch.Tensor)})
         self._variants: list[tuple[list[torch.Tensor], list[int], _AnyNetwork | None]] = []
         self._lock = threading.Lock()
 
@@ -244,8 +244,8 @@ def _compare(
     found = network(*given)
     relative, of_largest = _TOLERANCES[precision]
     for e, f in zip(expected, list(found.values()) if isinstance(found, dict) else [found]):
-        if e.dtype != f.dtype or e.shape != f.shape:
-            raise _Unfit("the exported model has results of another type or shape")
+        if e.dtype != f.dtype or e.shape != f.shape or e.device != f.device:
+            raise _Unfit("the exported model has results of another type, shape or device")
         if not e.is_floating_point():
             same = torch.equal(e, f)
         else:

@@ -21,7 +21,8 @@ pub use sketch::{reference, sketches, untuned};
 pub const CODEGEN_VERSION: u32 = 13;
 
 /// The first version whose candidates still rank as they do now, so that what was learned from its
-/// records serves. Version 12 has a shorter exponential than 11 and else the same code.
+/// records serves. Version 12 has a shorter exponential than 11 and else the same code;
+/// in 13 warpgroups await their last copies.
 pub const RANKED_SINCE: u32 = 11;
 
 /// The greatest common divisor; of 0 and a number, that number.

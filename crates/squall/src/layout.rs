@@ -8,6 +8,7 @@ use crate::precision::Precision;
 use crate::settings::TargetRequest;
 use crate::target_context::TargetContext;
 use squall_core::{TaskId, Workload};
+use squall_graph::Assignment;
 use squall_graph::rules::ATTENTION;
 use squall_graph::solvers::{
     CHANNELS_LAST, CHANNELS_LAST_IN_PLACE, Cost, CoverCost, FASTEST_IN_PLACE, FASTEST_LAYOUTS,
@@ -93,9 +94,22 @@ pub struct CoverRow {
     pub behind: Option<f64>,
 }
 
+/// A model with the candidates that a target has sketches for. No sketch of a GPU's has two
+/// products: as plain loops such a kernel takes for ever.
+fn for_target(graph: &Assignment, target: TargetRequest) -> Result<Assignment, String> {
+    match target.is_cpu() {
+        true => Ok(graph.clone()),
+        false => graph.without(ATTENTION),
+    }
+}
+
 impl Input {
     /// How the candidates for kernels of a model stand to each other, by what is known of times.
-    pub fn cover_report(&self, known: &HashMap<TaskId, f64>) -> Result<CoverReport, Error> {
+    pub fn cover_report(
+        &self,
+        known: &HashMap<TaskId, f64>,
+        target: TargetRequest,
+    ) -> Result<CoverReport, Error> {
         let fault = |message: String, hint: &str| Error::Input {
             place: self.name.clone(),
             message,
@@ -104,6 +118,7 @@ impl Input {
         let Some(graph) = &self.graph else {
             return Err(fault("there is no model to cover".into(), "give a model.onnx"));
         };
+        let graph = for_target(graph, target).map_err(|e| fault(e, "please report this"))?;
         let all = graph.candidates();
         let made = standings(all, &|id| here(known, id))
             .map_err(|e| fault(e, "greedy fusion needs no proof: `--cover greedy`"))?;
@@ -139,12 +154,8 @@ impl Input {
             });
         };
         let Some(graph) = &self.graph else { return Ok(self) };
-        // No sketch of a GPU's has two products: as plain loops such a kernel takes for ever.
-        let without = match target.is_cpu() {
-            true => Ok(graph.clone()),
-            false => graph.without(ATTENTION),
-        };
-        let made = without.and_then(|g| g.solved(s, &|id| here(known, id))).map_err(fault)?;
+        let made = for_target(graph, target).and_then(|g| g.solved(s, &|id| here(known, id)));
+        let made = made.map_err(fault)?;
         Ok(self.with_graph(made))
     }
 

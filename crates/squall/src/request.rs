@@ -73,7 +73,7 @@ impl InputRequest {
             }
             None => HashMap::new(),
         };
-        input.cover_report(&known)
+        input.cover_report(&known, target)
     }
 
     /// Reads it, as it is to be run or shipped: unless the user says where channels are, each image

@@ -49,7 +49,7 @@ fn links(f: &Facts<'_>) -> Option<(Vec<Link>, Vec<Axis>)> {
             [a] => Some((name(&a.name), a.extent)),
             _ => return None,
         };
-        // The output may have its axes in another order.
+        // What the output is made of may have its axes in another order.
         let mut others = s.axes.iter().filter(|a| !rows.contains(a));
         let across = others.next().map(|a| (name(&a.name), a.extent));
         let part = match (&s.reduction, &across) {
@@ -113,7 +113,7 @@ fn join(
     (n, prefix): (&mut Nest, &mut Vec<Primitive>),
 ) -> Option<Vec<String>> {
     let name = |axis: &Axis, stage: &str| format!("{}_{stage}", axis.name);
-    for l in links.iter().filter(|l| l.part == Part::Elementwise) {
+    for l in links.iter().filter(|l| l.across.is_some()) {
         let own = rows.iter().map(|a| name(a, &l.stage));
         let loops: Vec<String> = own.chain(l.across.iter().map(|a| a.0.clone())).collect();
         let stage = w.stages.iter().find(|s| s.name == l.stage)?;

@@ -393,6 +393,20 @@ stage Y: f32[b: 2, m: 11, c: 12] = O[b, m, c] / D[b, m]
 output Y",
     ),
     (
+        "attention_of_heads_between_others",
+        "workload attention
+data Q: f32[11, 2, 6] of [11, 6, 6]
+data K: f32[19, 2, 6]
+data V: f32[19, 2, 12]
+stage S: f32[b: 2, m: 11, n: 19] = sum(k: 6) Q[m, b, k] * K[n, b, k]
+stage X: f32[b: 2, m: 11] = max(n: 19) S[b, m, n]
+stage E: f32[b: 2, m: 11, n: 19] = exp(S[b, m, n] - X[b, m])
+stage D: f32[b: 2, m: 11] = sum(n: 19) E[b, m, n]
+stage O: f32[m: 11, b: 2, c: 12] = sum(n: 19) E[b, m, n] * V[n, b, c]
+stage Y: f32[m: 11, b: 2, c: 12] = O[m, b, c] / D[b, m]
+output Y",
+    ),
+    (
         "attention_masked",
         "workload attention
 data Q: f32[9, 8]

@@ -7,6 +7,9 @@ use crate::workload::{Axis, Reducer, Reduction, Stage, Workload};
 use crate::{DType, TensorKind};
 use std::collections::HashSet;
 
+/// More tokens than a tile of rows may hold: two of them take a quarter of a megabyte.
+const MOST_TOKENS: i64 = 1 << 14;
+
 /// A softmax has three stages: the largest of each row, powers, and their sum.
 const SOFTMAX: usize = 3;
 
@@ -22,6 +25,9 @@ pub fn attention(scores: Workload, values: &Workload) -> Result<Workload, String
     };
     if !plain(&scores) || !plain(values) || !reads_rows(&table, values, product) {
         return Err("the second product does not read the softmax row by row".into());
+    }
+    if !has_loops(&scores, product) {
+        return Err("it has an axis of one, or too many tokens".into());
     }
     let (ours, theirs) = (scores.inputs.len(), values.inputs.len());
     let mut inputs = scores.inputs.clone();
@@ -91,6 +97,15 @@ pub fn attention(scores: Workload, values: &Workload) -> Result<Workload, String
     }
     let kind = "attention".into();
     checked(Workload { kind, inputs, stages, ..Workload::default() })
+}
+
+/// Whether each axis has a loop, which one of a single place has not, and rows are of a length that
+/// tiles hold.
+fn has_loops(scores: &Workload, product: &Stage) -> bool {
+    let sums = scores.stages.iter().flat_map(Stage::reduce_axes);
+    let all = scores.output().axes.iter().chain(&product.axes).chain(sums);
+    let tokens = scores.output().axes.last().map_or(0, |a| a.extent);
+    all.map(|a| a.extent).all(|e| e > 1) && tokens <= MOST_TOKENS
 }
 
 /// Whether a source of the second product's workload is the product itself.

@@ -155,7 +155,8 @@ impl<'a> Settling<'a> {
             _ => false,
         };
         // A product packs tiles of what it reads across, as a copy would.
-        let is_product = matches!(c.workload.kind.as_str(), "matmul" | "batch_matmul");
+        let products = ["matmul", "batch_matmul", "attention"];
+        let is_product = products.contains(&c.workload.kind.as_str());
         let packs = is_product && site.factors().iter().any(|f| f.stride == 1);
         c.workload.kind == "elementwise" || channels || packs || in_order(site.factors().last())
     }

@@ -38,21 +38,15 @@ type Rule = fn(&Facts<'_>, Gpu) -> Vec<Program>;
 const RULES: &[(&str, Rule)] =
     &[("contraction", contract::derive), ("rows", rows::derive), ("map", map::derive)];
 
-/// The sketches whose tiles stay inside of a tensor, so that it may be part of a larger box.
-const WITHIN_BOXES: &[&str] = &["gpu_tile", "gpu_rows", "gpu_map"];
-
 pub(crate) fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
+    // Several elements at once are fetched from aligned places alone, and a part of a larger box
+    // may begin anywhere; tiles that reach over an edge count on nothing being there.
+    if !f.workload.rooms.is_empty() {
+        return vec![plain(f, gpu)];
+    }
     let derived = RULES.iter().map(|(_, rule)| rule(f, gpu)).find(|list| !list.is_empty());
     let mut list = derived.unwrap_or_else(|| vec![plain(f, gpu)]);
     list.extend(winograd::derive(f, gpu));
-    // Matrix units and Winograd's tiles reach over an edge, and count on nothing being there: no
-    // part of a larger box.
-    if !f.workload.rooms.is_empty() {
-        list.retain(|p| WITHIN_BOXES.contains(&&*p.name));
-        if list.is_empty() {
-            list.push(plain(f, gpu));
-        }
-    }
     // A sum along the last axis is a tile of sums, or a block's threads share a row of it.
     if f.workload.kind == "reduce" {
         let rows = rows::derive(f, gpu);
