@@ -41,14 +41,13 @@ pub fn attention(scores: Workload, values: &Workload) -> Result<Workload, String
     let total = inputs.len();
     let stage = |i: usize| Source((total + i) as u32);
     let mut stages: Vec<Stage> = scores.stages;
-    let moved = |e: Expr| match e {
-        Expr::Load { source, index } if source.0 as usize >= ours => {
-            Expr::Load { source: stage(source.0 as usize - ours), index }
-        }
-        e => e,
-    };
     for s in &mut stages {
-        s.body = s.body.rewrite(&mut Affine::clone, &mut |e| moved(e));
+        s.body = s.body.rewrite(&mut Affine::clone, &mut |e| match e {
+            Expr::Load { source, index } if source.0 as usize >= ours => {
+                Expr::Load { source: stage(source.0 as usize - ours), index }
+            }
+            e => e,
+        });
     }
     let last = stages.len() - 1;
     stages[last].name = fresh("S", &mut taken);
@@ -92,8 +91,7 @@ pub fn attention(scores: Workload, values: &Workload) -> Result<Workload, String
         push(&s.name, if s.axes.len() == axes.len() { &axes } else { &s.axes }, None, body);
     }
     if after.is_empty() {
-        let index: Vec<Affine> = (0..=rows).map(|v| Affine::var(Var(v as u32))).collect();
-        push("Y", &axes, None, divided(&index));
+        push("Y", &axes, None, divided(&all));
     }
     let kind = "attention".into();
     checked(Workload { kind, inputs, stages, ..Workload::default() })
