@@ -47,6 +47,22 @@ output Y of [9, 3, 16]
 ",
     ),
     (
+        "attention of heads that lie between others",
+        &["attention"],
+        "workload attention
+data Q: f32[9, 2, 16] of [9, 6, 16]
+data K: f32[11, 2, 16] of [11, 6, 16]
+data V: f32[11, 2, 16] of [11, 6, 16]
+stage S: f32[b: 2, m: 9, n: 11] = sum(k: 16) Q[m, b, k] * K[n, b, k]
+stage X: f32[b: 2, m: 9] = max(n: 11) S[b, m, n]
+stage E: f32[b: 2, m: 9, n: 11] = exp(S[b, m, n] - X[b, m])
+stage D: f32[b: 2, m: 9] = sum(n: 11) E[b, m, n]
+stage O: f32[m: 9, b: 2, c: 16] = sum(n: 11) E[b, m, n] * V[n, b, c]
+stage Y: f32[m: 9, b: 2, c: 16] = O[m, b, c] / D[b, m]
+output Y of [9, 3, 16]
+",
+    ),
+    (
         "elements of one head",
         &["map"],
         "workload elementwise

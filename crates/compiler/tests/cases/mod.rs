@@ -395,7 +395,7 @@ output Y",
     (
         "attention_of_heads_between_others",
         "workload attention
-data Q: f32[11, 2, 6] of [11, 6, 6]
+data Q: f32[11, 2, 6]
 data K: f32[19, 2, 6]
 data V: f32[19, 2, 12]
 stage S: f32[b: 2, m: 11, n: 19] = sum(k: 6) Q[m, b, k] * K[n, b, k]
