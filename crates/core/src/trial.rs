@@ -199,6 +199,9 @@ pub enum RecordKind {
     /// A challenger and the incumbent were measured again, interleaved; its time supersedes the
     /// trial's.
     Rematch,
+    /// Both were timed as steps of a whole network, which decided between them; the times are those
+    /// of the steps, and compare with those of no other network.
+    Network,
 }
 
 impl RecordKind {
@@ -208,12 +211,13 @@ impl RecordKind {
             RecordKind::Trial => "trial",
             RecordKind::Untuned => "untuned",
             RecordKind::Rematch => "rematch",
+            RecordKind::Network => "network",
         }
     }
 
     /// The kind with this spelling; [`RecordKind::Trial`] where no other kind has it.
     pub fn named(name: &str) -> RecordKind {
-        [RecordKind::Untuned, RecordKind::Rematch]
+        [RecordKind::Untuned, RecordKind::Rematch, RecordKind::Network]
             .into_iter()
             .find(|k| k.name() == name)
             .unwrap_or(RecordKind::Trial)

@@ -13,7 +13,8 @@ use tokio_postgres::Row;
 /// mark. A pull looks so far behind it; what is known already costs little.
 const OVERLAP: Duration = Duration::from_secs(120);
 
-const KINDS: [RecordKind; 3] = [RecordKind::Trial, RecordKind::Untuned, RecordKind::Rematch];
+const KINDS: [RecordKind; 4] =
+    [RecordKind::Trial, RecordKind::Untuned, RecordKind::Rematch, RecordKind::Network];
 /// The stages of failures, in the order of their numbers, from 2.
 const STAGES: [FailStage; 4] =
     [FailStage::Build, FailStage::Launch, FailStage::Timeout, FailStage::WrongAnswer];

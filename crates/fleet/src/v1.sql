@@ -43,7 +43,7 @@ CREATE TABLE squall.worker (
 );
 
 -- Facts. They are named by what was tried, so that sending one twice changes nothing. `kind` is 0
--- trial, 1 untuned, 2 rematch; `outcome` 0 measured, 1 infeasible, 2 to 5 failed at build, launch,
+-- trial, 1 untuned, 2 rematch, 3 network; `outcome` 0 measured, 1 infeasible, 2 to 5 failed at build, launch,
 -- in time, with a wrong answer.
 CREATE TABLE squall.record (
     task          bigint NOT NULL,

@@ -106,7 +106,7 @@ impl Store {
             let (candidate, time) = ((text(6)?, text(7)?), time.map(Nanos));
             let kind = RecordKind::named(&text(1)?);
             match kind {
-                RecordKind::Rematch => {}
+                RecordKind::Rematch | RecordKind::Network => {}
                 RecordKind::Untuned => s.untuned = time.or(s.untuned),
                 RecordKind::Trial => {
                     s.trials += 1;

@@ -5,6 +5,8 @@
 //! Therefore trials are compared with trials, and the winner of the last run-off holds the task.
 //! Only a candidate that was in no run-off yet can take it without one, if its trial was faster
 //! than the holder's by more than [`REMATCH_MARGIN`].
+//! A run-off of whole networks decides as one of kernels does, and leaves the times as they are:
+//! those of steps of a network are longer than those of kernels alone.
 
 use squall_core::{Nanos, RecordKind};
 use std::collections::BTreeMap;
@@ -22,6 +24,8 @@ struct Standing<T> {
     /// The result of the last run-off: the outer option is `None` where there was none, the inner
     /// where the candidate failed in it.
     rematch: Option<Option<(Nanos, T)>>,
+    /// Whether a run-off of whole networks decided about it.
+    in_network: bool,
 }
 
 impl<T: Copy> Standing<T> {
@@ -47,13 +51,14 @@ impl<T> Default for Standings<T> {
 
 impl<T: Copy> Standings<T> {
     fn entry(&mut self, name: Name) -> &mut Standing<T> {
-        self.all.entry(name).or_insert(Standing { trial: None, rematch: None })
+        self.all.entry(name).or_insert(Standing { trial: None, rematch: None, in_network: false })
     }
 
     /// Adds a record; records must be added in the order in which they were made.
     pub fn add(&mut self, kind: RecordKind, name: Name, time: Option<Nanos>, from: T) {
         match kind {
             RecordKind::Rematch => self.rematch(name, time, from),
+            RecordKind::Network => self.in_network(name),
             RecordKind::Trial | RecordKind::Untuned => self.trial(name, time, from),
         }
     }
@@ -72,6 +77,21 @@ impl<T: Copy> Standings<T> {
             None if self.holder.as_ref() == Some(&name) => self.holder = None,
             None => {}
         }
+    }
+
+    /// Adds one candidate of a run-off of whole networks. The winner is added last, which makes it
+    /// the holder; one that has no time of its own never holds.
+    pub fn in_network(&mut self, name: Name) {
+        let standing = self.entry(name.clone());
+        standing.in_network = true;
+        if standing.time().is_some() {
+            self.holder = Some(name);
+        }
+    }
+
+    /// Whether a run-off of whole networks decided about a candidate.
+    pub fn has_met_in_network(&self, name: &Name) -> bool {
+        self.all.get(name).is_some_and(|s| s.in_network)
     }
 
     /// The valid time of a candidate: the newest run-off supersedes the trial.
@@ -104,7 +124,8 @@ impl<T: Copy> Standings<T> {
         let Some(limit) = self.all.get(name).and_then(|s| Some(s.trial.or(s.time())?.0)) else {
             return Vec::new();
         };
-        let fresh = self.all.iter().filter(|(n, s)| s.rematch.is_none() && *n != name);
+        let is_fresh = |s: &Standing<T>| s.rematch.is_none() && !s.in_network;
+        let fresh = self.all.iter().filter(|(n, s)| is_fresh(s) && *n != name);
         let faster = fresh.filter_map(|(n, s)| Some((n, s.trial?.0.0)));
         let mut faster: Vec<(&Name, f64)> =
             faster.filter(|c| c.1 * (1.0 + REMATCH_MARGIN) < limit.0).collect();
@@ -163,6 +184,21 @@ mod tests {
         s.trial(name("d"), Some(Nanos(90.0)), ());
         assert_eq!(winner(&s), ("d".into(), 90.0));
         assert_eq!(s.usurpers(&name("a")), [&name("d")]);
+    }
+
+    #[test]
+    fn a_whole_network_decides_and_leaves_the_times() {
+        let mut s = standings(&[("a", 100.0), ("b", 108.0), ("c", 140.0)], &[]);
+        s.in_network(name("a"));
+        s.in_network(name("b"));
+        assert_eq!(winner(&s), ("b".into(), 108.0), "the loser's faster trial takes nothing back");
+        assert!(s.has_met_in_network(&name("a")) && !s.has_met_in_network(&name("c")));
+        // What was not there then, and is clearly faster, comes first until the two have met.
+        s.trial(name("d"), Some(Nanos(90.0)), ());
+        assert_eq!(winner(&s), ("d".into(), 90.0));
+        // A candidate of which nothing else is known holds nothing.
+        s.in_network(name("e"));
+        assert_eq!(winner(&s), ("d".into(), 90.0));
     }
 
     #[test]

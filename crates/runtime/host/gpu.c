@@ -16,6 +16,7 @@ static int open_driver(rt_host *h, rt_gpu *g) {
   RT_DRIVER(RESOLVE)
   *(void **)&g->cuTensorMapEncodeTiled = dlsym(library, "cuTensorMapEncodeTiled");
   *(void **)&g->cuLaunchKernelEx = dlsym(library, "cuLaunchKernelEx");
+  *(void **)&g->cuEventRecordWithFlags = dlsym(library, "cuEventRecordWithFlags");
   return 1;
 }
 

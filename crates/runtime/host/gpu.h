@@ -94,11 +94,13 @@ typedef struct {
   unsigned count;
 } rt_launch_config;
 
+typedef cu_result rt_note_function(cu_handle, cu_handle, unsigned);
 typedef cu_result rt_launch_function(const rt_launch_config *, cu_handle, void **, void **);
 
 typedef struct rt_gpu {
   RT_DRIVER(RT_DECLARE)
   rt_launch_function *cuLaunchKernelEx;       /* in drivers of CUDA 12 and later, or NULL */
+  rt_note_function *cuEventRecordWithFlags;   /* in drivers of CUDA 11.1 and later, or NULL */
   rt_encode_function *cuTensorMapEncodeTiled; /* in drivers of CUDA 12 and later, or NULL */
   rt_nvml nvml;
   rt_host *host;

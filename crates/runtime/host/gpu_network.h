@@ -46,5 +46,9 @@ double rt_gpu_network_replay(rt_gpu_network *n, long replays);
 /* Runs all steps in order, each several times in a graph of its own, and holds the least device
  * time in ns of each in `best`. */
 int rt_gpu_network_steps(rt_gpu_network *n, uint64_t *best);
+/* Replays all steps in one graph with a clock between them, and holds the median device time in ns
+ * of each in `place`: beside its neighbours, with their data in the caches. Where the driver cannot
+ * record that, `*is_known` is 0. */
+int rt_gpu_network_places(rt_gpu_network *n, uint64_t *place, int *is_known);
 
 #endif

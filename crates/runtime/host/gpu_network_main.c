@@ -6,7 +6,8 @@
  *
  * SECONDS 0 runs once, a negative number does so without looking at the steps. Prints "inferences
  * COUNT BEST MEDIAN", device times of replayed graphs, and "host COUNT BEST MEDIAN", from and to
- * the host's memory, unless it runs once; and "step NUMBER BEST" lines; times in
+ * the host's memory, unless it runs once; and "step NUMBER BEST" lines, of steps that are repeated
+ * alone, and "place NUMBER MEDIAN" lines, of steps between their neighbours; times in
  * nanoseconds. */
 #define SQUALL_NETWORK
 #define SQUALL_CUDA
@@ -109,6 +110,18 @@ static int say_steps(void) {
   return fine || !fail(host.error.text);
 }
 
+static int say_places(void) {
+  const uint32_t steps = network.model.plan.step_count;
+  uint64_t *place = malloc((steps + 1u) * sizeof *place);
+  int is_known = 0;
+  if (!place) return !fail("there is not enough memory");
+  int fine = rt_gpu_network_places(&network, place, &is_known);
+  for (uint32_t i = 0; is_known && i < steps; i++)
+    printf("place %u %llu\n", i, (unsigned long long)place[i]);
+  free(place);
+  return fine || !fail(host.error.text);
+}
+
 int main(int argc, char **argv) {
   const int exports = argc == 4 && strcmp(argv[1], "--weights") == 0;
   const double seconds = argc > 1 ? atof(argv[1]) : 0;
@@ -127,6 +140,7 @@ int main(int argc, char **argv) {
   if (seconds > 0 && run_timed(seconds) != 0) return 1;
   printf("streams %d\noverlaps %d\n", network.is_parted ? RT_STREAMS : 1, network.is_overlapped);
   if (seconds >= 0 && !say_steps()) return 1;
+  if (seconds > 0 && !say_places()) return 1;
   if (!rt_gpu_network_run(&network)) return fail(host.error.text);
   if (!rt_gpu_network_is_same(&network))
     return fail("the same input gave another output: please report this, it is a fault of "

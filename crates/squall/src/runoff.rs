@@ -93,10 +93,16 @@ pub(crate) fn meet(
 /// The candidate that should meet the incumbent next, after some that did already.
 pub(crate) fn next_rival(state: &TaskState, incumbent: &Name, met: &[Name]) -> Option<Name> {
     let unmet = |n: &Name| n != incumbent && !met.contains(n);
+    // What a whole network decided, kernels alone do not turn over.
+    let is_open = |n: &Name| {
+        unmet(n)
+            && !(state.standings.has_met_in_network(n)
+                && state.standings.has_met_in_network(incumbent))
+    };
     let doubted = || state.doubts().find(|n| met.len() < MOST && unmet(n)).cloned();
     let Some(Nanos(time)) = state.standings.time(incumbent) else { return doubted() };
     let ranking = state.standings.ranking();
-    let nearest = ranking.iter().find(|c| unmet(c.0));
+    let nearest = ranking.iter().find(|c| is_open(c.0));
     let margin = if met.is_empty() { RUNNER_UP } else { REMATCH_MARGIN };
     let near =
         nearest.filter(|c| met.len() < RIVALS && c.1.0 <= time * (1.0 + margin)).map(|c| c.0);

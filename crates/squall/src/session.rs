@@ -13,7 +13,7 @@ use crate::report::{Report, StopReason, TaskReport, UntunedNode};
 use crate::request::TuneRequest;
 use crate::runoff::{host, next_rival, run_off};
 use crate::session_context::{SessionContext, SessionRecorder};
-use crate::settings::Budget;
+use crate::settings::{Budget, whole_network_seconds};
 use crate::shard::{ShardWork, weight};
 use crate::target_context::Context;
 use crate::task_kernels::TaskKernels;
@@ -38,10 +38,6 @@ use std::time::{Duration, Instant};
 const BATCH_MOST: usize = 32;
 /// The share of a task's expected trials that is a predictor's, and its bounds.
 const PREDICTED: (usize, usize, usize) = (6, 4, 16);
-
-/// The share of a model's seconds that is kept for timing it as a whole, and the most of them.
-const INFERENCE: f64 = 0.04;
-const MOST_INFERENCE: f64 = 5.0;
 
 /// A session on one device with one store.
 pub(crate) struct Session<'a> {
@@ -159,8 +155,8 @@ impl<'a> Session<'a> {
         });
         let (tasks, mut budget) = (part.tasks.len(), part.budget);
         if self.request.inference.is_some() && self.request.shard.is_none() {
-            // A whole inference is timed within the budget.
-            budget.seconds = budget.seconds.map(|s| s - (s * INFERENCE).min(MOST_INFERENCE));
+            // What is done with the whole network is done within the budget.
+            budget.seconds = budget.seconds.map(|s| s - whole_network_seconds(s));
         }
         // Shared time keeps a little back for the rematches at its end.
         let search_share = if tasks > 1 { 0.92 } else { 0.98 };

@@ -18,6 +18,18 @@ pub struct Budget {
     pub seconds: Option<f64>,
 }
 
+/// Networks of close kernels are built and run in turns in no less than these seconds.
+pub(crate) const LEAST_RUN_OFF: f64 = 12.0;
+
+/// Of a model's seconds, those that are kept for the network as a whole: for its run-off, which
+/// pays where there is time for many trials, and for its time.
+pub(crate) fn whole_network_seconds(seconds: f64) -> f64 {
+    const RUN_OFF: (f64, f64) = (0.1, 60.0);
+    const INFERENCE: (f64, f64) = (0.04, 5.0);
+    let part = |(share, most): (f64, f64)| (seconds * share).min(most);
+    if part(RUN_OFF) < LEAST_RUN_OFF + INFERENCE.1 { part(INFERENCE) } else { part(RUN_OFF) }
+}
+
 /// How much a user wants to spend. What that means depends on the input: see [`Budget::of`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BudgetRequest {

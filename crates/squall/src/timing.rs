@@ -77,6 +77,7 @@ fn joined(rounds: Vec<Times>) -> Option<Times> {
         }
         for (a, b) in all.layers.iter_mut().zip(&one.layers) {
             a.best_ns = a.best_ns.min(b.best_ns);
+            a.in_place_ns = a.in_place_ns.min(b.in_place_ns);
         }
         all
     })?;
@@ -89,8 +90,14 @@ mod tests {
     use crate::network::Layer;
 
     fn times(best_ns: u64, median_ns: u64, layer: u64) -> Times {
-        let kind = crate::network::LayerKind::Move;
-        let layer = Layer { node: "n".into(), name: "l".into(), kind, task: None, best_ns: layer };
+        let layer = Layer {
+            node: "n".into(),
+            name: "l".into(),
+            kind: crate::network::LayerKind::Move,
+            task: None,
+            best_ns: layer,
+            in_place_ns: layer + 1,
+        };
         Times { best_ns, median_ns, inferences: 3, host: None, layers: vec![layer] }
     }
 

@@ -6,14 +6,15 @@ use squall::arrays::NamedArray;
 use squall::check::Tolerance;
 use squall::network::LayerKind;
 use squall::{
-    Array, CheckData, CheckRequest, Context, GuessRequest, InputRequest, NetworkRequest, Precision,
-    RunRequest, TargetRequest,
+    Array, BudgetRequest, CheckData, CheckRequest, Context, GuessRequest, InputRequest,
+    NetworkRequest, Precision, Query, RunOffRequest, RunRequest, Store, TargetRequest, TuneRequest,
 };
-use squall_core::DType;
+use squall_core::{DType, Measurement, Nanos, Outcome, Record, RecordKind};
 use squall_frontend::npy;
 use squall_frontend::onnx::proto::*;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
 #[path = "../../cli/tests/support/emulator.rs"]
 mod emulated;
@@ -456,4 +457,75 @@ fn test_data_of_onnx_is_read_and_compared() {
     std::fs::remove_file(set.join("input_1.pb")).unwrap();
     let e = check().unwrap_err().to_string();
     assert!(e.contains("1 files input_N.pb"), "{e}");
+}
+
+/// A kernel that is really slow and holds its task by records that cannot know better loses it in
+/// the whole network to the one that is close to it by these records.
+#[test]
+fn whole_networks_decide_between_close_kernels() {
+    let folder = tempfile::tempdir().unwrap();
+    let w = noise(&[96, 96], 1);
+    let nodes = vec![
+        node("MatMul", &["x", "w"], &["m"]),
+        node("Relu", &["m"], &["r"]),
+        node("MatMul", &["r", "w"], &["y"]),
+    ];
+    let inputs = vec![value("x", F32, &["64", "96"])];
+    let network = model(folder.path(), nodes, vec![weight("w", &w)], inputs, &["y"]);
+    let path = folder.path().join("s.squall");
+    let budget = BudgetRequest { trials_per_task: Some(12), ..BudgetRequest::default() };
+    let request = TuneRequest {
+        target: target(),
+        roof: false,
+        inference: None,
+        ..TuneRequest::new(network.input.clone(), &path, budget)
+    };
+    let stop = AtomicBool::new(false);
+    squall::tune(&context(), &request, &stop, &mut |_| ()).unwrap();
+
+    let store = Store::open(&path).unwrap();
+    let all = store.query(&Query::default()).unwrap();
+    let mut trials = all.clone();
+    trials.retain(|r| r.kind == RecordKind::Trial && r.outcome.time().is_some());
+    let time = |r: &Record| r.outcome.time().unwrap().0;
+    trials.sort_by(|a, b| time(a).total_cmp(&time(b)));
+    let fast = trials[0].clone();
+    let slow = trials.iter().rev().find(|r| r.task == fast.task).unwrap().clone();
+    assert!(time(&slow) > 1.5 * time(&fast), "{} and {}", time(&slow), time(&fast));
+    // All others are known to be far from it.
+    let is_other =
+        |r: &&Record| ![&fast.configuration, &slow.configuration].contains(&&r.configuration);
+    let others = all.iter().filter(|r| r.task == fast.task && r.outcome.time().is_some());
+    let others = others.filter(is_other).map(|r| (r, 1.5));
+    for (r, factor) in others.chain([(&fast, 1.01), (&slow, 1.0)]) {
+        let Outcome::Measured(m) = &fast.outcome else { unreachable!() };
+        let samples = m.samples.iter().map(|s| Nanos(s.0 * factor)).collect();
+        let outcome = Outcome::Measured(Measurement { samples, ..m.clone() });
+        let kind = RecordKind::Rematch;
+        store.append_latest(Record { kind, outcome, ..r.clone() }).unwrap();
+    }
+    let holder = || {
+        let best = store.best(&Query::task(fast.task)).unwrap();
+        (best[0].tunable.clone(), best[0].configuration.clone())
+    };
+    assert_eq!(holder(), (slow.tunable.clone(), slow.configuration.clone()));
+
+    let network = NetworkRequest { store: Some(path.clone()), ..network };
+    // An emulated GPU is slow, and what it takes for a call means nothing.
+    let is_emulated = target() != TargetRequest::Cpu;
+    let asked = RunOffRequest { network, seconds: if is_emulated { 3.0 } else { 300.0 } };
+    let settled = squall::run_off(&context(), &asked, &stop, &mut |_| ()).unwrap().unwrap();
+    if is_emulated {
+        let kept = store.query(&Query { kind: Some(RecordKind::Network), ..Query::default() });
+        assert_eq!(kept.unwrap().len(), 2 * settled.met, "what is not decided stays as it is");
+        return;
+    }
+    let taken = settled.taken.iter().find(|(name, _)| *name == fast.name);
+    assert!(taken.is_some_and(|(_, ratio)| *ratio < 0.9), "{settled:?}");
+    assert_eq!(holder(), (fast.tunable.clone(), fast.configuration.clone()), "{settled:?}");
+    let kept = store.query(&Query { kind: Some(RecordKind::Network), ..Query::task(fast.task) });
+    assert!(kept.unwrap().len() >= 2);
+    // What a network decided is not asked again.
+    let again = squall::run_off(&context(), &asked, &stop, &mut |_| ()).unwrap();
+    assert!(again.is_none_or(|s| s.met < settled.met || s.taken.is_empty()), "{settled:?}");
 }

@@ -97,6 +97,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                 "by": l.kind.name(),
                 "task": l.task.map(|t| t.to_string()),
                 "best_ns": l.best_ns,
+                "in_place_ns": l.in_place_ns,
             })
         };
         say(json!({

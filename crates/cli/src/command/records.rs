@@ -111,10 +111,10 @@ struct Chosen {
 }
 
 fn kind(text: &str) -> Result<RecordKind, String> {
-    let all = [RecordKind::Trial, RecordKind::Untuned, RecordKind::Rematch];
+    let all = [RecordKind::Trial, RecordKind::Untuned, RecordKind::Rematch, RecordKind::Network];
     all.into_iter()
         .find(|k| k.name() == text)
-        .ok_or_else(|| "kinds are trial, untuned, rematch".into())
+        .ok_or_else(|| "kinds are trial, untuned, rematch, network".into())
 }
 
 impl Chosen {

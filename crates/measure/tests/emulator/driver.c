@@ -562,6 +562,13 @@ API int cuEventRecord(event *e, stream *s) {
   e->last_count = s->last_count;
   return e->recorded ? 0 : submit(s, w);
 }
+/* A replay records it, too. */
+API int cuEventRecordWithFlags(event *e, stream *s, unsigned flags) {
+  work w = {.clock = &e->at};
+  if (flags != 1 || !recording || !s || !s->records) return INVALID;
+  e->in = s;
+  return submit(s, w);
+}
 API int cuEventDestroy_v2(event *e) { return free(e), 0; }
 API int cuEventSynchronize(event *e) { return finish(e->in), 0; }
 API int cuEventElapsedTime(float *ms, event *a, event *b) {

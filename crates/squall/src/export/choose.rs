@@ -3,8 +3,9 @@
 //! too, else a verified guess, and plain loops only where no kernel is generated or right.
 
 use super::counts::KernelCounts;
-use super::guess::{GuessSource, Guesser, Guessing};
+use super::guess::{GuessRequest, GuessSource, Guesser, Guessing};
 use crate::error::Error;
+use crate::event::Listen;
 use crate::target_context::TargetContext;
 use crate::task_kernels::TaskKernels;
 use crate::task_state::{TaskState, name_of};
@@ -13,7 +14,8 @@ use squall_core::{
 };
 use squall_frontend::UserKernel;
 use squall_measure::cpu::while_compiling;
-use squall_records::{Entry, Query, Store};
+use squall_records::{Entry, Name, Query, Store};
+use std::sync::Arc;
 
 /// Where a kernel comes from.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,6 +107,18 @@ pub fn choose(
     })
 }
 
+/// The kernels of a model's tasks, guessed as is asked for where the store has none.
+pub(crate) fn kernels_of(
+    guess: &GuessRequest,
+    tasks: &[&Task],
+    store: Option<&Store>,
+    at: &TargetContext,
+    listen: &mut Listen<'_>,
+) -> Result<Vec<Chosen>, Error> {
+    let mut guesser = Guesser::new(guess, tasks, store, at, listen)?;
+    choose(tasks, &[], store, &mut guesser)
+}
+
 /// A task whose kernel is being chosen.
 struct Choice<'t> {
     state: TaskState<'t>,
@@ -125,9 +139,7 @@ impl<'t> Choice<'t> {
     ) -> Result<Choice<'t>, Error> {
         let at = guesser.at;
         let mut state = TaskState::new(task, TaskKernels::new(task, own, &at.target)?);
-        // The name without an ending is the launcher's, which the host calls.
-        let gpu = if at.gpus.is_empty() { "" } else { "_gpu" };
-        let entry = format!("{}{gpu}", state.symbol);
+        let entry = entry_of(&state.symbol, at);
         let is_guessable = guesser.takes(&state);
         let found = match store {
             Some(s) => serving(&state, s, at, &entry, is_guessable)?,
@@ -169,7 +181,7 @@ impl<'t> Choice<'t> {
         };
         let kernels = &self.state.kernels;
         let guessed = guessed.and_then(|(record, from)| {
-            let source = realize(&kernels.tunables, &record, &self.entry)?;
+            let source = realize_record(&kernels.tunables, &record, &self.entry)?;
             Some((source, Origin::Guessed(Box::new(record), from)))
         });
         let (source, origin) = match self.found.or(guessed) {
@@ -230,7 +242,7 @@ pub(crate) fn serving(
         if is_guessable && r.is_untuned() && !has_trial(store, &r)? {
             continue;
         }
-        let Some(source) = realize(&tunables, &r, entry) else { continue };
+        let Some(source) = realize_record(&tunables, &r, entry) else { continue };
         return Ok(Some((source, r, near.is_here())));
     }
     Ok(None)
@@ -242,14 +254,70 @@ fn has_trial(store: &Store, r: &Record) -> Result<bool, Error> {
     Ok(trials.iter().any(|t| t.kind == RecordKind::Trial && t.outcome.time().is_some()))
 }
 
-fn realize(
-    tunables: &[std::sync::Arc<dyn Tunable>],
-    r: &Record,
-    symbol: &str,
-) -> Option<KernelSource> {
+fn realize_record(tunables: &[Arc<dyn Tunable>], r: &Record, symbol: &str) -> Option<KernelSource> {
     if !r.outcome.is_right() {
         return None;
     }
-    let tunable = find_tunable(tunables, &r.tunable)?;
-    tunable.realize(&tunable.space().parse(&r.configuration).ok()?, symbol).ok()
+    realize(tunables, (&r.tunable, &r.configuration), symbol)
+}
+
+fn realize(
+    tunables: &[Arc<dyn Tunable>],
+    (tunable, configuration): (&str, &str),
+    symbol: &str,
+) -> Option<KernelSource> {
+    let tunable = find_tunable(tunables, tunable)?;
+    tunable.realize(&tunable.space().parse(configuration).ok()?, symbol).ok()
+}
+
+/// The name without an ending is the launcher's, which the host calls.
+fn entry_of(symbol: &str, at: &TargetContext) -> String {
+    format!("{symbol}{}", if at.gpus.is_empty() { "" } else { "_gpu" })
+}
+
+/// Up to `most` kernels of a tuned kernel's task that come within `margin` of its time by what the
+/// store says, the fastest first. Those that a whole network decided about are left out.
+pub(crate) fn rivals(
+    kernel: &Chosen,
+    store: &Store,
+    at: &TargetContext,
+    (margin, most): (f64, usize),
+) -> Result<Vec<(Name, Chosen)>, Error> {
+    let Origin::Tuned(held) = &kernel.origin else { return Ok(Vec::new()) };
+    let kernels = TaskKernels::new(&kernel.task, &[], &at.target)?;
+    let mut state = TaskState::new(&kernel.task, kernels);
+    let records = store.trials(held.task, &held.device, &held.toolchain)?;
+    state.learn(records.clone());
+    let Some(holder) = state.kernels.candidate(&held.tunable, &held.configuration) else {
+        return Ok(Vec::new());
+    };
+    let holder = name_of(&holder);
+    let Some(time) = state.standings.time(&holder) else { return Ok(Vec::new()) };
+    let mut found: Vec<(Name, Chosen)> = Vec::new();
+    for (name, ns) in state.standings.ranking() {
+        if found.len() == most || ns.0 > time.0 * (1.0 + margin) {
+            break;
+        }
+        let has_met = |n| state.standings.has_met_in_network(n);
+        if *name == holder || (has_met(name) && has_met(&holder)) {
+            continue;
+        }
+        let stored = state.stored_name(name);
+        let is_its = |r: &&Record| (&r.tunable, &r.configuration) == (&stored.0, &stored.1);
+        let Some(record) = records.iter().rev().filter(|r| r.outcome.is_right()).find(is_its)
+        else {
+            continue;
+        };
+        let tunables = &state.kernels.tunables;
+        let entry = entry_of(&state.symbol, at);
+        let Some(source) = realize(tunables, (&name.0, &name.1), &entry) else { continue };
+        let source = KernelSource { symbol: state.symbol.clone(), ..source };
+        // Another name for the same code would only measure the machine.
+        let is_new = |s: &KernelSource| s.source != source.source;
+        if is_new(&kernel.source) && found.iter().all(|(_, k)| is_new(&k.source)) {
+            let origin = Origin::Tuned(Box::new(record.clone()));
+            found.push((name.clone(), Chosen { source, origin, ..kernel.clone() }));
+        }
+    }
+    Ok(found)
 }

@@ -11,8 +11,8 @@ mod levels;
 
 pub use build::build;
 pub(crate) use build::{compile, objects, refused};
-pub(crate) use choose::serving;
 pub use choose::{Chosen, Origin, choose};
+pub(crate) use choose::{kernels_of, rivals, serving};
 pub use counts::KernelCounts;
 pub(crate) use files::{comment, declarations, literal, symbols, write};
 pub use guess::{GuessRequest, GuessSource, Guesser};

@@ -75,8 +75,12 @@ pub struct Layer {
     pub kind: LayerKind,
     /// The task, of kernels.
     pub task: Option<TaskId>,
-    /// The fastest of those inferences that were timed step by step.
+    /// The fastest of those inferences that were timed step by step; on a GPU, of the step repeated
+    /// alone.
     pub best_ns: u64,
+    /// The step between its neighbours, with their data in the caches; on a CPU it is the same. On
+    /// a GPU a median, and 0 where the network ran once or the driver cannot tell.
+    pub in_place_ns: u64,
 }
 
 /// The plain operators of one kind in a network, and their time.
@@ -446,15 +450,20 @@ impl Network {
 
     /// The steps with the times that the program prints.
     fn layers(&self, said: &str) -> Vec<Layer> {
-        let mut best = vec![0; self.plan.steps.len()];
-        for line in said.lines().filter_map(|l| l.strip_prefix("step ")) {
-            let numbers: Vec<u64> = line.split(' ').filter_map(|w| w.parse().ok()).collect();
-            match numbers[..] {
-                [i, ns] if (i as usize) < best.len() => best[i as usize] = ns,
-                _ => {}
+        let numbers = |word: &str| {
+            let mut all = vec![0; self.plan.steps.len()];
+            for line in said.lines().filter_map(|l| l.strip_prefix(word)) {
+                let numbers: Vec<u64> = line.split(' ').filter_map(|w| w.parse().ok()).collect();
+                match numbers[..] {
+                    [i, ns] if (i as usize) < all.len() => all[i as usize] = ns,
+                    _ => {}
+                }
             }
-        }
-        let layer = |(s, best_ns): (&PlanStep, u64)| {
+            all
+        };
+        let best = numbers("step ");
+        let in_place = if self.is_on_gpu() { numbers("place ") } else { best.clone() };
+        let layer = |(s, (best_ns, in_place_ns)): (&PlanStep, (u64, u64))| {
             let (task, kind) = match s.work {
                 Work::Kernel { task, .. } => (Some(task), LayerKind::Kernel),
                 Work::Plain { .. } => (None, LayerKind::Plain),
@@ -465,9 +474,9 @@ impl Network {
                 .iter()
                 .find(|k| Some(k.task.id) == task)
                 .map_or(s.op.clone(), |k| k.task.name.clone());
-            Layer { node: s.node.clone(), name, kind, task, best_ns }
+            Layer { node: s.node.clone(), name, kind, task, best_ns, in_place_ns }
         };
-        self.plan.steps.iter().zip(best).map(layer).collect()
+        self.plan.steps.iter().zip(best.into_iter().zip(in_place)).map(layer).collect()
     }
 }
 

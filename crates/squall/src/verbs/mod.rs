@@ -12,6 +12,7 @@ mod locked;
 mod predict;
 mod replay;
 mod run;
+mod run_off;
 mod tune;
 mod watch;
 
@@ -27,5 +28,6 @@ pub use replay::{ReplayRequest, Replayed, replay};
 pub use run::{
     CheckData, CheckRequest, NetworkRequest, Ran, RunRequest, check, network, run, write_outputs,
 };
+pub use run_off::{RunOffRequest, run_off};
 pub use tune::tune;
 pub use watch::{Version, WatchRequest, watch};

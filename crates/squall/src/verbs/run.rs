@@ -5,12 +5,12 @@ use crate::arrays::{ArrayFile, NamedArray, named, numbered, read_array, write_ar
 use crate::check::{Checked, Tolerance};
 use crate::error::Error;
 use crate::event::{Event, Listen};
-use crate::export::{Chosen, GuessRequest, GuessSource, Guesser, KernelCounts, Origin, choose};
+use crate::export::{Chosen, GuessRequest, GuessSource, KernelCounts, Origin, kernels_of};
 use crate::network::{Layer, Network, accepts};
 use crate::precision::Precision;
 use crate::request::InputRequest;
 use crate::settings::TargetRequest;
-use crate::target_context::{Context, TargetContext};
+use crate::target_context::Context;
 use crate::wishes::{leave, seconds_of, wishes_of};
 use squall_core::Task;
 use squall_frontend::onnx::{self, Signature};
@@ -82,18 +82,6 @@ pub struct CheckRequest {
     pub tolerance: Tolerance,
 }
 
-/// The kernels of a model's tasks.
-fn kernels(
-    request: &NetworkRequest,
-    tasks: &[&Task],
-    store: Option<&Store>,
-    at: &TargetContext,
-    listen: &mut Listen<'_>,
-) -> Result<Vec<Chosen>, Error> {
-    let mut guesser = Guesser::new(&request.guess, tasks, store, at, listen)?;
-    choose(tasks, &[], store, &mut guesser)
-}
-
 /// Says which kernels were never tuned, and how they were chosen.
 fn say_untuned(kernels: &[Chosen], listen: &mut Listen<'_>) {
     let counts = KernelCounts::of(kernels);
@@ -162,7 +150,7 @@ fn network_for(
         refuse_misses(&request.input, (&tasks, &[]), store.as_ref(), &at)?;
     }
     let network = Network::build(&model, request.keep.as_deref(), &at, &mut |tasks| {
-        kernels(request, tasks, store.as_ref(), &at, listen)
+        kernels_of(&request.guess, tasks, store.as_ref(), &at, listen)
     })?;
     say_untuned(network.kernels(), listen);
     if let [first, rest @ ..] = network.bound() {

@@ -2,28 +2,35 @@
 
 use super::bench::{BenchRequest, bench};
 use super::run::NetworkRequest;
+use super::run_off::{RunOffRequest, run_off};
 use crate::error::Error;
 use crate::event::{Event, Listen};
 use crate::input::InputKind;
 use crate::report::{Inference, Report, StopReason};
 use crate::request::{InferenceRequest, TuneRequest};
 use crate::session::Session;
+use crate::settings::LEAST_RUN_OFF;
 use crate::target_context::Context;
 use squall_records::Store;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 /// Whole inferences are timed for this share of a budget in seconds, and for these bounds.
 const SHARE: f64 = 0.02;
 const BOUNDS: (f64, f64) = (0.2, 2.0);
 
+/// Whole networks run in turns for so many seconds where the budget is in trials.
+const RUN_OFF: f64 = 60.0;
+
 /// Tunes an input's tasks until the budget ends or `stop` is set; either way the store is complete.
-/// A model is timed as a whole then, by the kernels that the store holds.
+/// Close kernels of a model then meet in the whole network, which is timed with the winners.
 pub fn tune(
     context: &Context,
     request: &TuneRequest,
     stop: &AtomicBool,
     listen: &mut Listen<'_>,
 ) -> Result<Report, Error> {
+    let began = Instant::now();
     let mut input = request.input.load(request.target)?;
     if let Some(judge) = &request.judge {
         input.own = input.own.into_iter().map(|k| k.judged(judge.clone())).collect();
@@ -41,14 +48,40 @@ pub fn tune(
         && input.kind == InputKind::Model
         && request.only.is_none()
         && request.shard.is_none()
-        && request.target.is_cpu()
         && context.is_here()
         && report.stop != StopReason::Interrupted
     {
-        let timed = inference(context, request, wanted, listen);
-        report.inference = Some(timed.map_err(|e| e.to_string()));
+        let left = request.budget.seconds.map_or(f64::MAX, |s| s - began.elapsed().as_secs_f64());
+        if left >= LEAST_RUN_OFF {
+            let seconds = (left - BOUNDS.1).min(RUN_OFF);
+            let asked = RunOffRequest { network: network(request, wanted), seconds };
+            match run_off(context, &asked, stop, listen) {
+                Ok(Some(settled)) => listen(Event::Note(settled.note())),
+                Ok(None) => {}
+                Err(e) => {
+                    let text = format!("close kernels did not meet in the whole network: {e}");
+                    listen(Event::Trouble(text));
+                }
+            }
+        }
+        if request.target.is_cpu() {
+            let timed = inference(context, request, wanted, listen);
+            report.inference = Some(timed.map_err(|e| e.to_string()));
+        }
     }
     Ok(report)
+}
+
+/// The network that the store's kernels make.
+fn network(request: &TuneRequest, wanted: &InferenceRequest) -> NetworkRequest {
+    NetworkRequest {
+        input: request.input.clone(),
+        store: Some(request.store.clone()),
+        guess: wanted.guess.clone(),
+        target: request.target,
+        threads: request.threads,
+        keep: None,
+    }
 }
 
 /// The time of a whole inference.
@@ -60,14 +93,7 @@ fn inference(
 ) -> Result<Inference, Error> {
     let seconds = request.budget.seconds.map_or(BOUNDS.1 / 2.0, |s| s * SHARE);
     let asked = BenchRequest {
-        network: NetworkRequest {
-            input: request.input.clone(),
-            store: Some(request.store.clone()),
-            guess: wanted.guess.clone(),
-            target: request.target,
-            threads: request.threads,
-            keep: None,
-        },
+        network: network(request, wanted),
         inputs: Vec::new(),
         seconds: seconds.clamp(BOUNDS.0, BOUNDS.1),
         beside: wanted.beside.clone(),
