@@ -14,7 +14,7 @@ mod sketch;
 
 pub use explain::{STAGES, explain};
 pub use features::{FEATURES, GPU_FEATURES};
-pub use sketch::{reference, sketches, untuned};
+pub use sketch::{reference, reference_of, sketches, untuned};
 
 /// Changes whenever equal candidates may give other code; records of different versions do not
 /// mix.

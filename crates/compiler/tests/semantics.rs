@@ -157,7 +157,10 @@ fn compiled(cc: &str, flags: &[&str], run: &[&str], targets: &[Target]) {
             );
         }
         main += &format!("static const float {id}_want[{}] = {{{}}};\n", want.len(), array(&want));
-        let mut kernels = vec![squall_compiler::reference(&w, &format!("{id}_ref"))];
+        let mut kernels = vec![
+            squall_compiler::reference(&w, &format!("{id}_ref")),
+            squall_compiler::reference_of(&w, &format!("{id}_side_by_side"), true),
+        ];
         let u = untuned(&w, &target(1));
         kernels.push(u.realize(&u.space().nth(0), &format!("{id}_untuned")).expect("plain loops"));
         let all = targets.iter().flat_map(|t| sketches(&w, t));

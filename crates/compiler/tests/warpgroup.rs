@@ -82,7 +82,7 @@ fn descriptors_leave_out_the_number_in_the_cluster() {
     let text = "workload m\ndata A: bf16[64, 256]\ndata B: bf16[256, 128]\nstage Y: f32[m: 64, n: \
                 128] = sum(k: 256) A[m, k] * B[k, n]\noutput Y";
     let w = Workload::parse(text).expect("parses");
-    let configuration = "m_b=64,n_b=128,groups_rows=1,groups_columns=1,split_blocks=2,\
+    let configuration = "m_b=64,n_b=128,warpgroups_rows=1,warpgroups_columns=1,split_blocks=2,\
                          stages=2,lag=0,transpose=none,copy=threads";
     let source =
         explain(&w, &h200(), "source", Some(("gpu_warpgroup", configuration))).expect("realizes");

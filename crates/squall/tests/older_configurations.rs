@@ -37,16 +37,17 @@ const WINNERS: &[(&str, &str, &str, &str, &str)] = &[
     (
         "matmul m=4096 n=4096 k=4096 dtype=bf16",
         "gpu_group",
-        "m_b=128,n_b=256,groups_rows=2,groups_columns=1,split_blocks=1,stages=4,lag=1,",
-        "turn=0,boxes=1",
-        "transpose=none,copy=tma",
+        "m_b=128,n_b=256,",
+        "groups_rows=2,groups_columns=1,split_blocks=1,stages=4,lag=1,turn=0,boxes=1",
+        "warpgroups_rows=2,warpgroups_columns=1,split_blocks=1,stages=4,lag=1,transpose=none,\
+         copy=tma",
     ),
     (
         "conv2d n=16 c=64 h=56 k=64 r=3 pad=1 dtype=bf16",
         "gpu_group",
-        "k_b=64,n_b=1,p_b=4,q_b=56,groups_rows=1,groups_columns=2,split_blocks=1,stages=3,lag=0,",
-        "boxes=0",
-        "copy=threads",
+        "k_b=64,n_b=1,p_b=4,q_b=56,",
+        "groups_rows=1,groups_columns=2,split_blocks=1,stages=3,lag=0,boxes=0",
+        "warpgroups_rows=1,warpgroups_columns=2,split_blocks=1,stages=3,lag=0,copy=threads",
     ),
     (
         "conv2d n=16 c=64 h=56 k=64 r=3 pad=1 dtype=bf16",

@@ -220,7 +220,7 @@ static __device__ __forceinline__ bool elected() {
   : \"=r\"(me));
   return me;
 }
-static __device__ __forceinline__ void boxes_begin(unsigned long long *arrived) {
+static __device__ __forceinline__ void tma_begin(unsigned long long *arrived) {
   if (threadIdx.x == 0) {
     for (int i = 0; i < 8; i++) asm volatile(\"mbarrier.init.shared::cta.b64 [%0], 1;\" \
     :: \"r\"((unsigned)__cvta_generic_to_shared(arrived + i)) : \"memory\");
@@ -228,17 +228,17 @@ static __device__ __forceinline__ void boxes_begin(unsigned long long *arrived) 
   }
   __syncthreads();
 }
-static __device__ __forceinline__ void boxes_commit(unsigned long long *arrived) {
+static __device__ __forceinline__ void tma_commit(unsigned long long *arrived) {
   asm volatile(\"mbarrier.arrive.shared::cta.b64 _, [%0];\" \
   :: \"r\"((unsigned)__cvta_generic_to_shared(arrived)) : \"memory\");
 }
-static __device__ __forceinline__ void boxes_await(unsigned long long *arrived, unsigned phase) {
+static __device__ __forceinline__ void tma_await(unsigned long long *arrived, unsigned phase) {
   asm volatile(\"{\\n.reg .pred p;\\nagain%=: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], \
   %1;\\n@!p bra again%=;\\n}\"
     :: \"r\"((unsigned)__cvta_generic_to_shared(arrived)), \"r\"(phase) : \"memory\");
 }
-#define BOX_COPY(dimensions, list, parameters, ...) \\
-static __device__ __forceinline__ void box_copy(void *to, const tensor_map &map, unsigned long \
+#define TMA_COPY(dimensions, list, parameters, ...) \\
+static __device__ __forceinline__ void tma_copy(void *to, const tensor_map &map, unsigned long \
 long *arrived, unsigned bytes, parameters) { \\
   asm volatile(\"mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], \
   %1;\\ncp.async.bulk.tensor.\" dimensions \\
@@ -247,12 +247,12 @@ long *arrived, unsigned bytes, parameters) { \\
 \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(&map), __VA_ARGS__ : \"memory\"); \\
 }
 #define AND ,
-BOX_COPY(\"1d\", \"%4\", int a, \"r\"(a))
-BOX_COPY(\"2d\", \"%4, %5\", int a AND int b, \"r\"(a), \"r\"(b))
-BOX_COPY(\"3d\", \"%4, %5, %6\", int a AND int b AND int c, \"r\"(a), \"r\"(b), \"r\"(c))
-BOX_COPY(\"4d\", \"%4, %5, %6, %7\", int a AND int b AND int c AND int \
+TMA_COPY(\"1d\", \"%4\", int a, \"r\"(a))
+TMA_COPY(\"2d\", \"%4, %5\", int a AND int b, \"r\"(a), \"r\"(b))
+TMA_COPY(\"3d\", \"%4, %5, %6\", int a AND int b AND int c, \"r\"(a), \"r\"(b), \"r\"(c))
+TMA_COPY(\"4d\", \"%4, %5, %6, %7\", int a AND int b AND int c AND int \
 d, \"r\"(a), \"r\"(b), \"r\"(c), \"r\"(d))
-BOX_COPY(\"5d\", \"%4, %5, %6, %7, %8\", int a AND int b AND int c AND int d AND int \
+TMA_COPY(\"5d\", \"%4, %5, %6, %7, %8\", int a AND int b AND int c AND int d AND int \
 e, \"r\"(a), \"r\"(b), \"r\"(c), \"r\"(d), \"r\"(e))
 #undef AND
 ";

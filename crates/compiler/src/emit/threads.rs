@@ -116,8 +116,8 @@ impl Printer<'_> {
         self.look(grid.body);
         if self.simt.tma {
             self.line("__shared__ unsigned long long arrived[8];");
-            self.line("boxes_begin(arrived);");
-            self.line("unsigned boxes = 0, seen = 0;");
+            self.line("tma_begin(arrived);");
+            self.line("unsigned copied = 0, seen = 0;");
             // A warp's number that the compiler knows to be its threads' all: it would ask for each
             // tile thread by thread otherwise.
             let thread = self.simt.words.thread;

@@ -46,7 +46,7 @@ impl Printer<'_> {
         let first: Vec<String> = all().map(|s| self.affine(&self.fold(&s.first))).collect();
         self.helper("tma");
         let text = format!(
-            "box_copy(&{to}, map{number}, arrived + (boxes & 7), {}, {});",
+            "tma_copy(&{to}, map{number}, arrived + (copied & 7), {}, {});",
             tile.bytes,
             first.join(", ")
         );
@@ -74,8 +74,8 @@ impl Printer<'_> {
             self.copies("copies_commit();");
         }
         if self.simt.tma {
-            self.line("if (asks && elected()) boxes_commit(arrived + (boxes & 7));");
-            self.line("boxes++;");
+            self.line("if (asks && elected()) tma_commit(arrived + (copied & 7));");
+            self.line("copied++;");
         }
     }
 
@@ -86,7 +86,7 @@ impl Printer<'_> {
         }
         if self.simt.tma {
             // Each of these waits for one batch; the interpreter refuses programs that await two.
-            self.line("boxes_await(arrived + (seen & 7), seen >> 3 & 1);");
+            self.line("tma_await(arrived + (seen & 7), seen >> 3 & 1);");
             self.line("seen++;");
         }
     }

@@ -23,7 +23,7 @@ use squall_core::{
 };
 use std::sync::Arc;
 
-pub use plain::reference;
+pub use plain::{reference, reference_of};
 
 /// Stack that a kernel may use for its tiles; a thread has a few MiB.
 const MOST_STACK: u64 = 512 << 10;

@@ -85,6 +85,11 @@ pub(super) fn one() -> Space {
 /// Plain loops that compute in double precision: the reference of every check. Its interface is
 /// that of any kernel, with tensors in the workload's own formats.
 pub fn reference(w: &Workload, symbol: &str) -> KernelSource {
+    reference_of(w, symbol, w.flop() >= LARGE)
+}
+
+/// The same; whether it is made as large ones are is given.
+pub fn reference_of(w: &Workload, symbol: &str, is_large: bool) -> KernelSource {
     let mut n = lower(w);
     // The output is computed in a double-precision intermediate and rounded once.
     if let Some(i) = n.buffers.iter().position(|b| b.scope == Scope::Output) {
@@ -115,7 +120,7 @@ pub fn reference(w: &Workload, symbol: &str) -> KernelSource {
         n.body.extend(whole);
     }
     widen(&mut n);
-    if w.flop() >= LARGE {
+    if is_large {
         let mut body = std::mem::take(&mut n.body);
         body.iter_mut().for_each(|s| stream(&mut n, s));
         n.body = body;
@@ -126,7 +131,7 @@ pub fn reference(w: &Workload, symbol: &str) -> KernelSource {
 }
 
 /// A reference with at least so many operations uses all threads that its process may use.
-const LARGE: u64 = 1 << 31;
+const LARGE: u64 = 1 << 27;
 
 /// Intermediates are kept in the precision that is computed in, but whole numbers of 32 bits, which
 /// floats do not hold exactly. References keep both in doubles, for which four bytes make room.
@@ -142,8 +147,8 @@ fn is_whole(d: DType) -> bool {
     d == DType::I32 || d.is_packed()
 }
 
-/// Sums along the output's innermost axis side by side, instead of one after another, and shares
-/// the outermost loop among threads: a product of 4096 would take minutes otherwise.
+/// Makes sums side by side instead of one after another, and shares the outermost loop among
+/// threads: a product of 4096 would take minutes otherwise.
 fn stream(n: &mut Nest, s: &mut Stmt) {
     let Stmt::Loop(l) = s else { return };
     let only_one =
@@ -154,18 +159,65 @@ fn stream(n: &mut Nest, s: &mut Stmt) {
     }
 }
 
+/// Moves one of the loops around a reduction inside of it: that along which the summands lie side
+/// by side in memory, of several the innermost. Each sum's summands stay in order.
 fn interchange(n: &mut Nest, stmts: &mut Vec<Stmt>) {
-    let [Stmt::Loop(l)] = &mut stmts[..] else { return };
-    let [Stmt::Store { .. }, Stmt::Loop(reduce)] = &l.body[..] else {
-        return interchange(n, &mut l.body);
+    let (mut vars, mut body) = (Vec::new(), &*stmts);
+    let reduce = loop {
+        match &body[..] {
+            [Stmt::Loop(l)] => {
+                vars.push(l.var);
+                body = &l.body;
+            }
+            [Stmt::Store { .. }, Stmt::Loop(reduce)] if !vars.is_empty() => break reduce.clone(),
+            _ => return,
+        }
     };
-    let mut sum = vec![Stmt::Loop(reduce.clone())];
-    let first = vec![l.body[0].clone()];
-    let v = n.new_var("side");
-    innermost(&mut sum, v, l.extent);
-    crate::nest::substitute(&mut sum, l.var, &Affine::var(v));
-    l.body = first;
-    stmts.extend(sum);
+    let update = vec![Stmt::Loop(reduce)];
+    let side = vars.iter().rev().min_by_key(|v| apart(n, &update, **v));
+    if let Some(side) = side {
+        side_by_side(n, stmts, *side);
+    }
+}
+
+/// How many of the elements that a reduction reads lie apart from each other where one loop goes on
+/// by one.
+fn apart(n: &Nest, update: &[Stmt], v: Var) -> usize {
+    let step = |a: &crate::nest::Access<'_>| {
+        let mut stride = 1;
+        let mut step = 0;
+        for (index, extent) in a.index.iter().zip(&n.buffer(a.buffer).shape).rev() {
+            step += stride * index.coefficient(v);
+            stride *= extent;
+        }
+        step
+    };
+    accesses(update).iter().filter(|a| !a.write && step(a).abs() > 1).count()
+}
+
+/// Takes the loop of a variable out of the loops around a reduction, and puts it around the first
+/// value of the sums, and around their update.
+fn side_by_side(n: &mut Nest, stmts: &mut Vec<Stmt>, side: Var) {
+    let [Stmt::Loop(l)] = &mut stmts[..] else { return };
+    if l.var == side {
+        let extent = l.extent;
+        let mut inner = std::mem::take(&mut l.body);
+        // The loops that stay are around both.
+        let mut at = &mut inner;
+        while let [Stmt::Loop(_)] = &at[..] {
+            let [Stmt::Loop(next)] = &mut at[..] else { return };
+            at = &mut next.body;
+        }
+        let first: Vec<Stmt> = at.drain(..1).collect();
+        let v = n.new_var("side");
+        innermost(at, v, extent);
+        crate::nest::substitute(at, side, &Affine::var(v));
+        let around = Loop { var: side, extent, mode: Mode::Serial, start: None, body: first };
+        at.insert(0, Stmt::Loop(around));
+        *stmts = inner;
+        return;
+    }
+    side_by_side(n, &mut l.body, side);
 }
 
 /// Puts a loop around the update inside of reduction loops.

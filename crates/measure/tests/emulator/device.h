@@ -314,15 +314,15 @@ struct emulated_box {
 enum { EMULATED_BOXES = 256 };
 static emulated_box emulated_asked[16][EMULATED_BOXES];
 static int emulated_boxes[16], emulated_batches[16], emulated_seen[16 * 1024];
-#define BOX_COPY(...)
+#define TMA_COPY(...)
 static inline bool elected(void) { return (emulated_thread.x & 31) == 0; }
-static inline void boxes_begin(unsigned long long *) {
+static inline void tma_begin(unsigned long long *) {
   emulated_seen[emulated_rank * 1024 + emulated_thread.x] = 0;
   if (emulated_thread.x == 0) emulated_boxes[emulated_rank] = emulated_batches[emulated_rank] = 0;
   emulated_barrier();
 }
 template <class M, class... C>
-static inline void box_copy(void *to, const M &map, unsigned long long *, unsigned bytes,
+static inline void tma_copy(void *to, const M &map, unsigned long long *, unsigned bytes,
                             C... first) {
   int &n = emulated_boxes[emulated_rank];
   emulated_box b = {{}, (char *)to, {first...}, emulated_batches[emulated_rank]};
@@ -356,8 +356,8 @@ static void emulated_bring(const emulated_box &b) {
     memcpy(emulated_here + to, inside ? (const void *)from : &zero, 2);
   }
 }
-static inline void boxes_commit(unsigned long long *) { emulated_batches[emulated_rank]++; }
-static void boxes_await(unsigned long long *, unsigned phase) {
+static inline void tma_commit(unsigned long long *) { emulated_batches[emulated_rank]++; }
+static void tma_await(unsigned long long *, unsigned phase) {
   int &seen = emulated_seen[emulated_rank * 1024 + emulated_thread.x],
       &n = emulated_boxes[emulated_rank], kept = 0;
   if (phase != (unsigned)(seen >> 3 & 1)) __builtin_trap();

@@ -458,7 +458,7 @@ API int cuLaunchKernelEx(const launch_config *c, function *f, void **arguments, 
   const unsigned *b = c->blocks, *t = c->threads;
   return cuLaunchKernel(f, b[0], b[1], b[2], t[0], t[1], t[2], c->shared, c->s, arguments, extra);
 }
-/* As box_copy of device.h reads it. */
+/* As tma_copy of device.h reads it. */
 typedef struct {
   char *at;
   unsigned rank, extents[5], strides[5], steps[5];
@@ -537,15 +537,13 @@ API int cuGraphLaunch(graph *g, stream *s) {
   const char *order = getenv("EMULATED_ORDER");
   int last = order && strcmp(order, "last") == 0;
   char *done = calloc(1, (size_t)g->count + 1);
-  for (int left = g->count; left > 0; left--) {
-    int next = -1;
+  for (int left = g->count, next = -1; left > 0; left--, next = -1) {
     for (int i = 0; i < g->count && (next < 0 || last); i++) {
       int ready = !done[i];
       for (int k = 0; k < g->all[i].before_count; k++) ready &= done[g->all[i].before[k]];
       if (ready) next = i;
     }
-    done[next] = 1;
-    submit(s, g->all[next]);
+    done[next] = 1, submit(s, g->all[next]);
   }
   return free(done), 0;
 }
@@ -555,19 +553,15 @@ API int cuEventCreate(event **e, unsigned flags) {
   return *e = calloc(1, sizeof **e), flags & ~2u ? INVALID : 0;
 }
 API int cuEventRecord(event *e, stream *s) {
-  work w = {.clock = &e->at};
   if (!s) s = default_stream();
   e->in = s, e->recorded = recording && s->records;
-  memcpy(e->last, s->last, sizeof e->last);
-  e->last_count = s->last_count;
-  return e->recorded ? 0 : submit(s, w);
+  memcpy(e->last, s->last, sizeof e->last), e->last_count = s->last_count;
+  return e->recorded ? 0 : submit(s, (work){.clock = &e->at});
 }
 /* A replay records it, too. */
 API int cuEventRecordWithFlags(event *e, stream *s, unsigned flags) {
-  work w = {.clock = &e->at};
   if (flags != 1 || !recording || !s || !s->records) return INVALID;
-  e->in = s;
-  return submit(s, w);
+  return e->in = s, submit(s, (work){.clock = &e->at});
 }
 API int cuEventDestroy_v2(event *e) { return free(e), 0; }
 API int cuEventSynchronize(event *e) { return finish(e->in), 0; }

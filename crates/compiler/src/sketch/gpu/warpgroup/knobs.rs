@@ -13,6 +13,8 @@ use super::program::{COLUMNS, DEPTH, ROWS};
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{Gpu, Space};
 
+/// The knobs that say how many warpgroups share rows, and columns.
+pub(super) const WARPGROUPS: [&str; 2] = ["warpgroups_rows", "warpgroups_columns"];
 /// Elements that are left free behind each row of sums.
 const FREE: i64 = 8;
 
@@ -25,8 +27,10 @@ pub fn space(p: &Contraction, roles: &Roles, gpu: Gpu) -> Option<Space> {
     for f in roles.both() {
         tile_knobs(&mut d, p, f, |_| true);
     }
-    d.knobs.push(Knob::ints("groups_rows", Role::Parallel, [1, 2, 4]));
-    d.knobs.push(Knob::ints("groups_columns", Role::Parallel, [1, 2, 4]));
+    for (name, former) in [(WARPGROUPS[0], "groups_rows"), (WARPGROUPS[1], "groups_columns")] {
+        let knob = Knob::ints(name, Role::Parallel, [1, 2, 4]);
+        d.knobs.push(knob.formerly(former, &[("1", "1"), ("2", "2"), ("4", "4")]));
+    }
     d.knobs.push(Knob::ints("split_blocks", Role::Parallel, powers(1, gpu.cluster())));
     d.knobs.push(Knob::ints("stages", Role::Choice, 2..=6));
     d.knobs.push(Knob::ints("lag", Role::Choice, [0, 1]));
@@ -46,15 +50,15 @@ fn units(p: &Contraction, roles: &Roles) -> [Term; 2] {
     let of = |f: &Factor, groups: &str, unit: i64| {
         size(p, f).ceil_div(Term::product([Term::knob(groups), Term::from(unit)]))
     };
-    [of(&roles.rows, "groups_rows", ROWS), of(&roles.columns, "groups_columns", COLUMNS)]
+    [of(&roles.rows, WARPGROUPS[0], ROWS), of(&roles.columns, WARPGROUPS[1], COLUMNS)]
 }
 
 /// Rows and columns that all warpgroups compute.
 fn computed(p: &Contraction, roles: &Roles) -> [Term; 2] {
     let [rows, columns] = units(p, roles);
     [
-        Term::product([rows, Term::knob("groups_rows"), Term::from(ROWS)]),
-        Term::product([columns, Term::knob("groups_columns"), Term::from(COLUMNS)]),
+        Term::product([rows, Term::knob(WARPGROUPS[0]), Term::from(ROWS)]),
+        Term::product([columns, Term::knob(WARPGROUPS[1]), Term::from(COLUMNS)]),
     ]
 }
 
@@ -85,7 +89,7 @@ fn ways_to_copy(d: &mut Draft, p: &Contraction, roles: &Roles, gpu: Gpu) {
     let [_, columns] = units(p, roles);
     if let Some(launch) = launch.filter(|_| roles.columns.layout == TileLayout::MnMajor) {
         let whole = Term::from(SWIZZLED_ROW / COLUMNS).divides(columns);
-        d.must.push(launch.or(Term::knob("groups_columns").equals(1)).or(whole));
+        d.must.push(launch.or(Term::knob(WARPGROUPS[1]).equals(1)).or(whole));
     }
 }
 
@@ -119,7 +123,7 @@ fn steps_and_stages(d: &mut Draft, p: &Contraction, roles: &Roles) {
 
 /// What a block takes of shared memory: stages, and later the sums in their place.
 fn block(d: &mut Draft, p: &Contraction, roles: &Roles, gpu: Gpu) {
-    let groups = ["groups_rows", "groups_columns"].map(Term::knob);
+    let groups = WARPGROUPS.map(Term::knob);
     let [rows, columns] = units(p, roles);
     let lines = Term::sum(computed(p, roles));
     let stages = stage_bytes(lines, Term::from(DEPTH), Term::knob("stages"), 2);

@@ -40,7 +40,7 @@ impl<'a> WarpgroupTile<'a> {
             p,
             roles,
             c,
-            [get("groups_rows"), get("groups_columns")],
+            [get("warpgroups_rows"), get("warpgroups_columns")],
             [ROWS, COLUMNS],
             DEPTH,
         );
