@@ -495,8 +495,7 @@ API int cuStreamCreate(stream **made, unsigned flags) {
 API int cuStreamDestroy_v2(stream *s) { return finish(s), 0; }
 API int cuStreamSynchronize(stream *s) { return finish(s ? s : default_stream()), 0; }
 API int cuStreamBeginCapture_v2(stream *s, int mode) {
-  (void)mode;
-  s->records = 1, s->last_count = 0;
+  (void)mode, s->records = 1, s->last_count = 0;
   return recording = calloc(1, sizeof *recording), 0;
 }
 /* All that was recorded must come before the end of the stream that began. */
