@@ -19,7 +19,7 @@ pub struct Budget {
 }
 
 /// Networks of close kernels are built and run in turns in no less than these seconds.
-pub(crate) const LEAST_RUN_OFF: f64 = 12.0;
+pub(crate) const LEAST_RUN_OFF: f64 = 30.0;
 
 /// Of a model's seconds, those that are kept for the network as a whole: for its run-off, which
 /// pays where there is time for many trials, and for its time.
