@@ -42,7 +42,7 @@ pub(crate) struct Known {
 const CACHED: usize = 6000;
 /// Features of this many points take longer than starting a thread, some 50 us: a row takes 100 to
 /// 500 us.
-const WORTH_A_THREAD: usize = 8;
+const WORTH_A_THREAD: usize = 2;
 /// A tunable of at most this many configurations is gone through when sampling finds nothing new.
 const WALKED: u128 = 1 << 16;
 

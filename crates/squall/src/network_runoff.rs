@@ -171,38 +171,36 @@ impl NetworkRunOff<'_> {
             return Ok(None);
         }
         let turns = self.turns(network, &challenger, pairs.iter().map(|p| p.rival.task.id))?;
-        if turns.is_open() {
-            // The time is over: nothing is decided.
-            return Ok(None);
-        }
-        settled.met += pairs.len();
-        let is_faster = |i: &usize| turns.tasks[*i].test.verdict() == Some(Verdict::Faster);
-        let mut faster: Vec<usize> = all.into_iter().filter(is_faster).collect();
+        let says = |i: &usize, verdict| turns.tasks[*i].test.verdict() == Some(verdict);
+        let faster: Vec<usize> = all.iter().copied().filter(|i| says(i, Verdict::Faster)).collect();
         let next = match faster.is_empty() {
             true => None,
             false => Some(self.network(&with(held, pairs, &faster))?),
         };
         let whole =
             next.as_ref().map(|n| self.turns(network, n, std::iter::empty())).transpose()?;
-        // A network of faster steps that is slower shows that they are not what they seemed.
-        let is_kept = whole
-            .as_ref()
-            .is_some_and(|w| !w.is_open() && w.whole.verdict() != Some(Verdict::Slower));
-        if !is_kept {
-            faster.clear();
-        }
-        for (i, pair) in pairs.iter().enumerate() {
-            let is_taken = faster.contains(&i);
-            self.keep(&held[pair.kernel], pair, &turns.tasks[i], is_taken)?;
-            if is_taken {
-                settled.taken.push((pair.rival.task.name.clone(), turns.tasks[i].test.ratio()));
+        let whole = whole.map(|w| (w.whole.verdict(), w.whole.ratio()));
+        // A network of faster steps that is slower shows that they are not what they seemed. Where
+        // the time is over before that is known, they stay open.
+        let is_taken = matches!(whole, Some((Some(Verdict::Faster | Verdict::Tie), _)));
+        let is_open = matches!(whole, Some((None, _)));
+        for i in all {
+            let is_faster = says(&i, Verdict::Faster);
+            if turns.tasks[i].test.verdict().is_none() || (is_faster && is_open) {
+                continue;
+            }
+            let (pair, ratio) = (&pairs[i], turns.tasks[i].test.ratio());
+            self.keep(&held[pair.kernel], pair, &turns.tasks[i], is_faster && is_taken)?;
+            settled.met += 1;
+            if is_faster && is_taken {
+                settled.taken.push((pair.rival.task.name.clone(), ratio));
             }
         }
-        if !is_kept {
+        if !is_taken {
             return Ok(None);
         }
         *held = with(held, pairs, &faster);
-        settled.ratio *= whole.map_or(1.0, |w| w.whole.ratio());
+        settled.ratio *= whole.map_or(1.0, |w| w.1);
         Ok(next)
     }
 

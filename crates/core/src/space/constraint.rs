@@ -122,6 +122,41 @@ impl Term {
         out
     }
 
+    /// The term's value where each knob in it, usually one, stands for the same number; `None` where
+    /// [`Term::bind`] gives none.
+    pub(super) fn value(&self, number: i64) -> Option<i64> {
+        let v = |t: &Term| t.value(number);
+        Some(match self {
+            Term::Const(i) => *i,
+            Term::Knob(_) => number,
+            Term::Sum(all) => all.iter().try_fold(0i64, |s, t| s.checked_add(v(t)?))?,
+            Term::Product(all) => all.iter().try_fold(1i64, |p, t| p.checked_mul(v(t)?))?,
+            Term::CeilDiv(x, y) => -v(x)?.checked_neg()?.checked_div_euclid(v(y)?)?,
+            Term::FloorDiv(x, y) => floor_div(v(x)?, v(y)?)?,
+            Term::Mod(x, y) => {
+                let (x, y) = (v(x)?, v(y)?);
+                x - y.checked_mul(floor_div(x, y)?)?
+            }
+            Term::Pow(x, y) => v(x)?.checked_pow(u32::try_from(v(y)?).ok()?)?,
+            Term::Min(x, y) => v(x)?.min(v(y)?),
+            Term::Max(x, y) => v(x)?.max(v(y)?),
+            Term::Le(x, y) => i64::from(v(x)? <= v(y)?),
+            Term::Eq(x, y) => i64::from(v(x)? == v(y)?),
+            Term::Not(x) => i64::from(v(x)? == 0),
+            // The first false conjunct decides, and so does a meaningless one; a meaningless
+            // alternative is false.
+            Term::And(all) => {
+                for t in all {
+                    if v(t)? == 0 {
+                        return Some(0);
+                    }
+                }
+                1
+            }
+            Term::Or(all) => i64::from(all.iter().any(|t| v(t).is_some_and(|x| x != 0))),
+        })
+    }
+
     /// The term with `knob` replaced by a number, folded as far as it goes; `None` where a
     /// division by zero or an overflow makes it meaningless (a false constraint).
     pub fn bind(&self, knob: &str, value: i64) -> Option<Term> {

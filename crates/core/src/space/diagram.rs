@@ -76,8 +76,8 @@ struct Residual {
     term: Term,
     /// Of each knob whether it is in it.
     uses: Vec<bool>,
-    /// Whether just one is: binding that one decides it.
-    last: bool,
+    /// Where just one is: of each of its values whether it meets the constraint.
+    last: Option<Box<[bool]>>,
 }
 
 struct Builder<'a> {
@@ -256,7 +256,12 @@ impl Builder<'_> {
                     let names = t.knobs();
                     let uses: Vec<bool> =
                         self.knobs.iter().map(|k| names.contains(&k.name.as_str())).collect();
-                    let last = uses.iter().filter(|u| **u).count() == 1;
+                    let last = match names.len() {
+                        1 => uses.iter().position(|u| *u),
+                        _ => None,
+                    };
+                    let met = |n: &i64| t.value(*n).is_some_and(|v| v != 0);
+                    let last = last.map(|k| self.numbers[k].iter().map(met).collect());
                     self.terms.push(Residual { term: t.clone(), uses, last });
                     self.term_ids.insert(t, id);
                     id
@@ -270,13 +275,8 @@ impl Builder<'_> {
         if !residual.uses[knob] {
             return term;
         }
-        if residual.last {
-            // Decided here and now: to remember it would cost more than to do it again.
-            return match residual.term.bind(&self.knobs[knob].name, self.numbers[knob][value]) {
-                None | Some(Term::Const(0)) => FALSE,
-                Some(Term::Const(_)) => TRUE,
-                other => self.intern(other),
-            };
+        if let Some(met) = &residual.last {
+            return if met[value] { TRUE } else { FALSE };
         }
         let key = (term, knob as u16, value as u16);
         if let Some(&id) = self.bound.get(&key) {

@@ -54,7 +54,9 @@ pub fn prospect(
     }
     let mut pool = score(&mut ledger, &ranker, first);
     let each = outlook.evaluations / 2 / GENERATIONS;
-    for _ in 0..GENERATIONS {
+    // A generation of very few finds little, and threads do not pay for it.
+    let generations = if each > 3 { GENERATIONS } else { 0 };
+    for _ in 0..generations {
         pool.sort_by(|a, b| b.score.total_cmp(&a.score));
         let parents: Vec<_> = pool.iter().take(PARENTS).collect();
         let mut children = Vec::new();

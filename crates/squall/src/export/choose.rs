@@ -276,7 +276,8 @@ fn entry_of(symbol: &str, at: &TargetContext) -> String {
 }
 
 /// Up to `most` kernels of a tuned kernel's task that come within `margin` of its time by what the
-/// store says, the fastest first. Those that a whole network decided about are left out.
+/// store says, the fastest first, each with its name in records. Those that a whole network decided
+/// about are left out.
 pub(crate) fn rivals(
     kernel: &Chosen,
     store: &Store,
@@ -316,7 +317,7 @@ pub(crate) fn rivals(
         let is_new = |s: &KernelSource| s.source != source.source;
         if is_new(&kernel.source) && found.iter().all(|(_, k)| is_new(&k.source)) {
             let origin = Origin::Tuned(Box::new(record.clone()));
-            found.push((name.clone(), Chosen { source, origin, ..kernel.clone() }));
+            found.push((stored.clone(), Chosen { source, origin, ..kernel.clone() }));
         }
     }
     Ok(found)

@@ -12,8 +12,6 @@ use std::sync::Arc;
 const FAR: f64 = 12.0;
 /// What vectors of half or twice the width add to the distance.
 const OTHER_WIDTH: f64 = 1.0;
-/// So many winners of similar tasks are hints.
-const HINTS: usize = 12;
 
 /// How many candidates are looked at: the features of each take some 0.3 ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +27,15 @@ pub enum Effort {
 impl Effort {
     fn evaluations(self) -> usize {
         match self {
-            Effort::Least => 24,
+            Effort::Least => 12,
             Effort::Little => 160,
             Effort::Much => 400,
         }
+    }
+
+    /// How many winners of similar tasks are hints.
+    fn hints(self) -> usize {
+        if self == Effort::Least { 8 } else { 12 }
     }
 }
 
@@ -92,7 +95,7 @@ impl GeneralPredictor {
         if !is_asked || n == 0 || tunables.is_empty() || tunables.iter().any(|t| t.is_flat()) {
             return Vec::new();
         }
-        let hints = self.hints(task, tunables, target);
+        let hints = self.hints((task, target), tunables, effort.hints());
         let model = Ranked {
             trees: self.trees.clone(),
             relative: Relative::new(&task.workload, &target.machine),
@@ -102,7 +105,12 @@ impl GeneralPredictor {
     }
 
     /// What was fastest in the most similar tasks, as this task's space has it.
-    fn hints(&self, task: &Task, tunables: &[Arc<dyn Tunable>], target: &Target) -> Vec<Candidate> {
+    fn hints(
+        &self,
+        (task, target): (&Task, &Target),
+        tunables: &[Arc<dyn Tunable>],
+        most: usize,
+    ) -> Vec<Candidate> {
         let Some(shape) = TaskShape::of(&task.workload) else { return Vec::new() };
         let distance = |w: &Winner| {
             let widths = w.vector_bytes.max(1) as f64 / target.vector_bytes().max(1) as f64;
@@ -114,7 +122,7 @@ impl GeneralPredictor {
         near.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut found: Vec<Candidate> = Vec::new();
         for (_, w) in near {
-            if found.len() == HINTS {
+            if found.len() == most {
                 break;
             }
             let Some(t) = find_tunable(tunables, &w.tunable) else { continue };

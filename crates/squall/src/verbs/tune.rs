@@ -19,8 +19,9 @@ use std::time::Instant;
 const SHARE: f64 = 0.02;
 const BOUNDS: (f64, f64) = (0.2, 2.0);
 
-/// Whole networks run in turns for so many seconds where the budget is in trials.
-const RUN_OFF: f64 = 60.0;
+/// Whole networks run in turns for so many seconds at most, and where the budget is in trials for
+/// this share of the time that those took.
+const RUN_OFF: (f64, f64) = (60.0, 0.15);
 
 /// Tunes an input's tasks until the budget ends or `stop` is set; either way the store is complete.
 /// Close kernels of a model then meet in the whole network, which is timed with the winners.
@@ -51,9 +52,10 @@ pub fn tune(
         && context.is_here()
         && report.stop != StopReason::Interrupted
     {
-        let left = request.budget.seconds.map_or(f64::MAX, |s| s - began.elapsed().as_secs_f64());
+        let spent = began.elapsed().as_secs_f64();
+        let left = request.budget.seconds.map_or(RUN_OFF.1 * spent, |s| s - spent - BOUNDS.1);
         if left >= LEAST_RUN_OFF {
-            let seconds = (left - BOUNDS.1).min(RUN_OFF);
+            let seconds = left.min(RUN_OFF.0);
             let asked = RunOffRequest { network: network(request, wanted), seconds };
             match run_off(context, &asked, stop, listen) {
                 Ok(Some(settled)) => listen(Event::Note(settled.note())),

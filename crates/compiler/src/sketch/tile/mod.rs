@@ -17,7 +17,9 @@ use primitives::primitives;
 use squall_core::expr::{Affine, Expr, Names, Source, Var};
 use squall_core::workload::{Stage, Workload};
 use squall_core::{Configuration, DType, Target};
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 
 /// Vector registers of so many bytes together are few (AVX2, NEON): what unrolled steps share
 /// pushes sums out of them.
@@ -121,15 +123,13 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     };
     for pad in pads {
         let Some((base, prefix)) = shape_base(&w, main, pad) else { continue };
-        let lanes: Vec<Sketch> = lane_axes(&base, &w.stages[main].name)
+        let name = &w.stages[main].name;
+        let ways: Vec<Way> = lane_axes(&base, name)
             .into_iter()
             .flat_map(|lane| [(lane.clone(), true), (lane, false)])
-            .filter_map(|(lane, whole)| {
-                let way = Way { lane, pad, whole };
-                sketch(f.target, &w.stages[main].name, &base, &prefix, way)
-            })
+            .map(|(lane, whole)| Way { lane, pad, whole })
             .collect();
-        out.extend(lanes);
+        out.extend(side_by_side(ways, &|way| sketch(f.target, name, &base, &prefix, way)));
         // A padded copy next to its use is always faster than one of the whole input.
         let is_copied = |s: &Stage| matches!(s.body, Expr::Select { .. }) && !w.is_of_weights(s);
         if pad == Pad::Near && !out.is_empty() && w.stages[..main].iter().any(is_copied) {
@@ -137,6 +137,26 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         }
     }
     out
+}
+
+/// The sketches of some ways, in their order. Most of the work is opening their spaces, which the
+/// cores share: whoever asks for advice waits for it.
+fn side_by_side(ways: Vec<Way>, make: &(dyn Fn(Way) -> Option<Sketch> + Sync)) -> Vec<Sketch> {
+    let threads = available_parallelism().map_or(1, usize::from).min(ways.len());
+    if threads < 2 {
+        return ways.into_iter().filter_map(make).collect();
+    }
+    let mut rest = ways.into_iter();
+    let each = rest.len().div_ceil(threads);
+    std::thread::scope(|scope| {
+        let mut parts = Vec::new();
+        while rest.len() > 0 {
+            let part: Vec<Way> = rest.by_ref().take(each).collect();
+            parts.push(scope.spawn(move || part.into_iter().filter_map(make).collect::<Vec<_>>()));
+        }
+        let made = parts.into_iter().flat_map(|t| t.join().unwrap_or_else(|p| resume_unwind(p)));
+        made.collect()
+    })
 }
 
 /// The workload with exactly one reduction, followed by exactly one elementwise stage, and the
