@@ -129,7 +129,8 @@ def cpu_seconds(pids):
         try:
             with open(f"/proc/{p}/stat") as f:
                 fields = f.read().rsplit(")", 1)[1].split()
-            total += int(fields[11]) + int(fields[12])
+            # Its own time, and that of those it began that ended.
+            total += sum(map(int, fields[11:15]))
         except OSError:
             pass
     return total / os.sysconf("SC_CLK_TCK")

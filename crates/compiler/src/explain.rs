@@ -96,7 +96,7 @@ fn explain_gpu(
     stage: &str,
     candidate: Option<(&str, &str)>,
 ) -> Result<String, String> {
-    let facts = sketch::Facts { workload: w, target: t };
+    let facts = sketch::Facts::new(w, t);
     let all = match candidate {
         Some((UNTUNED, _)) => vec![sketch::gpu::plain(&facts, gpu)],
         _ => sketch::gpu::derive(&facts, gpu),

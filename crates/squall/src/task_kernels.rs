@@ -4,7 +4,7 @@ use crate::belief::least_time;
 use crate::error::Error;
 use crate::input::Input;
 use crate::report::Roof;
-use squall_compiler::{reference, sketches, untuned};
+use squall_compiler::{Wanted, reference, sketches, sketches_wanted, untuned};
 use squall_core::{
     Candidate, Nanos, Reference, Target, TargetKind, Task, TaskSetup, Tunable, find_candidate,
     is_untuned,
@@ -65,6 +65,14 @@ impl TaskKernels {
         TaskKernels {
             tunables: sketches(&task.workload, target),
             is_complete: true,
+            ..TaskKernels::empty(task, target)
+        }
+    }
+
+    /// Those of a task that is made by rule whose names are wanted, where any is.
+    pub fn wanted(task: &Task, target: &Target, wanted: &Wanted<'_>) -> TaskKernels {
+        TaskKernels {
+            tunables: sketches_wanted(&task.workload, target, wanted),
             ..TaskKernels::empty(task, target)
         }
     }

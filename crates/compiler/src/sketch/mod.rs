@@ -31,10 +31,22 @@ const MOST_STACK: u64 = 512 << 10;
 /// Outputs along an axis of a GPU's Winograd tiles, which no knob says.
 const GPU_TILE: i64 = 2;
 
+/// Whether a sketch of a name is wanted.
+pub type Wanted<'a> = dyn Fn(&str) -> bool + Sync + 'a;
+
 /// What a rule is given.
 pub(crate) struct Facts<'a> {
     pub workload: &'a Workload,
     pub target: &'a Target,
+    /// Which tiles are wanted: opening the space of one takes milliseconds.
+    pub wanted: &'a Wanted<'a>,
+}
+
+impl<'a> Facts<'a> {
+    /// A workload on a target, of which all sketches are wanted.
+    pub fn new(workload: &'a Workload, target: &'a Target) -> Facts<'a> {
+        Facts { workload, target, wanted: &|_| true }
+    }
 }
 
 /// The part of a schedule that knobs decide.
@@ -66,34 +78,49 @@ const RULES: &[(&str, Rule)] = &[
 ];
 
 pub(crate) fn derive(w: &Workload, t: &Target) -> Vec<Sketch> {
-    let facts = Facts { workload: w, target: t };
+    derive_wanted(&Facts::new(w, t))
+}
+
+fn derive_wanted(facts: &Facts<'_>) -> Vec<Sketch> {
+    let w = facts.workload;
     // Vectors of 16-bit elements are not printed yet.
     if w.inputs.iter().any(|i| i.dtype.is_half()) || w.stages.iter().any(|s| s.dtype.is_half()) {
-        return vec![plain::sketch(&facts)];
+        return vec![plain::sketch(facts)];
     }
-    let derived = RULES.iter().map(|(_, rule)| rule(&facts)).find(|list| !list.is_empty());
-    let mut list = derived.unwrap_or_else(|| vec![plain::sketch(&facts)]);
-    list.extend(winograd::derive(&facts));
+    let derived = RULES.iter().map(|(_, rule)| rule(facts)).find(|list| !list.is_empty());
+    let mut list = derived.unwrap_or_else(|| vec![plain::sketch(facts)]);
+    list.extend(winograd::derive(facts));
     list
 }
 
 /// The plain loops of a workload, as a sketch.
 pub(crate) fn plain_sketch(w: &Workload, t: &Target) -> Sketch {
-    plain::sketch(&Facts { workload: w, target: t })
+    plain::sketch(&Facts::new(w, t))
 }
 
 /// The tuned spaces of a task: at least one.
 pub fn sketches(w: &Workload, t: &Target) -> Vec<Arc<dyn Tunable>> {
     if let TargetKind::Cuda(gpu) = t.kind {
-        let facts = Facts { workload: w, target: t };
+        let facts = Facts::new(w, t);
         return gpu::derive(&facts, gpu).into_iter().map(|p| open(p, t)).collect();
     }
     derive(w, t).into_iter().map(|s| open(s, t)).collect()
 }
 
+/// The same of a CPU, those whose names are wanted, where any is; all of them elsewhere.
+pub fn sketches_wanted(w: &Workload, t: &Target, wanted: &Wanted<'_>) -> Vec<Arc<dyn Tunable>> {
+    let found = match t.kind {
+        TargetKind::Cpu => derive_wanted(&Facts { wanted, ..Facts::new(w, t) }),
+        TargetKind::Cuda(_) => Vec::new(),
+    };
+    // Without the tiles another rule may have had its turn.
+    let found: Vec<_> = found.into_iter().filter(|s| wanted(&s.name)).map(|s| open(s, t)).collect();
+    if found.is_empty() { sketches(w, t) } else { found }
+}
+
 /// Plain loops with exactly one configuration: what a C programmer gets from the compiler.
 pub fn untuned(w: &Workload, t: &Target) -> Arc<dyn Tunable> {
-    let facts = Facts { workload: w, target: t };
+    let facts = Facts::new(w, t);
     match t.kind {
         TargetKind::Cpu => open(plain::sketch(&facts), t),
         TargetKind::Cuda(gpu) => open(gpu::plain(&facts, gpu), t),

@@ -3,7 +3,10 @@
 
 use super::file::{GeneralPredictor, Trees, Winner};
 use super::relative::{Relative, estimate};
-use squall_core::{Candidate, Space, Target, TargetKind, Task, TaskShape, Tunable, find_tunable};
+use squall_core::{
+    Candidate, Space, Target, TargetKind, Task, TaskShape, Tunable, canonical_tunable_name,
+    find_tunable,
+};
 use squall_search::CostModel;
 use squall_search::strategy::{Outlook, prospect};
 use std::sync::Arc;
@@ -104,13 +107,20 @@ impl GeneralPredictor {
         prospect(tunables, Box::new(model), &hints, outlook, n)
     }
 
-    /// What was fastest in the most similar tasks, as this task's space has it.
-    fn hints(
-        &self,
-        (task, target): (&Task, &Target),
-        tunables: &[Arc<dyn Tunable>],
-        most: usize,
-    ) -> Vec<Candidate> {
+    /// The names of the tunables that hold the most similar tasks.
+    pub fn names(&self, task: &Task, target: &Target) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for w in self.similar(task, target).into_iter().take(Effort::Least.hints()) {
+            let name = canonical_tunable_name(&w.tunable);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// Winners of similar tasks, the most similar first.
+    fn similar(&self, task: &Task, target: &Target) -> Vec<&Winner> {
         let Some(shape) = TaskShape::of(&task.workload) else { return Vec::new() };
         let distance = |w: &Winner| {
             let widths = w.vector_bytes.max(1) as f64 / target.vector_bytes().max(1) as f64;
@@ -120,8 +130,18 @@ impl GeneralPredictor {
             self.winners.iter().filter_map(|w| Some((distance(w)?, w))).collect();
         near.retain(|(d, _)| *d <= FAR);
         near.sort_by(|a, b| a.0.total_cmp(&b.0));
+        near.into_iter().map(|(_, w)| w).collect()
+    }
+
+    /// What was fastest in the most similar tasks, as this task's space has it.
+    fn hints(
+        &self,
+        (task, target): (&Task, &Target),
+        tunables: &[Arc<dyn Tunable>],
+        most: usize,
+    ) -> Vec<Candidate> {
         let mut found: Vec<Candidate> = Vec::new();
-        for (_, w) in near {
+        for w in self.similar(task, target) {
             if found.len() == most {
                 break;
             }

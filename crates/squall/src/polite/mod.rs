@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often others are looked at while a slice runs, and while none does.
-const LOOK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_millis(500));
+const LOOK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_millis(1000));
 /// So many looks in a row that find others busy end a slice: one alone may be a passing moment.
 const BUSY: u32 = 2;
 /// How often the store is asked for wishes while there are none.

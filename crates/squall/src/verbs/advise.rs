@@ -10,9 +10,9 @@ use crate::task_kernels::TaskKernels;
 use crate::task_state::{TaskState, name_of};
 use crate::transfer::{TransferSource, guesses, transfer_sources};
 use crate::wishes::{leave, wish};
-use squall_core::{Caches, KernelSource, Nanos, Task};
+use squall_core::{Caches, Candidate, KernelSource, Nanos, Task};
 use squall_frontend::UserKernel;
-use squall_records::Store;
+use squall_records::{Query, Store};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -164,9 +164,44 @@ struct Advisor<'a> {
 }
 
 impl Advisor<'_> {
+    /// The kernels that may be advised. Where no record says anything, those suffice whose names
+    /// hold similar tasks, beside Winograd's: opening the spaces of all would take longer than the
+    /// answer may.
+    fn kernels(&self, task: &Task) -> Result<TaskKernels, Error> {
+        let target = &self.at.target;
+        let is_known = match self.store {
+            Some(s) => !s.summaries(&Query::task(task.id))?.is_empty(),
+            None => false,
+        };
+        if !is_known
+            && self.sources.is_empty()
+            && task.workload.foreign.is_none()
+            && let Some(general) = &self.predictors.general
+        {
+            let names = general.names(task, target);
+            if !names.is_empty() {
+                let wanted = |name: &str| name.contains("winograd") || names.contains(&name);
+                return Ok(TaskKernels::wanted(task, target, &wanted));
+            }
+        }
+        TaskKernels::new(task, self.own, target)
+    }
+
+    /// What holds the most similar tuned task, else what the general predictor ranks first.
+    fn first(&self, state: &TaskState) -> Option<(Candidate, AdviceSource)> {
+        let similar = guesses(state, std::iter::empty(), &self.sources, 1).into_iter().next();
+        if let Some(candidate) = similar {
+            return Some((candidate, AdviceSource::Similar));
+        }
+        let (tunables, target) = (&state.kernels.tunables, &self.at.target);
+        let general = self.predictors.general.as_ref()?;
+        let found = general.ask(state.task, tunables, target, Effort::Least, 1);
+        Some((found.into_iter().next()?, AdviceSource::Predicted))
+    }
+
     fn one(&self, task: &Task) -> Result<Advice, Error> {
         let start = Instant::now();
-        let state = TaskState::new(task, TaskKernels::new(task, self.own, &self.at.target)?);
+        let mut state = TaskState::new(task, self.kernels(task)?);
         let advice = |tunable: &str, configuration: &str, kernel, source| Advice {
             task: task.clone(),
             tunable: tunable.into(),
@@ -189,15 +224,12 @@ impl Advisor<'_> {
             known.expected = known.expected.filter(|_| is_here);
             return Ok(known);
         }
-        let similar = || guesses(&state, std::iter::empty(), &self.sources, 1);
-        let foretold = || {
-            let tunables = &state.kernels.tunables;
-            let general = self.predictors.general.as_ref()?;
-            let found = general.ask(task, tunables, &self.at.target, Effort::Least, 1);
-            found.into_iter().next()
-        };
-        let first = similar().into_iter().next().map(|c| (c, AdviceSource::Similar));
-        let first = first.or_else(|| Some((foretold()?, AdviceSource::Predicted)));
+        let mut first = self.first(&state);
+        if first.is_none() {
+            let all = TaskKernels::new(task, self.own, &self.at.target)?;
+            state = TaskState::new(task, all);
+            first = self.first(&state);
+        }
         if let Some((candidate, source)) = first {
             let name = name_of(&candidate);
             if let Some(kernel) = state.source(&name) {

@@ -129,7 +129,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
             .flat_map(|lane| [(lane.clone(), true), (lane, false)])
             .map(|(lane, whole)| Way { lane, pad, whole })
             .collect();
-        out.extend(side_by_side(ways, &|way| sketch(f.target, name, &base, &prefix, way)));
+        out.extend(side_by_side(ways, &|way| sketch(f, name, &base, &prefix, way)));
         // A padded copy next to its use is always faster than one of the whole input.
         let is_copied = |s: &Stage| matches!(s.body, Expr::Select { .. }) && !w.is_of_weights(s);
         if pad == Pad::Near && !out.is_empty() && w.stages[..main].iter().any(is_copied) {
@@ -486,12 +486,13 @@ impl Main<'_> {
 }
 
 fn sketch(
-    t: &Target,
+    f: &Facts<'_>,
     c: &str,
     base: &Nest,
     prefix: &[Primitive],
     Way { lane, pad, whole }: Way,
 ) -> Option<Sketch> {
+    let t = f.target;
     let (spatial, reduce) = main_loops(base, c)?;
     // Short reductions are not cut.
     if !whole && reduce.iter().map(|a| a.extent).product::<i64>() < SHORT {
@@ -528,7 +529,6 @@ fn sketch(
         copy_outer,
         tiled,
     };
-    let space = draft(&shape, t, t.lanes_f32()).open()?;
     let kind = match pad {
         Pad::None => "",
         Pad::Copy => ",pad=copy",
@@ -537,6 +537,10 @@ fn sketch(
     };
     let part = if whole { "" } else { ",cut" };
     let name = format!("tile@{}{kind}{part}", shape.tiled[shape.lane].short);
+    if !(f.wanted)(&name) {
+        return None;
+    }
+    let space = draft(&shape, t, t.lanes_f32()).open()?;
     let c = c.to_string();
     let shape = Arc::new(shape);
     let primitives = move |k: &Configuration| primitives(&shape, &c, k);
