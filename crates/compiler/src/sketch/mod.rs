@@ -6,6 +6,7 @@
 
 mod attention;
 mod collapse;
+mod cores;
 pub(crate) mod gpu;
 mod map;
 mod plain;

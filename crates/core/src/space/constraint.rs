@@ -122,8 +122,8 @@ impl Term {
         out
     }
 
-    /// The term's value where each knob in it, usually one, stands for the same number; `None` where
-    /// [`Term::bind`] gives none.
+    /// The term's value where each knob in it, usually one, stands for the same number; `None`
+    /// where [`Term::bind`] gives none.
     pub(super) fn value(&self, number: i64) -> Option<i64> {
         let v = |t: &Term| t.value(number);
         Some(match self {

@@ -9,6 +9,7 @@ mod knobs;
 mod primitives;
 
 use super::collapse::collapse;
+use super::cores::made_on_all_cores;
 use super::{Facts, Sketch, attempt, start};
 use crate::nest::{Loop, Nest, Scope, Stmt, accesses, aligned_bytes};
 use crate::schedule::Primitive;
@@ -17,9 +18,7 @@ use primitives::primitives;
 use squall_core::expr::{Affine, Expr, Names, Source, Var};
 use squall_core::workload::{Stage, Workload};
 use squall_core::{Configuration, DType, Target};
-use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::thread::available_parallelism;
 
 /// Vector registers of so many bytes together are few (AVX2, NEON): what unrolled steps share
 /// pushes sums out of them.
@@ -124,12 +123,9 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     for pad in pads {
         let Some((base, prefix)) = shape_base(&w, main, pad) else { continue };
         let name = &w.stages[main].name;
-        let ways: Vec<Way> = lane_axes(&base, name)
-            .into_iter()
-            .flat_map(|lane| [(lane.clone(), true), (lane, false)])
-            .map(|(lane, whole)| Way { lane, pad, whole })
-            .collect();
-        out.extend(side_by_side(ways, &|way| sketch(f, name, &base, &prefix, way)));
+        let both = |lane: String| [true, false].map(|whole| Way { lane: lane.clone(), pad, whole });
+        let ways = lane_axes(&base, name).into_iter().flat_map(both).collect();
+        out.extend(made_on_all_cores(ways, &|way| sketch(f, name, &base, &prefix, way)));
         // A padded copy next to its use is always faster than one of the whole input.
         let is_copied = |s: &Stage| matches!(s.body, Expr::Select { .. }) && !w.is_of_weights(s);
         if pad == Pad::Near && !out.is_empty() && w.stages[..main].iter().any(is_copied) {
@@ -137,26 +133,6 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         }
     }
     out
-}
-
-/// The sketches of some ways, in their order. Most of the work is opening their spaces, which the
-/// cores share: whoever asks for advice waits for it.
-fn side_by_side(ways: Vec<Way>, make: &(dyn Fn(Way) -> Option<Sketch> + Sync)) -> Vec<Sketch> {
-    let threads = available_parallelism().map_or(1, usize::from).min(ways.len());
-    if threads < 2 {
-        return ways.into_iter().filter_map(make).collect();
-    }
-    let mut rest = ways.into_iter();
-    let each = rest.len().div_ceil(threads);
-    std::thread::scope(|scope| {
-        let mut parts = Vec::new();
-        while rest.len() > 0 {
-            let part: Vec<Way> = rest.by_ref().take(each).collect();
-            parts.push(scope.spawn(move || part.into_iter().filter_map(make).collect::<Vec<_>>()));
-        }
-        let made = parts.into_iter().flat_map(|t| t.join().unwrap_or_else(|p| resume_unwind(p)));
-        made.collect()
-    })
 }
 
 /// The workload with exactly one reduction, followed by exactly one elementwise stage, and the

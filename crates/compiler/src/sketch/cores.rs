@@ -1,0 +1,27 @@
+//! Work on sketches that the cores share: opening the space of one takes milliseconds, for which
+//! advice cannot wait once for each.
+
+use std::panic::resume_unwind;
+use std::thread::available_parallelism;
+
+/// What is made of some items, in their order; those of which nothing can be made are left out.
+pub fn made_on_all_cores<T: Send, R: Send>(
+    items: Vec<T>,
+    make: &(dyn Fn(T) -> Option<R> + Sync),
+) -> Vec<R> {
+    let threads = available_parallelism().map_or(1, usize::from).min(items.len());
+    if threads < 2 {
+        return items.into_iter().filter_map(make).collect();
+    }
+    let each = items.len().div_ceil(threads);
+    let mut rest = items.into_iter();
+    std::thread::scope(|scope| {
+        let mut parts = Vec::new();
+        while rest.len() > 0 {
+            let part: Vec<T> = rest.by_ref().take(each).collect();
+            parts.push(scope.spawn(move || part.into_iter().filter_map(make).collect::<Vec<R>>()));
+        }
+        let made = parts.into_iter().map(|t| t.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        made.flatten().collect()
+    })
+}
