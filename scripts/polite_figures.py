@@ -137,8 +137,9 @@ def cpu_seconds(pids):
 
 
 def latencies(seconds):
-    """A program of requests: some 3 ms of work each, ten in a tenth of a second; when each began, and how long it took."""
-    data, found, end = list(range(40000)), [], time.perf_counter() + seconds
+    """A program of requests: some 7 ms of work in every 10, which is more than `--busy` is; when each began, and how long it
+    took."""
+    data, found, end = list(range(120000)), [], time.perf_counter() + seconds
     while time.perf_counter() < end:
         t = time.perf_counter()
         sum(x * x for x in data)
@@ -147,7 +148,7 @@ def latencies(seconds):
     return found
 
 
-def load(squall, folder, seconds=30, calm=40):
+def load(squall, folder, seconds=20, calm=20):
     """What a polite worker takes once a load is there, and what the load feels of it."""
     store = f"{folder}/load.squall"
     said([squall, "tune", line(LAYERS[1]), "--trials", "1", "--store", store, "--json"])
@@ -190,7 +191,7 @@ def idle(squall, folder, model, minutes):
     """A network's first start on an empty store, after idle minutes with a polite worker, and after as long a tune."""
     polite, tuned = f"{folder}/polite.squall", f"{folder}/tuned.squall"
     bench = lambda store: said([squall, "bench", model, "--store", store, "--seconds", "1", "--json"])
-    said([squall, "tune", line(LAYERS[1]), "--trials", "1", "--store", polite, "--json"])
+    said([squall, "tune", "softmax rows=8 cols=64", "--trials", "1", "--store", polite, "--json"])
     t = time.perf_counter()
     first = bench(polite)
     start_s = time.perf_counter() - t

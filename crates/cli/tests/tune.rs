@@ -387,3 +387,16 @@ fn tasks_without_a_turn_are_reported_from_the_store() {
         );
     }
 }
+
+/// References of large tasks share cores by OpenMP, where the compiler has it, and only there.
+#[test]
+fn a_compiler_without_openmp_tunes_large_tasks_for_one_thread() {
+    let p = Place::new();
+    let cc = p.path().join("cc.sh");
+    let text = "#!/bin/sh\ncase \" $* \" in *\" -fopenmp \"*) exit 1;; esac\nexec cc \"$@\"\n";
+    std::fs::write(&cc, text).unwrap();
+    std::fs::set_permissions(&cc, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let args = ["tune", "matmul m=512 n=512 k=512", "--trials", "1", "--json"];
+    let ran = support::Ran::from(p.command(&args).env("CC", &cc).output().unwrap()).ok();
+    assert_eq!(ran.json()["tasks"][0]["failed"], 0, "{}", ran.err);
+}

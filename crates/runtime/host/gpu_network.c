@@ -531,12 +531,12 @@ int rt_gpu_network_places(rt_gpu_network *n, uint64_t *place, int *is_known) {
   int fine = events ? 1 : lacks_memory(n);
   for (uint32_t i = 0; fine && i <= steps; i++)
     fine = rt_gpu_good(g, g->cuEventCreate(&events[i], 0), "an event");
-  fine = fine && begin_capture(n) && end_capture(n, run_noted(n, events), &graph);
-  fine = fine && read_places(n, graph, events, place);
+  /* A driver that cannot record it leaves it out. */
+  *is_known = fine && begin_capture(n) && end_capture(n, run_noted(n, events), &graph);
+  if (*is_known) fine = *is_known = read_places(n, graph, events, place);
   if (graph) g->cuGraphExecDestroy(graph);
   for (uint32_t i = 0; events && i <= steps; i++)
     if (events[i]) g->cuEventDestroy_v2(events[i]);
   free(events);
-  *is_known = fine;
   return fine;
 }

@@ -75,7 +75,8 @@ struct Turns {
 /// Times of a task's steps in both networks, in nanoseconds a call.
 struct TaskTurns {
     task: TaskId,
-    test: Sequential,
+    /// Nothing, where its steps have no times.
+    test: Option<Sequential>,
     times: [Vec<Nanos>; 2],
 }
 
@@ -92,8 +93,11 @@ fn of_task(times: &Times, task: TaskId) -> f64 {
 
 impl Turns {
     fn new(tasks: impl Iterator<Item = TaskId>) -> Turns {
-        let turns =
-            |task| TaskTurns { task, test: Sequential::new(PAIRS), times: Default::default() };
+        let turns = |task| TaskTurns {
+            task,
+            test: Some(Sequential::new(PAIRS)),
+            times: Default::default(),
+        };
         Turns { tasks: tasks.map(turns).collect(), whole: Sequential::new(PAIRS) }
     }
 
@@ -101,7 +105,11 @@ impl Turns {
     fn give(&mut self, a: &Times, b: &Times) {
         for t in &mut self.tasks {
             let both = [a, b].map(|times| of_task(times, t.task));
-            t.test.give(both[0], both[1]);
+            if both.contains(&0.0) {
+                t.test = None;
+            }
+            let Some(test) = &mut t.test else { continue };
+            test.give(both[0], both[1]);
             t.times.iter_mut().zip(both).for_each(|(all, ns)| all.push(Nanos(ns)));
         }
         self.whole.give(a.best_ns as f64, b.best_ns as f64);
@@ -111,7 +119,7 @@ impl Turns {
     fn is_open(&self) -> bool {
         match self.tasks.is_empty() {
             true => self.whole.wanted() > 0,
-            false => self.tasks.iter().any(|t| t.test.wanted() > 0),
+            false => self.tasks.iter().filter_map(|t| t.test.as_ref()).any(|t| t.wanted() > 0),
         }
     }
 }
@@ -170,26 +178,31 @@ impl NetworkRunOff<'_> {
             listen(Event::Trouble(why));
             return Ok(None);
         }
-        let turns = self.turns(network, &challenger, pairs.iter().map(|p| p.rival.task.id))?;
-        let says = |i: &usize, verdict| turns.tasks[*i].test.verdict() == Some(verdict);
+        // What is found to be faster must have the time to be tried as a whole.
+        let half = Instant::now() + self.end.saturating_duration_since(Instant::now()) / 2;
+        let tasks = pairs.iter().map(|p| p.rival.task.id);
+        let turns = self.turns((network, &challenger), tasks, half)?;
+        let test = |i: &usize| turns.tasks[*i].test.as_ref();
+        let says = |i: &usize, verdict| test(i).and_then(Sequential::verdict) == Some(verdict);
         let faster: Vec<usize> = all.iter().copied().filter(|i| says(i, Verdict::Faster)).collect();
-        let next = match faster.is_empty() {
+        let next = match faster.is_empty() || self.is_over() {
             true => None,
             false => Some(self.network(&with(held, pairs, &faster))?),
         };
-        let whole =
-            next.as_ref().map(|n| self.turns(network, n, std::iter::empty())).transpose()?;
+        let alone = |n| self.turns((network, n), std::iter::empty(), self.end);
+        let whole = next.as_ref().map(alone).transpose()?;
         let whole = whole.map(|w| (w.whole.verdict(), w.whole.ratio()));
         // A network of faster steps that is slower shows that they are not what they seemed. Where
         // the time is over before that is known, they stay open.
         let is_taken = matches!(whole, Some((Some(Verdict::Faster | Verdict::Tie), _)));
-        let is_open = matches!(whole, Some((None, _)));
+        let is_open = matches!(whole, None | Some((None, _)));
         for i in all {
             let is_faster = says(&i, Verdict::Faster);
-            if turns.tasks[i].test.verdict().is_none() || (is_faster && is_open) {
+            let Some(test) = test(&i).filter(|t| t.verdict().is_some()) else { continue };
+            if is_faster && is_open {
                 continue;
             }
-            let (pair, ratio) = (&pairs[i], turns.tasks[i].test.ratio());
+            let (pair, ratio) = (&pairs[i], test.ratio());
             self.keep(&held[pair.kernel], pair, &turns.tasks[i], is_faster && is_taken)?;
             settled.met += 1;
             if is_faster && is_taken {
@@ -222,15 +235,15 @@ impl NetworkRunOff<'_> {
     /// Runs both in turns, each in a process of its own, until all is decided or the time is over.
     fn turns(
         &self,
-        a: &Network,
-        b: &Network,
+        (a, b): (&Network, &Network),
         tasks: impl Iterator<Item = TaskId>,
+        end: Instant,
     ) -> Result<Turns, Error> {
         let mut turns = Turns::new(tasks);
         let inputs = a.random_inputs(&[]);
         let time = |n: &Network| n.time(&inputs, WINDOW).map(|t| t.1);
         for pair in 0.. {
-            if !turns.is_open() || self.is_over() {
+            if !turns.is_open() || self.is_over() || Instant::now() >= end {
                 break;
             }
             // Either comes first as often.

@@ -146,10 +146,20 @@ pub struct TuneRequest {
     pub predictor: Option<PathBuf>,
     /// Whether the machine's roof is measured first (half a second).
     pub roof: bool,
-    /// How a model is timed as a whole at the end, if it shall be; on a CPU.
+    /// How a model's close kernels meet in the whole network at the end, if they shall, and on a
+    /// CPU how it is timed then.
     pub inference: Option<InferenceRequest>,
     /// What says whether the results of kernels of one's own are right, in place of a comparison.
     pub judge: Option<Judge>,
+}
+
+impl TuneRequest {
+    /// What is to be done with the whole network at the end: it takes all tasks, and a device of
+    /// this machine.
+    pub(crate) fn whole_network(&self, context: &Context) -> Option<&InferenceRequest> {
+        let is_whole = self.only.is_none() && self.shard.is_none() && context.is_here();
+        self.inference.as_ref().filter(|_| is_whole)
+    }
 }
 
 /// How a tuned model is timed as a whole.

@@ -94,11 +94,9 @@ pub(crate) fn meet(
 pub(crate) fn next_rival(state: &TaskState, incumbent: &Name, met: &[Name]) -> Option<Name> {
     let unmet = |n: &Name| n != incumbent && !met.contains(n);
     // What a whole network decided, kernels alone do not turn over.
-    let is_open = |n: &Name| {
-        unmet(n)
-            && !(state.standings.has_met_in_network(n)
-                && state.standings.has_met_in_network(incumbent))
-    };
+    let in_network = |n: &Name| state.standings.has_met_in_network(n);
+    let is_decided = in_network(incumbent) || met.iter().any(in_network);
+    let is_open = |n: &Name| unmet(n) && !(is_decided && in_network(n));
     let doubted = || state.doubts().find(|n| met.len() < MOST && unmet(n)).cloned();
     let Some(Nanos(time)) = state.standings.time(incumbent) else { return doubted() };
     let ranking = state.standings.ranking();
@@ -193,6 +191,22 @@ mod tests {
             ["b", "c", "d"]
         );
         assert_eq!(rivals(&[("a", 100.0)], None).len(), 0);
+    }
+
+    #[test]
+    fn what_a_network_decided_is_not_asked_of_kernels_alone() {
+        let text = "workload relu\ndata X: f32[16]\nstage Y: f32[i: 16] = max(X[i], 0)\noutput Y\n";
+        let task = Task::new("relu", Workload::parse(text).expect("a workload"));
+        let mut state = tests::state(&task);
+        for (n, time) in [("a", 100.0), ("b", 102.0), ("c", 101.0)] {
+            state.standings.trial(name(n), Some(Nanos(time)), ());
+        }
+        state.standings.in_network(name("a"));
+        state.standings.in_network(name("b"));
+        assert_eq!(state.standings.incumbent(), Some(&name("b")));
+        assert_eq!(next_rival(&state, &name("b"), &[]), Some(name("c")), "it was not there");
+        // Should that one win, the loser of the network does not come back through it.
+        assert_eq!(next_rival(&state, &name("c"), &[name("b")]), None);
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl<'a> Session<'a> {
             roof: roof.as_ref(),
         });
         let (tasks, mut budget) = (part.tasks.len(), part.budget);
-        if self.request.inference.is_some() && self.request.shard.is_none() {
+        if self.request.whole_network(context).is_some() {
             // What is done with the whole network is done within the budget.
             budget.seconds = budget.seconds.map(|s| s - whole_network_seconds(s));
         }

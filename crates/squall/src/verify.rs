@@ -315,8 +315,11 @@ impl Verifier<'_> {
             state.standings.time(&winner).map_or(f64::INFINITY, |t| t.0 * (1.0 + RUNNER_UP));
         // Another name for the same code would only measure the machine.
         let distinct = |n: &Name| state.source(n).is_some_and(|s| s.source != source.source);
+        // What a whole network decided, kernels alone do not turn over.
+        let in_network = |n: &Name| state.standings.has_met_in_network(n);
+        let is_rival = |n: &Name| *n != winner && !(in_network(n) && in_network(&winner));
         let near =
-            state.standings.ranking().into_iter().filter(|(n, t)| **n != winner && t.0 <= limit);
+            state.standings.ranking().into_iter().filter(|(n, t)| is_rival(n) && t.0 <= limit);
         let runner_up = near.map(|c| c.0).find(|n| distinct(n)).cloned();
         seen.runner_up = runner_up.as_ref().map(|n| contender(&state, n));
         // Where no candidate comes close, the winner meets itself: measured as the others are.

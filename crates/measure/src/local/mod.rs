@@ -166,7 +166,11 @@ impl LocalMeasurer {
         task: &LocalTask,
         reference: Option<&KernelSource>,
     ) -> Result<f64, MeasurerError> {
-        let plan = match reference {
+        // Without OpenMP a reference computes the same on one core.
+        let has_openmp = self.host.toolchain.openmp();
+        let on_one =
+            reference.map(|k| KernelSource { openmp: k.openmp && has_openmp, ..k.clone() });
+        let plan = match &on_one {
             None => None,
             Some(kernel) => match self.build(kernel)? {
                 (Built::Library(file), cpu) => {

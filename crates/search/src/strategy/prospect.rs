@@ -20,7 +20,8 @@ const LIKE: f32 = 0.06;
 /// How much is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outlook {
-    /// Candidates whose features are computed: half of them samples, the rest their offspring.
+    /// Candidates whose features are computed: half of them samples, the rest their offspring,
+    /// where those are more than a few.
     pub evaluations: usize,
     /// Of every random choice.
     pub seed: u64,

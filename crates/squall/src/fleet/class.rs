@@ -91,7 +91,7 @@ fn calibration(at: &TargetContext) -> Result<Option<f64>, Error> {
     let product = MatMul::plain(CALIBRATION, CALIBRATION, CALIBRATION, TensorKind::Weight);
     let task = Task::new("calibration", product.workload().map_err(FleetError::Nothing)?);
     let kernels = TaskKernels::generated(&task, &at.target);
-    let first = formula_first(&task, &kernels.tunables, Effort::Least, 1);
+    let first = formula_first(&task, &kernels.tunables, Effort::Calibration, 1);
     let mut measurer = at.measurer()?;
     measurer.set_task(&kernels.setup(&task, 0))?;
     let mut rounds = Rounds::new(first, ROUNDS);

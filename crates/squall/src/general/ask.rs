@@ -19,8 +19,10 @@ const OTHER_WIDTH: f64 = 1.0;
 /// How many candidates are looked at: the features of each take some 0.3 ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// For an answer at once.
+    /// For an answer at once: few beside hints.
     Least,
+    /// For the kernel that tells machines of a fleet apart: what it looks at never changes.
+    Calibration,
     /// For one of many tasks.
     Little,
     /// For a task that takes more than its share of the time, or that is alone.
@@ -31,6 +33,7 @@ impl Effort {
     fn evaluations(self) -> usize {
         match self {
             Effort::Least => 12,
+            Effort::Calibration => 24,
             Effort::Little => 160,
             Effort::Much => 400,
         }
@@ -103,7 +106,11 @@ impl GeneralPredictor {
             trees: self.trees.clone(),
             relative: Relative::new(&task.workload, &target.machine),
         };
-        let outlook = Outlook { evaluations: effort.evaluations(), seed: task.id.number() };
+        let evaluations = match (effort, hints.is_empty()) {
+            (Effort::Least, true) => 2 * effort.evaluations(),
+            _ => effort.evaluations(),
+        };
+        let outlook = Outlook { evaluations, seed: task.id.number() };
         prospect(tunables, Box::new(model), &hints, outlook, n)
     }
 

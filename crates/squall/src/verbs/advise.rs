@@ -179,9 +179,12 @@ impl Advisor<'_> {
             && let Some(general) = &self.predictors.general
         {
             let names = general.names(task, target);
-            if !names.is_empty() {
-                let wanted = |name: &str| name.contains("winograd") || names.contains(&name);
-                return Ok(TaskKernels::wanted(task, target, &wanted));
+            let is_winograd = |name: &str| name.contains("winograd");
+            let wanted = |name: &str| is_winograd(name) || names.contains(&name);
+            let kernels = TaskKernels::wanted(task, target, &wanted);
+            // Similar tasks may have a border where this one has none: their tiles are no help.
+            if kernels.tunables.iter().any(|t| !is_winograd(t.name())) {
+                return Ok(kernels);
             }
         }
         TaskKernels::new(task, self.own, target)

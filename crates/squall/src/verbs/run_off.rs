@@ -37,10 +37,12 @@ pub fn run_off(
             hint: "name the store of a tuning".into(),
         });
     };
-    let seconds = Duration::from_secs_f64(request.seconds.clamp(0.0, 1e8));
-    let end = Instant::now() + seconds;
+    if request.seconds.is_nan() || request.seconds <= 0.0 {
+        return Ok(None);
+    }
+    let end = Instant::now() + Duration::from_secs_f64(request.seconds.min(1e8));
     let at = &context.target(*target, *threads)?;
-    if !at.is_timed() || seconds.is_zero() {
+    if !at.is_timed() {
         return Ok(None);
     }
     let store = &Store::open(path)?;

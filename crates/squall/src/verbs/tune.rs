@@ -5,12 +5,14 @@ use super::run::NetworkRequest;
 use super::run_off::{RunOffRequest, run_off};
 use crate::error::Error;
 use crate::event::{Event, Listen};
-use crate::input::InputKind;
-use crate::report::{Inference, Report, StopReason};
+use crate::input::{Input, InputKind};
+use crate::report::{Inference, Report, StopReason, Winner};
 use crate::request::{InferenceRequest, TuneRequest};
 use crate::session::Session;
 use crate::settings::LEAST_RUN_OFF;
 use crate::target_context::Context;
+use crate::task_kernels::TaskKernels;
+use crate::task_state::TaskState;
 use squall_records::Store;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -45,11 +47,8 @@ pub fn tune(
     let store = Store::open(&request.store)?;
     let mut report = Session { request, store: &store, stop }.tune(&input, context, listen)?;
     store.confirm_all()?;
-    if let Some(wanted) = &request.inference
+    if let Some(wanted) = request.whole_network(context)
         && input.kind == InputKind::Model
-        && request.only.is_none()
-        && request.shard.is_none()
-        && context.is_here()
         && report.stop != StopReason::Interrupted
     {
         let spent = began.elapsed().as_secs_f64();
@@ -58,7 +57,12 @@ pub fn tune(
             let seconds = left.min(RUN_OFF.0);
             let asked = RunOffRequest { network: network(request, wanted), seconds };
             match run_off(context, &asked, stop, listen) {
-                Ok(Some(settled)) => listen(Event::Note(settled.note())),
+                Ok(Some(settled)) => {
+                    listen(Event::Note(settled.note()));
+                    if !settled.taken.is_empty() {
+                        name_winners(context, request, (&input, &store), &mut report)?;
+                    }
+                }
                 Ok(None) => {}
                 Err(e) => {
                     let text = format!("close kernels did not meet in the whole network: {e}");
@@ -72,6 +76,28 @@ pub fn tune(
         }
     }
     Ok(report)
+}
+
+/// Names those that hold the tasks now: a whole network may have decided otherwise than trials.
+fn name_winners(
+    context: &Context,
+    request: &TuneRequest,
+    (input, store): (&Input, &Store),
+    report: &mut Report,
+) -> Result<(), Error> {
+    let at = context.target(request.target, request.threads)?.with_caches(request.caches);
+    let (device, toolchain) = (at.device_name(), &at.place.toolchain);
+    for t in &mut report.tasks {
+        let Some(task) = input.tasks.iter().find(|task| task.id == t.id) else { continue };
+        let mut state = TaskState::new(task, TaskKernels::new(task, &input.own, &at.target)?);
+        state.learn(store.trials(task.id, &device, toolchain)?);
+        if let Some((name, time, ())) = state.standings.winner() {
+            t.operations = state.operations(name);
+            t.best = Some(time);
+            t.winner = Some(Winner { tunable: name.0.clone(), configuration: name.1.clone() });
+        }
+    }
+    Ok(())
 }
 
 /// The network that the store's kernels make.
