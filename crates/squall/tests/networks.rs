@@ -474,11 +474,14 @@ fn whole_networks_decide_between_close_kernels() {
     let inputs = vec![value("x", F32, &["64", "96"])];
     let network = model(folder.path(), nodes, vec![weight("w", &w)], inputs, &["y"]);
     let path = folder.path().join("s.squall");
-    let budget = BudgetRequest { trials_per_task: Some(12), ..BudgetRequest::default() };
+    let budget = BudgetRequest { trials_per_task: Some(16), ..BudgetRequest::default() };
     let request = TuneRequest {
         target: target(),
         roof: false,
         inference: None,
+        // Neither a predictor nor a cost model: some candidates shall be slow.
+        transfer: false,
+        strategy: Some("random".into()),
         ..TuneRequest::new(network.input.clone(), &path, budget)
     };
     let stop = AtomicBool::new(false);
@@ -492,7 +495,7 @@ fn whole_networks_decide_between_close_kernels() {
     trials.sort_by(|a, b| time(a).total_cmp(&time(b)));
     let fast = trials[0].clone();
     let slow = trials.iter().rev().find(|r| r.task == fast.task).unwrap().clone();
-    assert!(time(&slow) > 1.5 * time(&fast), "{} and {}", time(&slow), time(&fast));
+    assert!(time(&slow) > 1.3 * time(&fast), "{} and {}", time(&slow), time(&fast));
     // All others are known to be far from it.
     let is_other =
         |r: &&Record| ![&fast.configuration, &slow.configuration].contains(&&r.configuration);
