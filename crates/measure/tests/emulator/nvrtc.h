@@ -40,7 +40,7 @@ static void print_text(FILE *f, const char *s) {
 static void print_source(FILE *f, const char *s) {
   static const char *const heads[] = {"static __device__",      "template <int",
                                       "template <> __device__", "struct ",
-                                      "#define MULTIPLY",       "#define BOX_COPY"};
+                                      "#define MULTIPLY",       "#define TMA_COPY"};
   while (*s) {
     int item = 0, macro = *s == '#';
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
