@@ -40,8 +40,9 @@ trials: what the store knows of this device and toolchain is never repeated, so 
 again goes on where the last one ended. Ctrl-C ends with what was found (exit 130), a second
 Ctrl-C at once; the store is complete either way.
 
-A model is timed as a whole at the end, by the kernels that the store holds then. Shares of a bound
-count the operations of the algorithm that runs: Winograd's does fewer.
+At the end of a long run kernels of a model that come close to each other meet in the whole
+network. It is timed then, by the kernels that the store holds. Shares of a bound count the
+operations of the algorithm that runs: Winograd's does fewer.
 
 With --json, each trial is a line {\"trial\": ..} once it stands in the store; the last line is
 the report."

@@ -52,23 +52,9 @@ pub fn tune(
         && report.stop != StopReason::Interrupted
     {
         let spent = began.elapsed().as_secs_f64();
-        let left = request.budget.seconds.map_or(RUN_OFF.1 * spent, |s| s - spent - BOUNDS.1);
-        if left >= LEAST_RUN_OFF {
-            let seconds = left.min(RUN_OFF.0);
-            let asked = RunOffRequest { network: network(request, wanted), seconds };
-            match run_off(context, &asked, stop, listen) {
-                Ok(Some(settled)) => {
-                    listen(Event::Note(settled.note()));
-                    if !settled.taken.is_empty() {
-                        name_winners(context, request, (&input, &store), &mut report)?;
-                    }
-                }
-                Ok(None) => {}
-                Err(e) => {
-                    let text = format!("close kernels did not meet in the whole network: {e}");
-                    listen(Event::Trouble(text));
-                }
-            }
+        let is_other = decided_in_place(context, request, (wanted, spent), stop, listen);
+        if is_other {
+            name_winners(context, request, (&input, &store), &mut report)?;
         }
         if request.target.is_cpu() {
             let timed = inference(context, request, wanted, listen);
@@ -76,6 +62,35 @@ pub fn tune(
         }
     }
     Ok(report)
+}
+
+/// Lets close kernels meet in the whole network, where enough is left of a budget of which so many
+/// seconds are spent; whether other kernels hold tasks since.
+fn decided_in_place(
+    context: &Context,
+    request: &TuneRequest,
+    (wanted, spent): (&InferenceRequest, f64),
+    stop: &AtomicBool,
+    listen: &mut Listen<'_>,
+) -> bool {
+    let left = request.budget.seconds.map_or(RUN_OFF.1 * spent, |s| s - spent - BOUNDS.1);
+    if left < LEAST_RUN_OFF {
+        return false;
+    }
+    let seconds = left.min(RUN_OFF.0);
+    let asked = RunOffRequest { network: network(request, wanted), seconds };
+    match run_off(context, &asked, stop, listen) {
+        Ok(Some(settled)) => {
+            listen(Event::Note(settled.note()));
+            !settled.taken.is_empty()
+        }
+        Ok(None) => false,
+        Err(e) => {
+            let text = format!("close kernels did not meet in the whole network: {e}");
+            listen(Event::Trouble(text));
+            false
+        }
+    }
 }
 
 /// Names those that hold the tasks now: a whole network may have decided otherwise than trials.
