@@ -14,7 +14,7 @@ use crate::target_context::Context;
 use crate::task_kernels::TaskKernels;
 use crate::task_state::TaskState;
 use squall_records::Store;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// Whole inferences are timed for this share of a budget in seconds, and for these bounds.
@@ -56,6 +56,10 @@ pub fn tune(
         if is_other {
             name_winners(context, request, (&input, &store), &mut report)?;
         }
+        if stop.load(Ordering::Relaxed) {
+            report.stop = StopReason::Interrupted;
+            return Ok(report);
+        }
         if request.target.is_cpu() {
             let timed = inference(context, request, wanted, listen);
             report.inference = Some(timed.map_err(|e| e.to_string()));
@@ -80,11 +84,13 @@ fn decided_in_place(
     let seconds = left.min(RUN_OFF.0);
     let asked = RunOffRequest { network: network(request, wanted), seconds };
     match run_off(context, &asked, stop, listen) {
-        Ok(Some(settled)) => {
+        Ok(Some(settled)) if settled.met > 0 => {
             listen(Event::Note(settled.note()));
             !settled.taken.is_empty()
         }
-        Ok(None) => false,
+        Ok(_) => false,
+        // Ctrl-C reaches the networks' programs, too.
+        Err(_) if stop.load(Ordering::Relaxed) => false,
         Err(e) => {
             let text = format!("close kernels did not meet in the whole network: {e}");
             listen(Event::Trouble(text));
