@@ -223,7 +223,7 @@ def main():
         if a.idle:
             done["idle"] = idle(a.squall, folder, a.idle, a.minutes)
     json.dump(done, open(a.out, "w"))
-    print(json.dumps({k: {n: v for n, v in part.items() if n not in ("rows",)} for k, part in done.items()}))
+    print(json.dumps({k: {n: v for n, v in part.items() if n not in ("rows",)} for k, part in done.items() if isinstance(part, dict)}))
 
 
 if __name__ == "__main__":

@@ -140,6 +140,11 @@ impl FusionCandidate {
         let inputs = self.feeds.iter().map(input).collect::<Option<Vec<Lies<'_>>>>()?;
         let outputs = self.outputs.iter().map(|&v| lies(v)).collect::<Option<Vec<_>>>()?;
         let is_plain = |l: &Lies<'_>| matches!(l, Lies::Model);
+        // Elements of four bytes are counted otherwise than those of the values that hold them.
+        let packed = self.workload.inputs.iter().any(|i| i.dtype.is_packed());
+        if packed && !inputs.iter().chain(&outputs).all(is_plain) {
+            return None;
+        }
         match outputs[..] {
             _ if inputs.iter().chain(&outputs).all(is_plain) => Some(self.workload.clone()),
             [output] => rewrite(&self.workload, &inputs, output),

@@ -1,5 +1,6 @@
 //! In which order a value's elements lie in memory.
 
+use squall_core::DType;
 use squall_core::graph::{Model, ValueId};
 
 /// The order of a value's elements. A layout is a variant here, its name, and a rewrite of
@@ -31,8 +32,12 @@ impl Layout {
 /// Extents of a batch of images: images, channels, height, width.
 pub type Image = [i64; 4];
 
-/// Extents of a value of four axes with more than one place.
+/// Extents of a value of four axes with more than one place. Bytes lie as their operators have
+/// them.
 pub fn image(model: &Model, v: ValueId) -> Option<Image> {
+    if model.values[v].dtype == Some(DType::U8) {
+        return None;
+    }
     let &[n, c, h, w] = model.values[v].shape.as_deref()? else { return None };
     (n > 0 && c > 0 && h.checked_mul(w)? > 1).then_some([n, c, h, w])
 }

@@ -5,6 +5,7 @@
 //! of memory. Each stage is text that prints and parses back, and is checked when it was read.
 
 pub mod assignment;
+pub mod bytes;
 pub mod candidate;
 pub mod candidates;
 pub mod feed;

@@ -158,6 +158,18 @@ impl Input {
         })
     }
 
+    /// A quantised model with its operators over bytes, for which CPUs have kernels; any other
+    /// input as it is.
+    pub fn in_bytes(self) -> Input {
+        let made = self.graph.as_ref().and_then(|g| squall_graph::bytes::in_bytes(&g.model()));
+        let Some(model) = made else { return self };
+        // A model that no assignment fits stays one of floats.
+        match Assignment::of(Arc::new(model)) {
+            Ok(made) => self.with_graph(made),
+            Err(_) => self,
+        }
+    }
+
     /// The same model, covered by the kernels of another assignment.
     pub fn with_graph(self, graph: Assignment) -> Input {
         let (tasks, untuned) = (graph.tasks().to_vec(), graph.untuned());

@@ -39,6 +39,14 @@ impl InputRequest {
         InputRequest { source: source.into(), ..InputRequest::default() }
     }
 
+    /// Reads it as its kernels see it, whichever these are: quantised models over bytes where those
+    /// of the target take bytes.
+    fn read(&self, target: TargetRequest, given: &[NamedArray]) -> Result<Input, Error> {
+        let input = Input::load_given(&self.source, &self.dims, given)?;
+        let bytes = target.is_cpu() && self.precision == Precision::F32;
+        Ok(if bytes { input.in_bytes() } else { input })
+    }
+
     /// Reads it, as it is to be tuned for a target.
     pub fn load(&self, target: TargetRequest) -> Result<Input, Error> {
         self.load_given(target, &[])
@@ -46,7 +54,7 @@ impl InputRequest {
 
     /// The same, as it is run with these arrays.
     pub fn load_given(&self, target: TargetRequest, given: &[NamedArray]) -> Result<Input, Error> {
-        let input = Input::load_given(&self.source, &self.dims, given)?;
+        let input = self.read(target, given)?;
         let input = match (&self.assignment, &self.cover) {
             (Some(file), _) => input.with_assignment_file(file)?,
             (None, Some(name)) => input.covered(name, &HashMap::new(), target)?,
@@ -66,7 +74,7 @@ impl InputRequest {
         store: Option<&Path>,
         (target, threads): (TargetRequest, usize),
     ) -> Result<CoverReport, Error> {
-        let input = Input::load_given(&self.source, &self.dims, &[])?;
+        let input = self.read(target, &[])?;
         let known = match store {
             Some(path) => {
                 known_times(&Store::open_read_only(path)?, &context.target(target, threads)?)?
@@ -102,7 +110,7 @@ impl InputRequest {
         let (Some(store), None, None) = (store, &self.assignment, self.channels) else {
             return self.load_given(target, given);
         };
-        let input = Input::load_given(&self.source, &self.dims, given)?;
+        let input = self.read(target, given)?;
         if let Some(name) = &self.cover {
             let known = known_times(store, &context.target(target, threads)?)?;
             return input.covered(name, &known, target);

@@ -91,12 +91,7 @@ fn bytes(l: i64, kind: &str, ty: &str, used: &Used, s: &mut String) {
         "typedef {ty} {kind}_{l} __attribute__((vector_size({l}), aligned(1), may_alias));"
     );
     if used.has(&from) {
-        let _ = writeln!(
-            s,
-            "static inline v{l} {from}_v{l}(const {ty} *p) {{ return \
-             __builtin_convertvector(__builtin_convertvector(*(const {kind}_{l} *)p, i{l}), \
-             v{l}); }}"
-        );
+        *s += &widened(l, kind, ty);
     }
     if used.has(&to) {
         let _ = writeln!(
@@ -105,6 +100,41 @@ fn bytes(l: i64, kind: &str, ty: &str, used: &Used, s: &mut String) {
              __builtin_convertvector(__builtin_convertvector(x, i{l}), {kind}_{l}); }}"
         );
     }
+}
+
+/// Loads of bytes as numbers. GCC makes single instructions of its own functions alone, and of a
+/// conversion in two steps a few; of one step it makes moves of single bytes.
+fn widened(l: i64, kind: &str, ty: &str) -> String {
+    let sign = if kind == "u8" { 'z' } else { 's' };
+    let head = format!("static inline v{l} from_{kind}_v{l}(const {ty} *p) {{\n");
+    let single = match l {
+        16 => Some((
+            "__AVX512F__",
+            format!("__builtin_ia32_pmov{sign}xbd512_mask(b, (i16){{0}}, (short)-1)"),
+            "  const bytes16 b = *(const bytes16 *)p;\n",
+        )),
+        8 => Some((
+            "__AVX2__",
+            format!("__builtin_ia32_pmov{sign}xbd256(b)"),
+            "  typedef long long eight __attribute__((aligned(1), may_alias));\n  typedef long long \
+             eights __attribute__((vector_size(16)));\n  const bytes16 b = (bytes16)(eights){*(const \
+             eight *)p, 0};\n",
+        )),
+        _ => None,
+    };
+    let step = if kind == "u8" { "unsigned short" } else { "short" };
+    let plain = format!(
+        "  typedef {step} halves __attribute__((vector_size({})));\n  \
+         return __builtin_convertvector(__builtin_convertvector(__builtin_convertvector(*(const \
+         {kind}_{l} *)p, halves), i{l}), v{l});\n",
+        2 * l
+    );
+    let Some((feature, call, load)) = single else { return format!("{head}{plain}}}\n") };
+    format!(
+        "{head}#if defined({feature}) && !defined(__clang__)\n  \
+         typedef char bytes16 __attribute__((vector_size(16), aligned(1), may_alias));\n{load}  \
+         return __builtin_convertvector({call}, v{l});\n#else\n{plain}#endif\n}}\n"
+    )
 }
 
 /// Loads and stores of numbers of 16 bits: those of bf16 by shifts, others one by one.

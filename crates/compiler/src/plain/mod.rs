@@ -6,6 +6,7 @@
 
 mod attention;
 mod broadcast;
+mod bytes;
 mod cast;
 pub mod catalogue;
 mod convolution;
@@ -105,7 +106,7 @@ pub fn has(domain: &str, op: &str) -> bool {
 fn generator(domain: &str, op: &str) -> Option<Generator> {
     let families = match domain {
         "" | "ai.onnx" => FAMILIES,
-        squall_core::graph::infer::nbits::DOMAIN => &[nbits::OPS],
+        squall_core::graph::infer::nbits::DOMAIN => &[nbits::OPS, bytes::OPS],
         _ => return None,
     };
     families.iter().copied().flatten().find(|(name, _)| *name == op).map(|(_, g)| *g)

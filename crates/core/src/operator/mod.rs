@@ -5,6 +5,7 @@
 //! follow it, as one final stage.
 
 mod attention;
+mod bytes;
 mod conv;
 mod convolution;
 mod elementwise;
@@ -18,13 +19,14 @@ mod rows;
 mod window;
 
 pub use attention::attention;
+pub use bytes::{BytePool, Gate, byte_sum};
 pub use conv::Conv;
 pub use convolution::{Channels, ConvAxis, Convolution, Direction};
 pub use elementwise::elementwise;
 pub use format::{in_format, in_half};
 pub use matmul::MatMul;
 pub use pool::{Pool, PoolKind};
-pub use quantised::{OFFSET_UNIT, sum_unit};
+pub use quantised::{ByteRange, OFFSET_UNIT, sum_unit};
 pub use rows::{LayerNorm, Reduce, ReduceOp, Softmax};
 
 use crate::expr::{Affine, Expr, Source, Var};

@@ -36,17 +36,41 @@ fn fits(products: i64) -> Result<(), String> {
     }
 }
 
+/// The least and the greatest byte of a result: narrower than a byte where limits such as those of
+/// a ReLU lie inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteRange {
+    /// The least.
+    pub low: u8,
+    /// The greatest.
+    pub high: u8,
+}
+
+impl ByteRange {
+    /// All bytes.
+    pub const ALL: ByteRange = ByteRange { low: 0, high: 255 };
+
+    /// An expression's value rounded and saturated.
+    pub(super) fn of(self, value: &str) -> String {
+        format!("max(min(round({value}), {}), {})", self.high, self.low)
+    }
+}
+
 /// The stage that scales, rounds and saturates sums.
-fn requantised(sums: &str, axes: &str, index: &str, channel: &str, unit: f64) -> String {
-    format!(
-        "stage Y: u8[{axes}] = max(min(round({sums}[{index}] * (S[{channel}] * {unit:?}) + \
-         Z[{channel}] * {OFFSET_UNIT:?}), 255), 0)\noutput Y"
-    )
+fn requantised(
+    (sums, axes, index): (&str, &str, &str),
+    channel: &str,
+    unit: f64,
+    range: ByteRange,
+) -> String {
+    let value =
+        format!("{sums}[{index}] * (S[{channel}] * {unit:?}) + Z[{channel}] * {OFFSET_UNIT:?}");
+    format!("stage Y: u8[{axes}] = {}\noutput Y", range.of(&value))
 }
 
 impl MatMul {
     /// The product of bytes: data `[m, k]` by weights that lie as `[n, k]`, giving bytes.
-    pub fn in_bytes(&self) -> Result<Workload, String> {
+    pub fn in_bytes(&self, range: ByteRange) -> Result<Workload, String> {
         let &MatMul { m, n, k, .. } = self;
         let plain = self.batch.iter().all(|b| b.0 == 1) && !self.a_transposed;
         if !plain || self.a != TensorKind::Data || self.b != TensorKind::Weight {
@@ -64,7 +88,7 @@ impl MatMul {
             "workload matmul\ndata A: u8x4[{m}, {fours}]\nweight B: i8x4[{n}, {fours}]\nweight S: \
              f32[{n}]\nweight Z: f32[{n}]\nstage T: i32[m: {m}, n: {n}] = sum(k: {fours}) dot(A[m, \
              k], B[n, k])\n{}",
-            requantised("T", &format!("m: {m}, n: {n}"), "m, n", "n", unit)
+            requantised(("T", &format!("m: {m}, n: {n}"), "m, n"), "n", unit, range)
         ))
     }
 }
@@ -73,7 +97,7 @@ impl Conv {
     /// The convolution of bytes with channels last, its border `zero`: filters lie as
     /// `[k, r, s, c / groups]`. Where each channel has one filter of its own, filters are floats of
     /// whole numbers, `[r, s, c]`.
-    pub fn in_bytes(&self, zero: u8) -> Result<Workload, String> {
+    pub fn in_bytes(&self, zero: u8, range: ByteRange) -> Result<Workload, String> {
         let &Conv { n, c, k, r, s, groups, .. } = self;
         // Sizes, groups and windows are judged as those of floats are.
         self.workload()?;
@@ -90,7 +114,7 @@ impl Conv {
                  sum(r: {r}, s: {s}) {x}[n, {row}, {column}, k] * W[r, s, k]\n{}",
                 self.h,
                 self.w,
-                requantised("C", &axes, "n, p, q, k", "k", unit)
+                requantised(("C", &axes, "n, p, q, k"), "k", unit, range)
             ));
         }
         if groups != 1 || c % 4 != 0 {
@@ -108,14 +132,14 @@ impl Conv {
              {r}, s: {s}, c: {fours}) dot({x}[n, {row}, {column}, c], W[k, r, s, c])\n{}",
             self.h,
             self.w,
-            requantised("C", &axes, "n, p, q, k", "k", unit)
+            requantised(("C", &axes, "n, p, q, k"), "k", unit, range)
         ))
     }
 }
 
 /// The line of the stage that copies `X[n, h, w, c]` with its border into `P`, and the name of the
 /// tensor to read; an empty line where nothing is padded.
-fn padded(
+pub(super) fn padded(
     (format, channels, zero): (&str, i64, u8),
     n: i64,
     h: Window,

@@ -1,5 +1,6 @@
 //! Nodes that a task is built around: their plain workloads and what feeds them.
 
+mod bytes;
 mod convolution;
 
 use crate::feed::Feed;
@@ -66,6 +67,9 @@ pub fn is_anchor(op: &str) -> bool {
 
 /// The anchor that a node is; `None` where its operator makes none.
 pub fn anchor(view: &View<'_>, node: &Node) -> Option<Result<Anchor, String>> {
+    if let Some(made) = bytes::of(view, node) {
+        return Some(made);
+    }
     let (_, build) = ANCHORS.iter().find(|(op, _)| *op == node.op)?;
     Some(build(view, node))
 }

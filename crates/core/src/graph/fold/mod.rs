@@ -13,6 +13,7 @@ macro_rules! map_data {
 }
 
 mod arithmetic;
+mod bytes;
 mod lookup;
 mod moves;
 mod nbits;
@@ -164,8 +165,11 @@ const EVALUATORS: &[(&[&str], Evaluator)] = &[
 ];
 
 /// Operators that only readers write.
-const PACKING: &[(&[&str], Evaluator)] =
-    &[(&["PackNBits"], nbits::pack), (&["UnpackNBits"], nbits::unpack)];
+const PACKING: &[(&[&str], Evaluator)] = &[
+    (&["PackNBits"], nbits::pack),
+    (&["UnpackNBits"], nbits::unpack),
+    (&["PackBytes"], bytes::pack),
+];
 
 fn need<'a>(ctx: &Ctx<'a>, i: usize) -> Result<&'a Constant, String> {
     ctx.constant(i, "operand")?.ok_or_else(|| format!("input {i} is missing"))

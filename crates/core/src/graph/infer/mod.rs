@@ -1,5 +1,6 @@
 //! The table of known operators: how each makes its results' types and shapes of its operands'.
 
+pub mod bytes;
 mod conv_pool;
 mod elementwise;
 mod matmul;
@@ -63,7 +64,7 @@ const OPS: &[&[OpEntry]] = &[
 fn operators_of(domain: &str) -> &'static [&'static [OpEntry]] {
     match domain {
         "" | "ai.onnx" => OPS,
-        nbits::DOMAIN => &[nbits::OPS],
+        nbits::DOMAIN => &[nbits::OPS, bytes::OPS],
         _ => &[],
     }
 }

@@ -1,0 +1,146 @@
+//! In and out of bytes that hold quantised numbers, with the channels of images last, as kernels of
+//! bytes have them (`core/src/graph/infer/bytes.rs`); and functions of one byte.
+
+use super::Generator;
+use super::program::{Program, product};
+use squall_core::DType;
+use squall_core::graph::infer::bytes::filled;
+
+pub(super) const OPS: &[(&str, Generator)] =
+    &[("ToBytes", to_bytes), ("FromBytes", from_bytes), ("MapBytes", map)];
+
+/// Pixels whose channels are interleaved together.
+const AT_ONCE: i64 = 64;
+
+fn scale(p: &mut Program) -> Result<(), String> {
+    let scale = p.ctx.float_or("scale", 1.0)?;
+    p.define("SCALE", format!("{scale:e}f"));
+    let zero = squall_core::graph::infer::bytes::zero(&p.ctx)?;
+    p.int("ZERO", zero.into());
+    Ok(())
+}
+
+/// Extents of an image of so many channels, and of those that it is filled up to.
+fn image(p: &mut Program, [n, c, h, w]: [i64; 4]) {
+    for (name, value) in [("IMAGES", n), ("C", c), ("CF", filled(c)), ("PIXELS", h * w)] {
+        p.define(name, value.to_string());
+    }
+    p.define("AT_ONCE", AT_ONCE.to_string());
+}
+
+fn four(shape: &[i64]) -> Result<[i64; 4], String> {
+    shape.try_into().map_err(|_| format!("a tensor of shape {shape:?} is no image"))
+}
+
+/// The byte of an element of an operand. What is no number becomes 0 as well.
+fn entered(dtype: DType, x: &str) -> String {
+    match dtype {
+        DType::F32 => format!("byte_of({x})"),
+        DType::I8 => format!("(unsigned char)({x} ^ 0x80)"),
+        _ => format!("(unsigned char){x}"),
+    }
+}
+
+const BYTE_OF: &str = "static inline unsigned char byte_of(float x) {
+  float v = rintf(x / SCALE) + (float)ZERO;
+  v = v > 0.0f ? v : 0.0f;
+  return (unsigned char)(int)(v < 255.0f ? v : 255.0f);
+}
+";
+
+fn to_bytes(p: &mut Program) -> Result<(), String> {
+    scale(p)?;
+    let dtype = p.expect(0, &[DType::F32, DType::U8, DType::I8])?;
+    p.table("byte_of", BYTE_OF.into());
+    let value = |x: &str| entered(dtype, x);
+    p.shares_loops();
+    if p.ctx.int_or("channels_last", 0)? == 0 {
+        p.body(&format!("  for (long i = 0; i < N0; i++) y0[i] = {};\n", value("x0[i]")));
+        return Ok(());
+    }
+    let shape = four(p.shape(0)?)?;
+    image(p, shape);
+    // Four channels are one word; of more, each is spread over its pixels.
+    let spread = match filled(shape[1]) {
+        4 => {
+            "      unsigned *const word = (unsigned *)to;
+      for (long i = 0; i < count; i++)
+        word[i] = t[0][i] | (unsigned)t[1][i] << 8 | (unsigned)t[2][i] << 16 | (unsigned)t[3][i] \
+             << 24;
+"
+        }
+        _ => {
+            "      for (long i = 0; i < count; i++)
+        for (long l = 0; l < 4; l++) to[i * CF + c + l] = t[l][i];
+"
+        }
+    };
+    p.body(&format!(
+        "  for (long b = 0; b < IMAGES * ((PIXELS + AT_ONCE - 1) / AT_ONCE); b++) {{
+    const long blocks = (PIXELS + AT_ONCE - 1) / AT_ONCE, n = b / blocks;
+    const long first = b % blocks * AT_ONCE;
+    const long count = PIXELS - first < AT_ONCE ? PIXELS - first : AT_ONCE;
+    unsigned char *const to = y0 + (n * PIXELS + first) * CF;
+    for (long c = 0; c < CF; c += 4) {{
+      unsigned char t[4][AT_ONCE];
+      for (long l = 0; l < 4; l++) {{
+        if (c + l >= C) {{
+          for (long i = 0; i < count; i++) t[l][i] = ZERO;
+          continue;
+        }}
+        const T0 *const from = x0 + (n * C + c + l) * PIXELS + first;
+        for (long i = 0; i < count; i++) t[l][i] = {};
+      }}
+{spread}    }}
+  }}
+",
+        value("from[i]")
+    ));
+    Ok(())
+}
+
+fn from_bytes(p: &mut Program) -> Result<(), String> {
+    scale(p)?;
+    p.expect(0, &[DType::U8])?;
+    let value = |x: &str| match p.out_type() {
+        Ok(DType::F32) => Ok(format!("((float)({x} - ZERO)) * SCALE")),
+        Ok(DType::U8) => Ok(x.to_string()),
+        Ok(DType::I8) => Ok(format!("(signed char)({x} - 128)")),
+        Ok(other) => Err(format!("bytes do not become {}", other.name())),
+        Err(e) => Err(e),
+    };
+    let (flat, placed) = (value("x0[i]")?, value("from[i * CF + c]")?);
+    p.shares_loops();
+    if p.ctx.int_or("channels_last", 0)? == 0 {
+        p.body(&format!("  for (long i = 0; i < N0; i++) y0[i] = {flat};\n"));
+        return Ok(());
+    }
+    let shape = four(p.out()?)?;
+    image(p, shape);
+    if filled(shape[1]) != four(p.shape(0)?)?[3] || product(p.shape(0)?) == 0 {
+        return Err("its channels are not filled up".into());
+    }
+    p.body(&format!(
+        "  for (long b = 0; b < IMAGES * ((PIXELS + AT_ONCE - 1) / AT_ONCE); b++) {{
+    const long blocks = (PIXELS + AT_ONCE - 1) / AT_ONCE, n = b / blocks;
+    const long first = b % blocks * AT_ONCE;
+    const long count = PIXELS - first < AT_ONCE ? PIXELS - first : AT_ONCE;
+    const unsigned char *const from = x0 + (n * PIXELS + first) * CF;
+    for (long c = 0; c < C; c++)
+      for (long i = 0; i < count; i++) y0[(n * C + c) * PIXELS + first + i] = {placed};
+  }}
+"
+    ));
+    Ok(())
+}
+
+fn map(p: &mut Program) -> Result<(), String> {
+    p.expect(0, &[DType::U8])?;
+    p.expect(1, &[DType::U8])?;
+    if product(p.shape(1)?) != 256 {
+        return Err("its table has not 256 bytes".into());
+    }
+    p.shares_loops();
+    p.body("  for (long i = 0; i < N0; i++) y0[i] = x1[x0[i]];\n");
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Packing of quantised weights for kernels of bytes; see [`crate::graph::infer::bytes`].
+
+use super::{NOT_HERE, need};
+use crate::graph::infer::bytes::Weights;
+use crate::graph::infer::{Ctx, Output};
+use crate::graph::{Constant, elements};
+use crate::operator::{OFFSET_UNIT, sum_unit};
+
+/// The number for a channel of a vector that has one for each, or one for all; `otherwise` where
+/// there is no vector, and for channels that only fill up.
+fn each(ctx: &Ctx, i: usize, count: i64, otherwise: f64) -> Result<Vec<f64>, String> {
+    let Some(c) = ctx.constant(i, "numbers of channels")? else {
+        return Ok(vec![otherwise; count as usize]);
+    };
+    let given = c.as_f32().ok_or(NOT_HERE)?;
+    match given {
+        [one] => Ok(vec![f64::from(*one); count as usize]),
+        all if all.len() as i64 == count => Ok(all.iter().map(|x| f64::from(*x)).collect()),
+        all => Err(format!("its input {i} has {} numbers for {count} channels", all.len())),
+    }
+}
+
+/// `PackBytes`: whole weights, and where given a bias, the weights' scales, and what the sum with
+/// its bias is multiplied by.
+pub(super) fn pack(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+    let form = Weights::of(ctx)?;
+    let given = need(ctx, 0)?;
+    let (whole, shape) = (given.as_f32().ok_or(NOT_HERE)?, given.shape());
+    if let Some(w) = whole.iter().find(|w| !(-128.0..=127.0).contains(*w) || w.fract() != 0.0) {
+        return Err(format!("its weight {w} is no byte with a sign"));
+    }
+    let (channels, products) = match *shape {
+        [c, 1, r, s] if form == Weights::Depthwise => (c, r * s),
+        [k, c, r, s] => (k, c * r * s),
+        [n, k] if form == Weights::Rows => (n, k),
+        [k, n] => (n, k),
+        _ => return Err(format!("weights of shape {shape:?} are no {}", form.name())),
+    };
+    let number = |name: &str| Ok::<f64, String>(f64::from(ctx.float_or(name, 1.0)?));
+    let (data_scale, result_scale) = (number("data_scale")?, number("result_scale")?);
+    let (zero, result_zero) = (ctx.int_or("zero", 0)?, ctx.int_or("result_zero", 0)?);
+    let bias = each(ctx, 1, channels, 0.0)?;
+    let (scales, factors) = (each(ctx, 2, channels, 1.0)?, each(ctx, 3, channels, 1.0)?);
+    let packed = packed(form, shape, whole, &outputs[0].shape)?;
+    let sum = |channel: i64| -> f64 {
+        let of = |place: i64| f64::from(whole[place as usize]);
+        match form {
+            Weights::Columns => (0..products).map(|k| of(k * channels + channel)).sum(),
+            _ => (0..products).map(|i| of(channel * products + i)).sum(),
+        }
+    };
+    // Kernels know the power of two of sums over all that they see, filled up.
+    let seen = match (form, shape) {
+        (Weights::Filters, &[_, c, r, s]) => crate::graph::infer::bytes::filled(c) * r * s,
+        _ => products,
+    };
+    let unit = sum_unit(seen, form == Weights::Depthwise);
+    let count = outputs[1].shape[0];
+    let (mut s, mut z) = (Vec::new(), Vec::new());
+    for channel in 0..count {
+        if channel >= channels {
+            s.push(0.0);
+            z.push((result_zero as f64 / OFFSET_UNIT) as f32);
+            continue;
+        }
+        let at = channel as usize;
+        let factor = data_scale * scales[at] * factors[at] / result_scale;
+        let offset = bias[at] * factors[at] / result_scale + result_zero as f64
+            - zero as f64 * sum(channel) * factor;
+        s.push((factor / unit) as f32);
+        z.push((offset / OFFSET_UNIT) as f32);
+    }
+    let vector = |data: Vec<f32>| Constant::F32 { shape: vec![count], data };
+    if s.iter().chain(&z).any(|x| !x.is_finite()) {
+        return Err("its scales make numbers that are not finite".into());
+    }
+    Ok(vec![packed, vector(s), vector(z)])
+}
+
+/// Weights in the order of kernels.
+fn packed(form: Weights, shape: &[i64], whole: &[f32], to: &[i64]) -> Result<Constant, String> {
+    let count = elements(to)? as usize;
+    match (form, shape, to) {
+        (Weights::Depthwise, &[c, _, r, s], &[_, _, filled]) => {
+            let mut data = vec![0.0f32; count];
+            for (channel, filter) in whole.chunks((r * s) as usize).enumerate().take(c as usize) {
+                for (place, w) in filter.iter().enumerate() {
+                    data[place * filled as usize + channel] = *w;
+                }
+            }
+            Ok(Constant::F32 { shape: to.to_vec(), data })
+        }
+        (Weights::Filters, &[_, c, r, s], &[_, _, _, filled]) => {
+            let mut data = vec![0i64; count];
+            let places = (r * s) as usize;
+            for (line, values) in whole.chunks(places).enumerate() {
+                let (filter, channel) = (line / c as usize, line % c as usize);
+                for (place, w) in values.iter().enumerate() {
+                    data[(filter * places + place) * filled as usize + channel] = *w as i64;
+                }
+            }
+            Ok(Constant::I64 { shape: to.to_vec(), data })
+        }
+        (Weights::Columns, &[k, n], _) => {
+            let columns = (0..n).flat_map(|j| (0..k).map(move |i| (i * n + j) as usize));
+            let data = columns.map(|at| whole[at] as i64).collect();
+            Ok(Constant::I64 { shape: to.to_vec(), data })
+        }
+        _ => {
+            let data = whole.iter().map(|w| *w as i64).collect();
+            Ok(Constant::I64 { shape: to.to_vec(), data })
+        }
+    }
+}

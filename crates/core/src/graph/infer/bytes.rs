@@ -1,0 +1,225 @@
+//! Operators over bytes that hold quantised numbers: a byte `b` stands for `(b - zero) * scale`.
+//! They stand in no file (their domain is that of [`super::nbits`]): the graph's rewriting of
+//! quantised models writes them, for CPUs. Images have their channels last, and these are filled
+//! up to a multiple of four, which kernels take at once.
+//!
+//! `ToBytes` and `FromBytes` lead in and out of this form, `PackBytes` brings constant weights
+//! into it, with a scale and an offset for each channel of the result that hold all that scales,
+//! zero points and a bias say (`core/src/operator/quantised.rs`). `ConvBytes` and `MatMulBytes`
+//! read those; `SumBytes`, `GateBytes` and `MeanBytes` read a few floats that say the same
+//! (`core/src/operator/bytes.rs`). `MapBytes` looks each byte up in a table of 256.
+
+use super::{Ctx, OpEntry, Output, op};
+use crate::DType;
+use crate::operator::{BytePool, ByteRange, Conv};
+
+pub(super) const OPS: &[OpEntry] = &[
+    op("ToBytes", to_bytes),
+    op("FromBytes", from_bytes),
+    op("PackBytes", pack),
+    op("ConvBytes", conv),
+    op("MatMulBytes", matmul),
+    op("SumBytes", |ctx| like(ctx, 0)),
+    op("GateBytes", |ctx| like(ctx, 0)),
+    op("MapBytes", |ctx| like(ctx, 0)),
+    op("MaxPoolBytes", pooled),
+    op("MeanBytes", pooled),
+];
+
+/// Bytes that kernels take at once.
+pub const FOUR: i64 = 4;
+
+/// So many channels, filled up to a multiple of four.
+pub fn filled(channels: i64) -> i64 {
+    (channels + FOUR - 1) / FOUR * FOUR
+}
+
+/// How packed weights lie in the file, and for what they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weights {
+    /// Filters `[k, c, r, s]`, packed as `[k, r, s, c]`.
+    Filters,
+    /// Filters of one channel each, `[c, 1, r, s]`, packed as floats `[r, s, c]`.
+    Depthwise,
+    /// `[n, k]`, packed as they are.
+    Rows,
+    /// `[k, n]`, packed as `[n, k]`.
+    Columns,
+}
+
+impl Weights {
+    /// All of them, with their spelling.
+    pub const ALL: &'static [(Weights, &'static str)] = &[
+        (Weights::Filters, "filters"),
+        (Weights::Depthwise, "depthwise"),
+        (Weights::Rows, "rows"),
+        (Weights::Columns, "columns"),
+    ];
+
+    /// Those of a node, by its attribute `form`.
+    pub fn of(ctx: &Ctx) -> Result<Weights, String> {
+        let word = ctx.text("form", "")?;
+        let found = Weights::ALL.iter().find(|(_, name)| *name == word);
+        found.map(|(form, _)| *form).ok_or_else(|| "attribute `form` is not known".into())
+    }
+
+    /// The spelling.
+    pub fn name(self) -> &'static str {
+        Weights::ALL.iter().find(|(form, _)| *form == self).map_or("", |(_, name)| name)
+    }
+
+    /// The shape of packed weights and the number of channels of the result, of a shape in the
+    /// file.
+    pub fn packed(self, shape: &[i64]) -> Result<(Vec<i64>, i64), String> {
+        Ok(match (self, shape) {
+            (Weights::Filters, &[k, c, r, s]) => (vec![filled(k), r, s, filled(c)], filled(k)),
+            (Weights::Depthwise, &[c, 1, r, s]) => (vec![r, s, filled(c)], filled(c)),
+            (Weights::Rows, &[n, k]) | (Weights::Columns, &[k, n]) => (vec![n, k], n),
+            _ => return Err(format!("weights of shape {shape:?} are no {}", self.name())),
+        })
+    }
+}
+
+fn byte(shape: Vec<i64>) -> Result<Vec<Output>, String> {
+    Ok(vec![Output { dtype: Some(DType::U8), shape }])
+}
+
+fn like(ctx: &Ctx, i: usize) -> Result<Vec<Output>, String> {
+    byte(ctx.shape(i)?.to_vec())
+}
+
+/// The extents of an image, batch and channels with its rows and columns.
+fn image(shape: &[i64]) -> Result<[i64; 4], String> {
+    <[i64; 4]>::try_from(shape).map_err(|_| format!("a tensor of shape {shape:?} is no image"))
+}
+
+fn is_last(ctx: &Ctx) -> Result<bool, String> {
+    Ok(ctx.int_or("channels_last", 0)? != 0)
+}
+
+fn to_bytes(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    let shape = ctx.shape(0)?;
+    if !is_last(ctx)? {
+        return byte(shape.to_vec());
+    }
+    let [n, c, h, w] = image(shape)?;
+    byte(vec![n, h, w, filled(c)])
+}
+
+fn from_bytes(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    let shape = ctx.shape(0)?;
+    let dtype = match ctx.text("to", "f32")? {
+        "f32" => DType::F32,
+        "u8" => DType::U8,
+        "i8" => DType::I8,
+        _ => return Err("attribute `to` is not known".into()),
+    };
+    let shape = if is_last(ctx)? {
+        let [n, h, w, c] = image(shape)?;
+        let channels = ctx.int_or("channels", c)?;
+        if filled(channels) != c {
+            return Err(format!("{channels} channels are not filled up to {c}"));
+        }
+        vec![n, channels, h, w]
+    } else {
+        shape.to_vec()
+    };
+    Ok(vec![Output { dtype: Some(dtype), shape }])
+}
+
+fn pack(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    let form = Weights::of(ctx)?;
+    let (shape, channels) = form.packed(ctx.shape(0)?)?;
+    let weights = if form == Weights::Depthwise { DType::F32 } else { DType::I8 };
+    let vector = || Output { dtype: Some(DType::F32), shape: vec![channels] };
+    Ok(vec![Output { dtype: Some(weights), shape }, vector(), vector()])
+}
+
+/// The range of a node's results.
+pub fn range(ctx: &Ctx) -> Result<ByteRange, String> {
+    let end = |name: &str, otherwise: i64| {
+        let end = ctx.int_or(name, otherwise)?;
+        u8::try_from(end).map_err(|_| format!("attribute `{name}` is {end}, no byte"))
+    };
+    Ok(ByteRange { low: end("low", 0)?, high: end("high", 255)? })
+}
+
+/// The zero point of a node's operand.
+pub fn zero(ctx: &Ctx) -> Result<u8, String> {
+    let zero = ctx.int_or("zero", 0)?;
+    u8::try_from(zero).map_err(|_| format!("attribute `zero` is {zero}, no byte"))
+}
+
+fn numbers<const N: usize>(ctx: &Ctx, name: &str, otherwise: i64) -> Result<[i64; N], String> {
+    let Some(list) = ctx.ints(name)? else { return Ok([otherwise; N]) };
+    if list.iter().any(|x| !(0..=1 << 24).contains(x)) {
+        return Err(format!("attribute `{name}` is {list:?}"));
+    }
+    let wrong = |_| format!("attribute `{name}` has {} numbers, not {N}", list.len());
+    <[i64; N]>::try_from(list).map_err(wrong)
+}
+
+/// The convolution of a node.
+pub fn convolution(ctx: &Ctx) -> Result<Conv, String> {
+    let [n, h, w, c] = image(ctx.shape(0)?)?;
+    let (k, r, s, groups) = match *ctx.shape(1)? {
+        [k, r, s, of] if of == c => (k, r, s, 1),
+        [r, s, of] if of == c => (c, r, s, c),
+        ref other => return Err(format!("filters {other:?} do not suit {c} channels")),
+    };
+    for i in [2, 3] {
+        if ctx.shape(i)? != [k] {
+            return Err(format!("its input {i} has not one number for each of {k} channels"));
+        }
+    }
+    Ok(Conv {
+        n,
+        c,
+        h,
+        w,
+        k,
+        r,
+        s,
+        stride: numbers(ctx, "strides", 1)?,
+        pads: numbers(ctx, "pads", 0)?,
+        dilation: numbers(ctx, "dilations", 1)?,
+        groups,
+    })
+}
+
+fn conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    let conv = convolution(ctx)?;
+    let made = conv.in_bytes(zero(ctx)?, range(ctx)?)?;
+    byte(made.output().shape())
+}
+
+fn matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    let (x, w) = (ctx.shape(0)?, ctx.shape(1)?);
+    match (x.split_last(), w) {
+        (Some((k, rows)), &[n, of]) if *k == of => {
+            byte(rows.iter().copied().chain([n]).collect())
+        }
+        _ => Err(format!("operands of shapes {x:?} and {w:?} do not suit each other")),
+    }
+}
+
+/// The pooling of a node.
+pub fn pool(ctx: &Ctx) -> Result<BytePool, String> {
+    let [n, h, w, c] = image(ctx.shape(0)?)?;
+    Ok(BytePool {
+        n,
+        h,
+        w,
+        c,
+        kernel: numbers(ctx, "kernel_shape", 1)?,
+        stride: numbers(ctx, "strides", 1)?,
+        pads: numbers(ctx, "pads", 0)?,
+        dilation: numbers(ctx, "dilations", 1)?,
+    })
+}
+
+fn pooled(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    let pool = pool(ctx)?;
+    let [p, q] = pool.positions()?;
+    byte(vec![pool.n, p, q, pool.c])
+}

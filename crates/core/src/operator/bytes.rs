@@ -1,0 +1,140 @@
+//! Kernels over bytes that hold quantised numbers, beside products and convolutions: sums and
+//! products of two, and pools of images whose channels lie last.
+//!
+//! A byte `b` stands for `(b - zero) * scale`. What scales and zero points say is in a weight `P`
+//! of a few floats, so that kernels of one shape are one task. Results are rounded to the nearest
+//! whole number, ties to even, and saturated.
+
+use super::quantised::{ByteRange, padded};
+use super::window::Window;
+use super::written;
+use crate::Workload;
+
+/// More elements than a kernel's tensor has.
+const MOST: i64 = 1 << 31;
+
+/// `x P0 + P1` of one tensor of so many bytes, or `x P0 + r P1 + P2` of two.
+pub fn byte_sum(elements: i64, addends: usize, range: ByteRange) -> Result<Workload, String> {
+    if !(1..=MOST).contains(&elements) || !(1..=2).contains(&addends) {
+        return Err(format!("a sum of {addends} tensors of {elements} bytes"));
+    }
+    let (second, value) = match addends {
+        1 => (String::new(), "X[i] * P[0] + P[1]"),
+        _ => (format!("data R: u8[{elements}]\n"), "X[i] * P[0] + R[i] * P[1] + P[2]"),
+    };
+    written(&format!(
+        "workload elementwise\ndata X: u8[{elements}]\n{second}weight P: f32[{}]\nstage Y: u8[i: \
+         {elements}] = {}\noutput Y",
+        addends + 1,
+        range.of(value)
+    ))
+}
+
+/// The product of two tensors of bytes, the second with one byte for some that lie `inner` apart:
+/// `x[outer, middle, inner]` by `r[outer, inner]`, as a gate of channels is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the axes
+pub struct Gate {
+    pub outer: i64,
+    pub middle: i64,
+    pub inner: i64,
+}
+
+impl Gate {
+    /// What products are multiplied by beside their own factor: it brings those of random bytes
+    /// into the range of a byte.
+    pub const UNIT: f64 = 1.0 / 256.0;
+
+    /// `(x - P0) (r - P1) (P2 UNIT) + P3`.
+    pub fn workload(&self, range: ByteRange) -> Result<Workload, String> {
+        let &Gate { outer, middle, inner } = self;
+        if [outer, middle, inner].iter().any(|x| !(1..=MOST).contains(x)) {
+            return Err(format!("a gate of {outer} x {middle} x {inner} bytes"));
+        }
+        let value =
+            format!("(X[a, i, c] - P[0]) * (R[a, c] - P[1]) * (P[2] * {:?}) + P[3]", Gate::UNIT);
+        written(&format!(
+            "workload elementwise\ndata X: u8[{outer}, {middle}, {inner}]\ndata R: u8[{outer}, \
+             {inner}]\nweight P: f32[4]\nstage Y: u8[a: {outer}, i: {middle}, c: {inner}] = \
+             {}\noutput Y",
+            range.of(&value)
+        ))
+    }
+}
+
+/// Pooling of images of bytes `[n, h, w, c]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the problem's
+pub struct BytePool {
+    pub n: i64,
+    pub h: i64,
+    pub w: i64,
+    pub c: i64,
+    /// The window's extents.
+    pub kernel: [i64; 2],
+    /// Strides along the height and the width.
+    pub stride: [i64; 2],
+    /// Padding at the top, the left, the bottom and the right.
+    pub pads: [i64; 4],
+    pub dilation: [i64; 2],
+}
+
+impl BytePool {
+    fn windows(&self) -> Result<[Window; 2], String> {
+        let axis = |i: usize, extent| Window {
+            extent,
+            kernel: self.kernel[i],
+            stride: self.stride[i],
+            before: self.pads[i],
+            after: self.pads[i + 2],
+            dilation: self.dilation[i],
+        };
+        let all = [axis(0, self.h), axis(1, self.w)];
+        all[0].check("height")?;
+        all[1].check("width")?;
+        if [self.n, self.c].iter().any(|x| !(1..=1 << 24).contains(x)) {
+            return Err(format!("pooling needs positive sizes, not n={} c={}", self.n, self.c));
+        }
+        Ok(all)
+    }
+
+    /// Positions along the height and the width.
+    pub fn positions(&self) -> Result<[i64; 2], String> {
+        Ok(self.windows()?.map(|w| w.positions()))
+    }
+
+    /// The greatest byte of each window. What is outside of the image is never the greatest.
+    pub fn greatest(&self) -> Result<Workload, String> {
+        self.reduced("max", 0, "M[n, p, q, c]")
+    }
+
+    /// The mean of each window, `sum (P0 unit) + P1`; `zero` stands for what is outside of the
+    /// image. The unit is [`BytePool::unit`].
+    pub fn mean(&self, zero: u8, range: ByteRange) -> Result<Workload, String> {
+        let value = format!("M[n, p, q, c] * (P[0] * {:?}) + P[1]", self.unit());
+        self.reduced("sum", zero, &range.of(&value))
+    }
+
+    /// A power of two that brings sums of windows into the range of a byte.
+    pub fn unit(&self) -> f64 {
+        (-((self.kernel[0] * self.kernel[1]).max(1) as f64).log2().round()).exp2()
+    }
+
+    fn reduced(&self, reducer: &str, border: u8, value: &str) -> Result<Workload, String> {
+        let [h, w] = self.windows()?;
+        let &BytePool { n, c, kernel: [r, s], .. } = self;
+        let axes = format!("n: {n}, p: {}, q: {}, c: {c}", h.positions(), w.positions());
+        let (copy, x) = padded(("u8", c, border), n, h, w);
+        let parameters = if value.contains("P[") { "weight P: f32[2]\n" } else { "" };
+        // The padded copy has another name than the parameters.
+        let (copy, x) = (copy.replacen("stage P:", "stage B:", 1), if x == "P" { "B" } else { x });
+        written(&format!(
+            "workload pool\ndata X: u8[{n}, {}, {}, {c}]\n{parameters}{copy}stage M: f32[{axes}] = \
+             {reducer}(r: {r}, s: {s}) {x}[n, {}, {}, c]\nstage Y: u8[{axes}] = {value}\noutput Y",
+            self.h,
+            self.w,
+            h.index("p", "r"),
+            w.index("q", "s"),
+        ))
+    }
+}

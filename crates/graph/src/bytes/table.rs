@@ -1,0 +1,76 @@
+//! Functions of one byte: what elementwise operators make of one quantised tensor, rounded again,
+//! is a table of 256 bytes.
+
+use super::hold::Quantised;
+use super::operators::Made;
+use super::{Attributes, Rewriter, of_bytes};
+use crate::fuse::step::{is_elementwise, step};
+use crate::view::{View, decimal};
+use squall_core::DType;
+use squall_core::expr::Expr;
+use squall_core::graph::{Constant, Node, ValueId};
+use squall_core::operator::{functions, placeholder};
+
+/// More operators than are looked through for one function.
+const DEEPEST: usize = 12;
+
+impl Rewriter<'_> {
+    /// The table that a rounding ends, where its floats are a function of one tensor of bytes.
+    pub fn table(&mut self, n: &Node, (unit, zero): (f64, i64), shape: &[i64]) -> Option<Made> {
+        let x = n.inputs.first().copied().flatten()?;
+        let view = View::new(self.old);
+        let mut of = None;
+        let body = self.expression(&view, x, &mut of, DEEPEST)?;
+        let q = of?;
+        let h = self.holders[q.holder].clone();
+        if !h.is_made || h.shape != shape {
+            return None;
+        }
+        let entry = |byte: i64| {
+            let x = (byte - h.zero) as f64 * q.scale;
+            let y = body.eval(&|_| 0, &mut |_, _| x);
+            // What is no number becomes 0, as where floats enter.
+            let steps = (y / unit).round_ties_even() + zero as f64;
+            if steps > 0.0 { steps.min(255.0) as i64 } else { 0 }
+        };
+        let table = Constant::ints((0..256).map(entry).collect());
+        let table = self.value(DType::U8, vec![256], Some(table));
+        let (held, is_last) = (h.last.or(h.rows)?, h.last.is_some());
+        let to = self.shape(held)?;
+        let call = [held, table];
+        let made = self.bytes(&n.name, of_bytes("MapBytes", &call, Attributes::default()), to);
+        Some(if is_last { Made::Last(made) } else { Made::Rows(made) })
+    }
+
+    /// A value as an expression of one tensor of bytes, which is the same wherever it is read.
+    fn expression(
+        &self,
+        view: &View<'_>,
+        v: ValueId,
+        of: &mut Option<Quantised>,
+        deepest: usize,
+    ) -> Option<Expr> {
+        if let Some(x) = self.number(v) {
+            return Some(functions::c(decimal(x as f32)));
+        }
+        if let Some(q) = self.quantised(v) {
+            let first = of.get_or_insert(q);
+            let same = first.holder == q.holder;
+            let factor = q.scale / first.scale;
+            return same.then(|| match factor == 1.0 {
+                true => placeholder(0),
+                false => functions::mul(placeholder(0), functions::c(factor)),
+            });
+        }
+        let node = self.producer(v).filter(|n| !n.folded && is_elementwise(&n.op))?;
+        if deepest == 0 || !matches!(node.domain.as_str(), "" | "ai.onnx") {
+            return None;
+        }
+        let args = node.inputs.iter().map(|i| match i {
+            None => Some(None),
+            Some(i) => self.expression(view, *i, of, deepest - 1).map(Some),
+        });
+        let args = args.collect::<Option<Vec<_>>>()?;
+        step(view, node, &args).ok().map(|(e, _)| e)
+    }
+}

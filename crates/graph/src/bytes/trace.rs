@@ -1,0 +1,166 @@
+//! What is multiplied: constant weights, seen through to their integers, and what stands between a
+//! product and its rounding.
+
+use super::{Rewriter, is_standard};
+use squall_core::DType;
+use squall_core::graph::{Constant, Node, ValueId};
+use squall_core::operator::ByteRange;
+
+/// Constant weights whose elements are bytes with a sign.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TracedWeights {
+    /// Floats that hold the bytes.
+    pub whole: ValueId,
+    /// What they are multiplied by, a number or one for each channel; 1 if none.
+    pub scale: Option<ValueId>,
+}
+
+/// An operator and what follows it up to its rounding.
+#[derive(Clone, Debug)]
+pub(super) struct Rounded<'a> {
+    pub node: &'a Node,
+    /// What is added to its result.
+    pub bias: Option<ValueId>,
+    /// What the sum is multiplied by.
+    pub factor: Option<ValueId>,
+    /// Where the limits of a ReLU or of another clipping lie.
+    pub range: ByteRange,
+    /// The step and the zero point of the rounding.
+    pub step: f64,
+    pub zero: i64,
+}
+
+impl Rounded<'_> {
+    /// Whether nothing but limits is between.
+    pub fn is_plain(&self) -> bool {
+        self.bias.is_none() && self.factor.is_none()
+    }
+}
+
+impl<'a> Rewriter<'a> {
+    /// The weights that a constant of floats is made of.
+    pub fn weights(&self, v: ValueId) -> Option<TracedWeights> {
+        if !self.is_weight(v) {
+            return None;
+        }
+        let v = self.root(v);
+        let made = self.producer(v)?;
+        if is_standard(made, "Mul") {
+            let &[Some(whole), Some(scale)] = &made.inputs[..] else { return None };
+            let whole = self.root(whole);
+            return self.is_whole(whole).then_some(TracedWeights { whole, scale: Some(scale) });
+        }
+        self.is_whole(v).then_some(TracedWeights { whole: v, scale: None })
+    }
+
+    /// Whether a constant of floats holds bytes with a sign: those of a file, or bytes without sign
+    /// less 128.
+    fn is_whole(&self, v: ValueId) -> bool {
+        let Some(made) = self.producer(v) else { return false };
+        let input = |i: usize| made.inputs.get(i).copied().flatten();
+        if is_standard(made, "Cast") {
+            return input(0).is_some_and(|x| self.dtype(x) == Some(DType::I8));
+        }
+        if !is_standard(made, "Sub") {
+            return false;
+        }
+        let (Some(x), Some(zero)) = (input(0), input(1)) else { return false };
+        let from = self.producer(x).filter(|m| is_standard(m, "Cast"));
+        let dtype = from.and_then(|m| m.inputs.first().copied().flatten()).map(|x| self.dtype(x));
+        let offset = match dtype.flatten() {
+            Some(DType::I8) => 0,
+            Some(DType::U8) => 128,
+            _ => return false,
+        };
+        self.all_are(zero, offset)
+    }
+
+    fn dtype(&self, v: ValueId) -> Option<DType> {
+        self.made.values[v].dtype.or(self.made.values[self.root(v)].dtype)
+    }
+
+    /// Whether all elements of a zero point are known to be this number.
+    fn all_are(&self, v: ValueId, number: i64) -> bool {
+        match self.constant(v) {
+            Some(Constant::I64 { data, .. }) => data.iter().all(|z| *z == number),
+            Some(Constant::F32 { data, .. }) => data.iter().all(|z| *z == number as f32),
+            _ => {
+                let made = self.producer(v).filter(|m| {
+                    ["Cast", "Reshape", "Identity"].iter().any(|op| is_standard(m, op))
+                });
+                let from = made.and_then(|m| m.inputs.first().copied().flatten());
+                from.is_some_and(|x| self.all_are(x, number))
+            }
+        }
+    }
+
+    /// The operator whose result is rounded here, with what stands between. Nothing else reads
+    /// what is between.
+    pub fn rounded(&self, rounding: &'a Node, (step, zero): (f64, i64)) -> Option<Rounded<'a>> {
+        let mut v = rounding.inputs.first().copied().flatten()?;
+        let mut range = ByteRange::ALL;
+        let byte = |x: f64| ((x / step).round_ties_even() + zero as f64).clamp(0.0, 255.0) as u8;
+        let (mut bias, mut factor) = (None, None);
+        // More than any exporter puts between the two.
+        for _ in 0..8 {
+            let node = self.producer(v).filter(|n| !n.folded)?;
+            let input = |i: usize| node.inputs.get(i).copied().flatten();
+            let is_alone = self.reads[self.root(v)] == 1;
+            let first = input(0);
+            match node.op.as_str() {
+                _ if !is_alone => {}
+                "Relu" if bias.or(factor).is_none() && is_standard(node, "Relu") => {
+                    range.low = range.low.max(byte(0.0));
+                    v = first?;
+                    continue;
+                }
+                "Clip" if bias.or(factor).is_none() && is_standard(node, "Clip") => {
+                    let Some([low, high]) = self.limits(node) else { return None };
+                    range.low = range.low.max(low.map_or(0, byte));
+                    range.high = range.high.min(high.map_or(255, byte));
+                    v = first?;
+                    continue;
+                }
+                "Mul" | "Add" if is_standard(node, &node.op) => {
+                    if let Some((x, constant)) = self.with_constant(node)
+                        && self.quantised(x).is_none()
+                        && bias.is_none()
+                        && (node.op == "Add" || factor.is_none())
+                    {
+                        let place = if node.op == "Add" { &mut bias } else { &mut factor };
+                        *place = Some(constant);
+                        v = x;
+                        continue;
+                    }
+                }
+                _ => {}
+            }
+            let reached = range.low <= range.high;
+            return reached.then_some(Rounded { node, bias, factor, range, step, zero });
+        }
+        None
+    }
+
+    /// An operand that runs make and one that is constant.
+    fn with_constant(&self, n: &Node) -> Option<(ValueId, ValueId)> {
+        let &[Some(a), Some(b)] = &n.inputs[..] else { return None };
+        match (self.is_weight(a), self.is_weight(b)) {
+            (false, true) => Some((a, b)),
+            (true, false) => Some((b, a)),
+            _ => None,
+        }
+    }
+
+    /// The limits of a `Clip`, each where it has one; none where they are not known.
+    fn limits(&self, n: &Node) -> Option<[Option<f64>; 2]> {
+        let mut list = [None, None];
+        for (i, name) in ["min", "max"].into_iter().enumerate() {
+            list[i] = match (n.inputs.get(i + 1).copied().flatten(), n.attributes.get(name)) {
+                (Some(v), _) => Some(self.number(v)?),
+                (None, Some(squall_core::graph::Attribute::Float(x))) => Some(f64::from(*x)),
+                (None, _) => None,
+            };
+        }
+        Some(list)
+    }
+}

@@ -1,0 +1,191 @@
+//! Convolutions and pools of images of bytes.
+
+use super::hold::{Holder, Quantised};
+use super::operators::{Made, limits};
+use super::trace::Rounded;
+use super::{Attributes, Rewriter, is_standard, of_bytes};
+use squall_core::graph::infer::bytes::{Weights, filled};
+use squall_core::graph::infer::{Ctx, Window, window};
+use squall_core::graph::{Attribute, Node};
+use squall_core::operator::{BytePool, Conv};
+
+/// A window of two dimensions as attributes; none of others, and of padding that cuts away.
+fn attributes(w: &Window) -> Option<Attributes> {
+    let pads: Vec<i64> = w.before.iter().chain(&w.after).copied().collect();
+    if w.kernel.len() != 2 || pads.iter().any(|p| *p < 0) {
+        return None;
+    }
+    let plain = Attributes::default().ints("pads", &pads);
+    Some(plain.ints("strides", &w.strides).ints("dilations", &w.dilations))
+}
+
+fn pair(list: &[i64]) -> Option<[i64; 2]> {
+    list.try_into().ok()
+}
+
+impl Rewriter<'_> {
+    fn window(&self, n: &Node) -> Option<Window> {
+        window(&Ctx::new(n, self.made.opset, &self.made.values)).ok()
+    }
+
+    pub fn conv(&mut self, r: &Rounded<'_>, shape: &[i64]) -> Option<Made> {
+        let n = r.node;
+        let (&Some(x), &Some(w)) = (n.inputs.first()?, n.inputs.get(1)?) else { return None };
+        let (q, weights) = (self.quantised(x)?, self.weights(w)?);
+        let (&[k, of, rows, columns], &[_, c, h, w]) =
+            (&self.shape(weights.whole)?[..], &self.holders[q.holder].shape[..])
+        else {
+            return None;
+        };
+        let own = n.inputs.get(2).copied().flatten();
+        let groups = match n.attributes.get("group") {
+            Some(Attribute::Int(groups)) => *groups,
+            _ => 1,
+        };
+        let form = match (groups, of) {
+            (1, of) if of == c => Weights::Filters,
+            (g, 1) if g == c && k == c && c > 1 => Weights::Depthwise,
+            _ => return None,
+        };
+        let window = self.window(n)?;
+        let ([p0, p1], [p2, p3]) = (pair(&window.before)?, pair(&window.after)?);
+        let conv = Conv {
+            n: shape[0],
+            c: filled(c),
+            h,
+            w,
+            k: filled(k),
+            r: rows,
+            s: columns,
+            stride: pair(&window.strides)?,
+            pads: [p0, p1, p2, p3],
+            dilation: pair(&window.dilations)?,
+            groups: if form == Weights::Depthwise { filled(c) } else { 1 },
+        };
+        let zero = self.holders[q.holder].zero;
+        let attributes = attributes(&window)?;
+        let [images, _, p, q_] = conv.output();
+        // A bias behind the operator stands beside one of its own only by a sum of both.
+        let bias = match (own, r.bias) {
+            (Some(_), Some(_)) => return None,
+            (Some(b), None) => self.shape(b).filter(|s| s[..] == [k]).and(Some(b)),
+            (None, b) => b,
+        };
+        let fits = shape == [images, k, p, q_]
+            && (own.is_none() || bias.is_some())
+            && (own.is_some() || self.suits(bias, k, 4, 1))
+            && self.suits(r.factor, k, 4, 1)
+            && conv.in_bytes(zero as u8, r.range).is_ok();
+        if !fits {
+            return None;
+        }
+        let name = &n.name;
+        let x = self.as_last(q.holder, name)?;
+        let packed = [Some(weights.whole), bias, weights.scale, r.factor];
+        let [w, s, z] = self.packed(name, form, packed, (q.scale, zero), r)?;
+        self.multiplies = true;
+        let attributes = Attributes(limits(r.range).0.into_iter().chain(attributes.0).collect());
+        let call = [x, w, s, z];
+        let made = of_bytes("ConvBytes", &call, attributes.int("zero", zero));
+        Some(Made::Last(self.bytes(name, made, vec![images, p, q_, filled(k)])))
+    }
+
+    /// The pool over what is held, with its attributes.
+    fn pool(&self, q: Quantised, w: &Window) -> Option<(BytePool, Attributes)> {
+        let &[n, c, rows, columns] = &self.holders[q.holder].shape[..] else { return None };
+        let ([p0, p1], [p2, p3]) = (pair(&w.before)?, pair(&w.after)?);
+        let pool = BytePool {
+            n,
+            h: rows,
+            w: columns,
+            c: filled(c),
+            kernel: pair(&w.kernel)?,
+            stride: pair(&w.strides)?,
+            pads: [p0, p1, p2, p3],
+            dilation: pair(&w.dilations)?,
+        };
+        let made = attributes(w)?.ints("kernel_shape", &w.kernel);
+        // Rounding up may ask for more positions than the padding has.
+        (pool.positions().ok()?[..] == w.out[..]).then_some((pool, made))
+    }
+
+    /// `MaxPool`: what holds its result.
+    pub fn greatest(&mut self, n: &Node) -> Option<usize> {
+        let (&Some(x), &y) = (n.inputs.first()?, n.outputs.first()?) else { return None };
+        let q = self.quantised(x)?;
+        if n.outputs.iter().skip(1).any(|&o| self.reads[o] > 0) {
+            return None;
+        }
+        let window = self.window(n)?;
+        let (pool, attributes) = self.pool(q, &window)?;
+        let [p, columns] = pool.positions().ok()?;
+        let from = self.as_last(q.holder, &n.name)?;
+        let call = [from];
+        let made = of_bytes("MaxPoolBytes", &call, attributes);
+        let last = self.bytes(&n.name, made, vec![pool.n, p, columns, pool.c]);
+        let h = self.holders[q.holder].clone();
+        let shape = vec![pool.n, h.shape[1], p, columns];
+        let holder = self.holder(Holder { rows: None, last: Some(last), source: None, shape, ..h });
+        self.floats.insert(y, Quantised { holder, ..q });
+        Some(holder)
+    }
+
+    /// The window over which a node takes means.
+    fn mean_window(&self, n: &Node, shape: &[i64]) -> Option<Window> {
+        if is_standard(n, "AveragePool") {
+            let window = self.window(n)?;
+            let padded = window.before.iter().chain(&window.after).any(|p| *p != 0);
+            let counted = n.attributes.get("count_include_pad") == Some(&Attribute::Int(1));
+            return (!padded || counted).then_some(window);
+        }
+        let &[_, _, h, w] = shape else { return None };
+        if is_standard(n, "ReduceMean") {
+            let given = n.inputs.get(1).copied().flatten();
+            let axes = match (n.attributes.get("axes"), given.and_then(|v| self.constant(v))) {
+                (Some(Attribute::Ints(axes)), _) => &axes[..],
+                (None, Some(c)) => c.as_i64()?,
+                _ => return None,
+            };
+            let mut axes: Vec<i64> = axes.iter().map(|a| if *a < 0 { a + 4 } else { *a }).collect();
+            axes.sort_unstable();
+            if axes != [2, 3] {
+                return None;
+            }
+        }
+        let zeros = vec![0; 2];
+        Some(Window {
+            kernel: vec![h, w],
+            before: zeros.clone(),
+            after: zeros,
+            out: vec![1, 1],
+            strides: vec![1, 1],
+            dilations: vec![1, 1],
+        })
+    }
+
+    pub fn mean(&mut self, r: &Rounded<'_>, shape: &[i64]) -> Option<Made> {
+        let n = r.node;
+        let q = self.quantised(n.inputs.first().copied().flatten()?)?;
+        let from = self.holders[q.holder].shape.clone();
+        let window = self.mean_window(n, &from)?;
+        let (pool, attributes) = self.pool(q, &window)?;
+        let (zero, factor) = (self.holders[q.holder].zero, q.scale / r.step);
+        let count = (pool.kernel[0] * pool.kernel[1]) as f64;
+        let p = [factor / count / pool.unit(), r.zero as f64 - zero as f64 * factor];
+        let p = self.parameters(&p);
+        let x = self.as_last(q.holder, &n.name)?;
+        let attributes = Attributes(limits(r.range).0.into_iter().chain(attributes.0).collect());
+        let call = [x, p];
+        let made = of_bytes("MeanBytes", &call, attributes.int("zero", zero));
+        let [rows, columns] = pool.positions().ok()?;
+        let last = self.bytes(&n.name, made, vec![pool.n, rows, columns, pool.c]);
+        match shape.len() {
+            4 => Some(Made::Last(last)),
+            // Axes of one place were left out.
+            _ if self.holders[q.holder].is_full() => {
+                Some(Made::Rows(self.reshaped(&n.name, last, shape.to_vec())))
+            }
+            _ => None,
+        }
+    }
+}

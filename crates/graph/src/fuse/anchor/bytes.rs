@@ -1,0 +1,99 @@
+//! Operators over bytes, which a rewriting of quantised models writes
+//! (`core/src/graph/infer/bytes.rs`): each is a kernel of its own.
+
+use super::Anchor;
+use crate::feed::Feed;
+use crate::view::View;
+use squall_core::graph::Node;
+use squall_core::graph::infer::{Ctx, bytes};
+use squall_core::operator::{Epilogue, Gate, MatMul, byte_sum};
+use squall_core::{TensorKind, Workload};
+
+/// The kernel of such a node; none of those that are no kernel, or of another domain.
+pub(super) fn of(view: &View<'_>, node: &Node) -> Option<Result<Anchor, String>> {
+    if node.domain != squall_core::graph::infer::nbits::DOMAIN {
+        return None;
+    }
+    let build = match node.op.as_str() {
+        "ConvBytes" => conv,
+        "MatMulBytes" => matmul,
+        "SumBytes" => sum,
+        "GateBytes" => gate,
+        "MaxPoolBytes" => greatest,
+        "MeanBytes" => mean,
+        _ => return None,
+    };
+    let ctx = Ctx::new(node, view.model.opset, &view.model.values);
+    let made = build(&ctx).and_then(|(stem, workload)| {
+        let output = *node.outputs.first().ok_or("it has no output")?;
+        let shape = view.shape(output).ok_or("the shape of its result is not known")?;
+        Ok(Anchor {
+            stem: format!("{stem}_u8"),
+            workload,
+            feeds: node.inputs.iter().flatten().map(|&v| Feed::Value(v)).collect(),
+            steps: Epilogue::none(),
+            step_feeds: Vec::new(),
+            shape: shape.to_vec(),
+            output,
+            bias_name: "B",
+            scalable: false,
+        })
+    });
+    Some(made)
+}
+
+type Made = Result<(String, Workload), String>;
+
+fn conv(ctx: &Ctx) -> Made {
+    let conv = bytes::convolution(ctx)?;
+    Ok((conv.name(), conv.in_bytes(bytes::zero(ctx)?, bytes::range(ctx)?)?))
+}
+
+fn matmul(ctx: &Ctx) -> Made {
+    let (x, &[n, k]) = (ctx.shape(0)?, ctx.shape(1)?) else {
+        return Err("its weights are no matrix".into());
+    };
+    let m = x.iter().rev().skip(1).product();
+    let product = MatMul::plain(m, n, k, TensorKind::Weight);
+    Ok((product.name(), product.in_bytes(bytes::range(ctx)?)?))
+}
+
+fn elements(ctx: &Ctx, i: usize) -> Result<i64, String> {
+    Ok(ctx.shape(i)?.iter().product())
+}
+
+fn sum(ctx: &Ctx) -> Made {
+    let (count, addends) = (elements(ctx, 0)?, ctx.inputs.len() - 1);
+    if addends == 2 && elements(ctx, 1)? != count {
+        return Err("its operands are not of one size".into());
+    }
+    let name = if addends == 2 { "add" } else { "requantise" };
+    Ok((format!("{name}_{count}"), byte_sum(count, addends, bytes::range(ctx)?)?))
+}
+
+fn gate(ctx: &Ctx) -> Made {
+    let (all, gates) = (elements(ctx, 0)?, elements(ctx, 1)?);
+    let x = ctx.shape(0)?;
+    let gate = match (all == gates, x) {
+        (true, _) => Gate { outer: 1, middle: 1, inner: all },
+        (false, &[n, h, w, c]) if n * c == gates => Gate { outer: n, middle: h * w, inner: c },
+        _ => return Err("its second operand is no gate of the first".into()),
+    };
+    let Gate { outer, middle, inner } = gate;
+    Ok((format!("gate_{outer}x{middle}x{inner}"), gate.workload(bytes::range(ctx)?)?))
+}
+
+fn named(what: &str, ctx: &Ctx) -> Result<String, String> {
+    let p = bytes::pool(ctx)?;
+    let [r, s] = p.kernel;
+    Ok(format!("{what}_{}x{}x{}_{r}x{s}_s{}", p.c, p.h, p.w, p.stride[0]))
+}
+
+fn greatest(ctx: &Ctx) -> Made {
+    Ok((named("maxpool", ctx)?, bytes::pool(ctx)?.greatest()?))
+}
+
+fn mean(ctx: &Ctx) -> Made {
+    let workload = bytes::pool(ctx)?.mean(bytes::zero(ctx)?, bytes::range(ctx)?)?;
+    Ok((named("avgpool", ctx)?, workload))
+}
