@@ -5,7 +5,7 @@ use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::{nest, reference, sketches, untuned};
-use squall_core::operator::{ByteRange, Conv, MatMul};
+use squall_core::operator::{ByteResult, Conv, MatMul};
 use squall_core::units::Bytes;
 use squall_core::{DType, Isa, KernelSource, Target, TensorKind, Workload};
 use std::fmt::Write;
@@ -17,13 +17,13 @@ fn conv(c: i64, k: i64, size: [i64; 2], groups: i64, pad: i64) -> Conv {
 }
 
 fn cases() -> Vec<(&'static str, Workload)> {
-    let product = |m, n, k| MatMul::plain(m, n, k, TensorKind::Weight).in_bytes(ByteRange::ALL);
+    let product = |m, n, k| MatMul::plain(m, n, k, TensorKind::Weight).in_bytes(ByteResult::ANY);
     let all = [
         ("product", product(7, 19, 36)),
         ("row", product(1, 40, 128)),
-        ("conv", conv(8, 20, [9, 11], 1, 1).in_bytes(131, ByteRange::ALL)),
-        ("conv_unpadded", conv(4, 16, [6, 7], 1, 0).in_bytes(0, ByteRange::ALL)),
-        ("depthwise", conv(20, 20, [8, 9], 20, 1).in_bytes(5, ByteRange::ALL)),
+        ("conv", conv(8, 20, [9, 11], 1, 1).in_bytes(131, ByteResult::ANY)),
+        ("conv_unpadded", conv(4, 16, [6, 7], 1, 0).in_bytes(0, ByteResult::ANY)),
+        ("depthwise", conv(20, 20, [8, 9], 20, 1).in_bytes(5, ByteResult::ANY)),
     ];
     all.into_iter().map(|(name, w)| (name, w.expect("legal"))).collect()
 }

@@ -429,6 +429,11 @@ impl Workload {
         }
     }
 
+    /// Whether it multiplies bytes, four of them at once.
+    pub fn multiplies_bytes(&self) -> bool {
+        self.inputs.iter().any(|i| i.dtype.is_packed())
+    }
+
     /// Evaluates the workload in double precision, each stage rounded to its format: the meaning
     /// that kernels are tested against. `inputs` in the workload's order.
     pub fn evaluate(&self, inputs: &[Vec<f64>]) -> Vec<f64> {

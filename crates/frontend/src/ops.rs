@@ -18,7 +18,7 @@ use crate::error::ImportError;
 use crate::import::Import;
 use crate::miopen;
 use squall_core::operator::{
-    ByteRange, Epilogue, LayerNorm, MatMul, Pool, PoolKind, Reduce, ReduceOp, Softmax, elementwise, functions,
+    ByteResult, Epilogue, LayerNorm, MatMul, Pool, PoolKind, Reduce, ReduceOp, Softmax, elementwise, functions,
     in_format,
 };
 use squall_core::tasks::{Tasks, named};
@@ -413,7 +413,7 @@ fn matmul(l: &Line<'_>) -> Made {
     let mut product = MatMul::plain(l.need("m")?, l.need("n")?, l.need("k")?, kind);
     let batch = l.or("batch", 1)?;
     product.batch = vec![(batch, true, true)];
-    if let Some(made) = l.in_bytes(&product.name(), || product.in_bytes(ByteRange::ALL)) {
+    if let Some(made) = l.in_bytes(&product.name(), || product.in_bytes(ByteResult::ANY)) {
         return made;
     }
     let shape = [batch, product.m, product.n];

@@ -290,6 +290,7 @@ pub fn measure_roof(device: &Device, toolchain: &Toolchain) -> Result<Roof, Erro
     };
     Ok(Roof {
         peak_gflops: r.peak_gflops,
+        byte_pace: squall_measure::cpu::byte_pace(device.target.isa),
         memory_gbs: r.bandwidth_gbs,
         levels: caches.map(level).collect(),
     })
@@ -299,5 +300,10 @@ pub fn measure_roof(device: &Device, toolchain: &Toolchain) -> Result<Roof, Erro
 pub fn gpu_roof(gpu: &Gpu, toolchain: &Toolchain) -> Result<Roof, Error> {
     let r = gpu.roof(toolchain)?;
     let l2 = RoofLevel { name: "L2".into(), bytes: u64::from(gpu.limits.l2), gbs: r.l2_gbs };
-    Ok(Roof { peak_gflops: r.peak_gflops, memory_gbs: r.copy_gbs, levels: vec![l2] })
+    Ok(Roof {
+        peak_gflops: r.peak_gflops,
+        byte_pace: 1.0,
+        memory_gbs: r.copy_gbs,
+        levels: vec![l2],
+    })
 }

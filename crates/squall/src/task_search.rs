@@ -125,6 +125,7 @@ pub(crate) fn report(state: &TaskState, tally: Tally, stop: StopReason) -> TaskR
         flop: task.workload.flop(),
         operations: winner.map_or(task.workload.flop(), |w| state.operations(w.0)),
         bytes: task.workload.bytes().0,
+        of_bytes: task.workload.multiplies_bytes(),
         baseline: baseline(&task.workload),
         untuned: tally.untuned,
         best: winner.map(|w| w.1),

@@ -11,6 +11,7 @@ fn roof() -> Roof {
     let level = |name: &str, bytes, gbs| RoofLevel { name: name.into(), bytes, gbs };
     Roof {
         peak_gflops: 100.0,
+        byte_pace: 4.0,
         memory_gbs: 10.0,
         levels: vec![level("L1", 32 << 10, 200.0), level("L2", 1 << 20, 50.0)],
     }
@@ -30,6 +31,7 @@ fn task(name: &str, count: u64, best: Option<f64>, untuned: Option<f64>) -> Task
         flop: 1_000_000,
         operations: 1_000_000,
         bytes: 10_000,
+        of_bytes: false,
         untuned: untuned.map(Nanos),
         baseline: "plain loops",
         best: best.map(Nanos),

@@ -71,7 +71,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         table(&["task", "id", "kind", "count", "MFLOP", "data", "FLOP/byte", "bound", "GFLOP/s"]);
     for task in &input.tasks {
         let (flop, bytes) = (task.workload.flop(), task.workload.bytes());
-        let bound = roof.as_ref().filter(|_| runs(&task)).map(|r| r.bound(flop, bytes.0));
+        let least = |r: &squall::Roof| r.bound_of(&task.workload);
+        let bound = roof.as_ref().filter(|_| runs(&task)).map(least);
         t.add_row([
             task.name.clone(),
             task.id.to_string(),
@@ -92,7 +93,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             let ns: f64 = input
                 .tasks
                 .iter()
-                .map(|t| t.count as f64 * r.bound(t.workload.flop(), t.workload.bytes().0).0)
+                .map(|t| t.count as f64 * r.bound_of(&t.workload).0)
                 .sum();
             format!("; at the roof {}", Nanos(ns))
         });

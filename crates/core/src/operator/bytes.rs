@@ -1,11 +1,11 @@
 //! Kernels over bytes that hold quantised numbers, beside products and convolutions: sums and
 //! products of two, and pools of images whose channels lie last.
 //!
-//! A byte `b` stands for `(b - zero) * scale`. What scales and zero points say is in a weight `P`
+//! A byte `b` stands for `(b - zero) * scale`. What scales and zero points say is in a weight `F`
 //! of a few floats, so that kernels of one shape are one task. Results are rounded to the nearest
 //! whole number, ties to even, and saturated.
 
-use super::quantised::{ByteRange, padded};
+use super::quantised::{ByteRange, ByteSum, padded};
 use super::window::Window;
 use super::written;
 use crate::Workload;
@@ -13,20 +13,15 @@ use crate::Workload;
 /// More elements than a kernel's tensor has.
 const MOST: i64 = 1 << 31;
 
-/// `x P0 + P1` of one tensor of so many bytes, or `x P0 + r P1 + P2` of two.
-pub fn byte_sum(elements: i64, addends: usize, range: ByteRange) -> Result<Workload, String> {
-    if !(1..=MOST).contains(&elements) || !(1..=2).contains(&addends) {
-        return Err(format!("a sum of {addends} tensors of {elements} bytes"));
+/// A sum of tensors of so many bytes.
+pub fn byte_sum(elements: i64, sum: ByteSum) -> Result<Workload, String> {
+    if !(1..=MOST).contains(&elements) || !(1..=2).contains(&sum.addends) {
+        return Err(format!("a sum of {} tensors of {elements} bytes", sum.addends));
     }
-    let (second, value) = match addends {
-        1 => (String::new(), "X[i] * P[0] + P[1]"),
-        _ => (format!("data R: u8[{elements}]\n"), "X[i] * P[0] + R[i] * P[1] + P[2]"),
-    };
     written(&format!(
-        "workload elementwise\ndata X: u8[{elements}]\n{second}weight P: f32[{}]\nstage Y: u8[i: \
-         {elements}] = {}\noutput Y",
-        addends + 1,
-        range.of(value)
+        "workload elementwise\ndata X: u8[{elements}]\n{}stage Y: u8[i: {elements}] = {}\noutput Y",
+        sum.inputs(&elements.to_string()),
+        sum.of("X[i]", "i")
     ))
 }
 
@@ -45,17 +40,17 @@ impl Gate {
     /// into the range of a byte.
     pub const UNIT: f64 = 1.0 / 256.0;
 
-    /// `(x - P0) (r - P1) (P2 UNIT) + P3`.
+    /// `(x - F0) (r - F1) (F2 UNIT) + F3`.
     pub fn workload(&self, range: ByteRange) -> Result<Workload, String> {
         let &Gate { outer, middle, inner } = self;
         if [outer, middle, inner].iter().any(|x| !(1..=MOST).contains(x)) {
             return Err(format!("a gate of {outer} x {middle} x {inner} bytes"));
         }
         let value =
-            format!("(X[a, i, c] - P[0]) * (R[a, c] - P[1]) * (P[2] * {:?}) + P[3]", Gate::UNIT);
+            format!("(X[a, i, c] - F[0]) * (R[a, c] - F[1]) * (F[2] * {:?}) + F[3]", Gate::UNIT);
         written(&format!(
             "workload elementwise\ndata X: u8[{outer}, {middle}, {inner}]\ndata R: u8[{outer}, \
-             {inner}]\nweight P: f32[4]\nstage Y: u8[a: {outer}, i: {middle}, c: {inner}] = \
+             {inner}]\nweight F: f32[4]\nstage Y: u8[a: {outer}, i: {middle}, c: {inner}] = \
              {}\noutput Y",
             range.of(&value)
         ))
@@ -108,10 +103,10 @@ impl BytePool {
         self.reduced("max", 0, "M[n, p, q, c]")
     }
 
-    /// The mean of each window, `sum (P0 unit) + P1`; `zero` stands for what is outside of the
+    /// The mean of each window, `sum (F0 unit) + F1`; `zero` stands for what is outside of the
     /// image. The unit is [`BytePool::unit`].
     pub fn mean(&self, zero: u8, range: ByteRange) -> Result<Workload, String> {
-        let value = format!("M[n, p, q, c] * (P[0] * {:?}) + P[1]", self.unit());
+        let value = format!("M[n, p, q, c] * (F[0] * {:?}) + F[1]", self.unit());
         self.reduced("sum", zero, &range.of(&value))
     }
 
@@ -125,9 +120,7 @@ impl BytePool {
         let &BytePool { n, c, kernel: [r, s], .. } = self;
         let axes = format!("n: {n}, p: {}, q: {}, c: {c}", h.positions(), w.positions());
         let (copy, x) = padded(("u8", c, border), n, h, w);
-        let parameters = if value.contains("P[") { "weight P: f32[2]\n" } else { "" };
-        // The padded copy has another name than the parameters.
-        let (copy, x) = (copy.replacen("stage P:", "stage B:", 1), if x == "P" { "B" } else { x });
+        let parameters = if value.contains("F[") { "weight F: f32[2]\n" } else { "" };
         written(&format!(
             "workload pool\ndata X: u8[{n}, {}, {}, {c}]\n{parameters}{copy}stage M: f32[{axes}] = \
              {reducer}(r: {r}, s: {s}) {x}[n, {}, {}, c]\nstage Y: u8[{axes}] = {value}\noutput Y",

@@ -26,7 +26,7 @@ pub use elementwise::elementwise;
 pub use format::{in_format, in_half};
 pub use matmul::MatMul;
 pub use pool::{Pool, PoolKind};
-pub use quantised::{ByteRange, OFFSET_UNIT, sum_unit};
+pub use quantised::{ByteRange, ByteResult, ByteSum, OFFSET_UNIT, sum_unit};
 pub use rows::{LayerNorm, Reduce, ReduceOp, Softmax};
 
 use crate::expr::{Affine, Expr, Source, Var};

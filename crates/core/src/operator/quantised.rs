@@ -56,21 +56,63 @@ impl ByteRange {
     }
 }
 
-/// The stage that scales, rounds and saturates sums.
-fn requantised(
-    (sums, axes, index): (&str, &str, &str),
-    channel: &str,
-    unit: f64,
-    range: ByteRange,
-) -> String {
-    let value =
-        format!("{sums}[{index}] * (S[{channel}] * {unit:?}) + Z[{channel}] * {OFFSET_UNIT:?}");
-    format!("stage Y: u8[{axes}] = {}\noutput Y", range.of(&value))
+/// A sum of bytes that is rounded: `x F0 + F1` of one tensor, `x F0 + r F1 + F2` of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteSum {
+    /// One or two.
+    pub addends: usize,
+    /// Of the result.
+    pub range: ByteRange,
+}
+
+impl ByteSum {
+    /// The lines of the inputs beside `X`, where `R` has this shape.
+    pub(super) fn inputs(self, shape: &str) -> String {
+        let second =
+            if self.addends == 2 { format!("data R: u8[{shape}]\n") } else { String::new() };
+        format!("{second}weight F: f32[{}]\n", self.addends + 1)
+    }
+
+    /// The sum of a value and of `R` at an index.
+    pub(super) fn of(self, value: &str, index: &str) -> String {
+        self.range.of(&match self.addends {
+            1 => format!("{value} * F[0] + F[1]"),
+            _ => format!("{value} * F[0] + R[{index}] * F[1] + F[2]"),
+        })
+    }
+}
+
+/// What becomes of a product's or a convolution's scaled sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteResult {
+    /// The range of the bytes that they are rounded to.
+    pub range: ByteRange,
+    /// A sum that these bytes go into, which is rounded again.
+    pub sum: Option<ByteSum>,
+}
+
+impl ByteResult {
+    /// Any bytes, and no more.
+    pub const ANY: ByteResult = ByteResult { range: ByteRange::ALL, sum: None };
+
+    /// The lines of the inputs that the sum reads, over a result of this shape.
+    fn inputs(self, shape: &str) -> String {
+        self.sum.map_or_else(String::new, |s| s.inputs(shape))
+    }
+
+    /// The stage that scales, rounds and saturates sums.
+    fn stage(self, (sums, axes, index): (&str, &str, &str), channel: &str, unit: f64) -> String {
+        let scaled =
+            format!("{sums}[{index}] * (S[{channel}] * {unit:?}) + Z[{channel}] * {OFFSET_UNIT:?}");
+        let first = self.range.of(&scaled);
+        let value = self.sum.map_or(first.clone(), |s| s.of(&first, index));
+        format!("stage Y: u8[{axes}] = {value}\noutput Y")
+    }
 }
 
 impl MatMul {
     /// The product of bytes: data `[m, k]` by weights that lie as `[n, k]`, giving bytes.
-    pub fn in_bytes(&self, range: ByteRange) -> Result<Workload, String> {
+    pub fn in_bytes(&self, result: ByteResult) -> Result<Workload, String> {
         let &MatMul { m, n, k, .. } = self;
         let plain = self.batch.iter().all(|b| b.0 == 1) && !self.a_transposed;
         if !plain || self.a != TensorKind::Data || self.b != TensorKind::Weight {
@@ -86,9 +128,10 @@ impl MatMul {
         let (fours, unit) = (k / 4, sum_unit(k, false));
         written(&format!(
             "workload matmul\ndata A: u8x4[{m}, {fours}]\nweight B: i8x4[{n}, {fours}]\nweight S: \
-             f32[{n}]\nweight Z: f32[{n}]\nstage T: i32[m: {m}, n: {n}] = sum(k: {fours}) dot(A[m, \
+             f32[{n}]\nweight Z: f32[{n}]\n{}stage T: i32[m: {m}, n: {n}] = sum(k: {fours}) dot(A[m, \
              k], B[n, k])\n{}",
-            requantised(("T", &format!("m: {m}, n: {n}"), "m, n"), "n", unit, range)
+            result.inputs(&format!("{m}, {n}")),
+            result.stage(("T", &format!("m: {m}, n: {n}"), "m, n"), "n", unit)
         ))
     }
 }
@@ -97,24 +140,26 @@ impl Conv {
     /// The convolution of bytes with channels last, its border `zero`: filters lie as
     /// `[k, r, s, c / groups]`. Where each channel has one filter of its own, filters are floats of
     /// whole numbers, `[r, s, c]`.
-    pub fn in_bytes(&self, zero: u8, range: ByteRange) -> Result<Workload, String> {
+    pub fn in_bytes(&self, zero: u8, result: ByteResult) -> Result<Workload, String> {
         let &Conv { n, c, k, r, s, groups, .. } = self;
         // Sizes, groups and windows are judged as those of floats are.
         self.workload()?;
         let [h, w] = self.windows();
         let (p, q) = (h.positions(), w.positions());
         let (row, column) = (h.index("p", "r"), w.index("q", "s"));
-        let axes = format!("n: {n}, p: {p}, q: {q}, k: {k}");
+        let (axes, shape) =
+            (format!("n: {n}, p: {p}, q: {q}, k: {k}"), format!("{n}, {p}, {q}, {k}"));
         if self.is_depthwise() && k == c {
             let unit = sum_unit(r * s, true);
             let (copy, x) = padded(("u8", c, zero), n, h, w);
             return written(&format!(
                 "workload depthwise_conv2d\ndata X: u8[{n}, {}, {}, {c}]\nweight W: f32[{r}, {s}, \
-                 {c}]\nweight S: f32[{c}]\nweight Z: f32[{c}]\n{copy}stage C: f32[{axes}] = \
+                 {c}]\nweight S: f32[{c}]\nweight Z: f32[{c}]\n{}{copy}stage C: f32[{axes}] = \
                  sum(r: {r}, s: {s}) {x}[n, {row}, {column}, k] * W[r, s, k]\n{}",
                 self.h,
                 self.w,
-                requantised(("C", &axes, "n, p, q, k"), "k", unit, range)
+                result.inputs(&shape),
+                result.stage(("C", &axes, "n, p, q, k"), "k", unit)
             ));
         }
         if groups != 1 || c % 4 != 0 {
@@ -128,11 +173,12 @@ impl Conv {
         let (copy, x) = padded(("u8x4", fours, zero), n, h, w);
         written(&format!(
             "workload conv2d\ndata X: u8x4[{n}, {}, {}, {fours}]\nweight W: i8x4[{k}, {r}, {s}, \
-             {fours}]\nweight S: f32[{k}]\nweight Z: f32[{k}]\n{copy}stage C: i32[{axes}] = sum(r: \
+             {fours}]\nweight S: f32[{k}]\nweight Z: f32[{k}]\n{}{copy}stage C: i32[{axes}] = sum(r: \
              {r}, s: {s}, c: {fours}) dot({x}[n, {row}, {column}, c], W[k, r, s, c])\n{}",
             self.h,
             self.w,
-            requantised(("C", &axes, "n, p, q, k"), "k", unit, range)
+            result.inputs(&shape),
+            result.stage(("C", &axes, "n, p, q, k"), "k", unit)
         ))
     }
 }

@@ -1,7 +1,7 @@
 //! Operator lines of convolutions: two and three dimensions, all directions, and transposed ones.
 
 use super::{Fault, Line, Made, fault};
-use squall_core::operator::{ByteRange, Channels, Conv, ConvAxis, Convolution, Direction};
+use squall_core::operator::{ByteResult, Channels, Conv, ConvAxis, Convolution, Direction};
 
 pub(super) const CONV2D: &[&str] = &[
     "n",
@@ -136,7 +136,7 @@ pub(super) fn conv2d(l: &Line<'_>) -> Made {
             dilation: [h.dilation, w.dilation],
             groups,
         };
-        if let Some(made) = l.in_bytes(&conv.name(), || conv.in_bytes(0, ByteRange::ALL)) {
+        if let Some(made) = l.in_bytes(&conv.name(), || conv.in_bytes(0, ByteResult::ANY)) {
             return made;
         }
         let bias = Some(("B", vec![conv.k, 1, 1]));

@@ -1,7 +1,9 @@
-//! The end of the rewriting: nodes of which nothing is read go, values are numbered anew.
+//! The end of the rewriting: nodes of which nothing is read go, a product whose bytes only a sum
+//! reads makes that too, values are numbered anew.
 
-use squall_core::graph::{Model, Node, ValueId};
-use std::collections::HashSet;
+use squall_core::graph::infer::nbits::DOMAIN;
+use squall_core::graph::{Constant, Model, Node, ValueId};
+use std::collections::{HashMap, HashSet};
 
 /// The model of these nodes, without those that nothing needs.
 pub(super) fn finished(mut model: Model, nodes: Vec<Node>) -> Model {
@@ -22,7 +24,12 @@ pub(super) fn finished(mut model: Model, nodes: Vec<Node>) -> Model {
         }
     }
     kept.reverse();
-    wanted.extend(&model.inputs);
+    take_sums_in(&mut model, &mut kept);
+    wanted.clear();
+    let read = kept.iter().flat_map(|n| n.inputs.iter().flatten().chain(&n.outputs));
+    for &v in read.chain(&model.outputs).chain(&model.inputs) {
+        wanted.extend([v, root(&model, v)]);
+    }
     // Aliases stand behind what they are aliases of: results in the order of their nodes, after
     // all other values.
     let results: Vec<ValueId> = kept.iter().flat_map(|n| n.outputs.clone()).collect();
@@ -40,4 +47,75 @@ pub(super) fn finished(mut model: Model, nodes: Vec<Node>) -> Model {
     let ends = model.inputs.iter_mut().chain(&mut model.outputs);
     ends.for_each(|v| *v = to[*v]);
     Model { nodes: kept, values, ..model }
+}
+
+/// Whether a node is this operator of bytes.
+fn is(n: &Node, op: &str) -> bool {
+    n.domain == DOMAIN && n.op == op
+}
+
+/// Lets convolutions and products make the sums that alone read them: they stand where the sums
+/// stood, for what else goes into these may be made later.
+fn take_sums_in(model: &mut Model, nodes: &mut Vec<Node>) {
+    let mut reads: HashMap<ValueId, usize> = HashMap::new();
+    let read = nodes.iter().flat_map(|n| n.inputs.iter().flatten()).chain(&model.outputs);
+    for v in read {
+        *reads.entry(model.values[*v].alias.unwrap_or(*v)).or_default() += 1;
+    }
+    let mut makers: HashMap<ValueId, usize> = HashMap::new();
+    let mut gone = vec![false; nodes.len()];
+    for i in 0..nodes.len() {
+        let n = &nodes[i];
+        if is(n, "ConvBytes") || is(n, "MatMulBytes") {
+            makers.insert(n.outputs[0], i);
+        }
+        if !is(n, "SumBytes") {
+            continue;
+        }
+        // Of two products that a sum reads it is made with the later one.
+        let own = n.inputs.len() - 1;
+        let alone = (0..own).filter_map(|j| {
+            let v = n.inputs[j]?;
+            let maker = makers.get(&v).copied().filter(|_| reads.get(&v) == Some(&1))?;
+            (nodes[maker].inputs.len() == 4).then_some((maker, j))
+        });
+        let Some((maker, j)) = alone.max() else { continue };
+        let Some(made) = merged(model, (&nodes[maker], n), j) else { continue };
+        nodes[i] = made;
+        gone[maker] = true;
+    }
+    let mut gone = gone.into_iter();
+    nodes.retain(|_| gone.next() != Some(true));
+}
+
+/// A product with the sum that its bytes go into as operand `j`.
+fn merged(model: &mut Model, (product, sum): (&Node, &Node), j: usize) -> Option<Node> {
+    let mut made = product.clone();
+    let parameters = sum.inputs.last().copied().flatten()?;
+    let parameters = match j {
+        0 => parameters,
+        // Its own factor comes first.
+        _ => {
+            let v = model.values[parameters].clone();
+            let Some(Constant::F32 { data, shape }) = &v.constant else { return None };
+            let &[a, b, offset] = &data[..] else { return None };
+            let constant = Constant::F32 { data: vec![b, a, offset], shape: shape.clone() };
+            let name = format!("squall/bytes/{}", model.values.len());
+            model.values.push(squall_core::graph::Value {
+                name,
+                constant: Some(constant),
+                ..v
+            });
+            model.values.len() - 1
+        }
+    };
+    if sum.inputs.len() == 3 {
+        made.inputs.push(sum.inputs[1 - j]);
+    }
+    made.inputs.push(Some(parameters));
+    made.outputs.clone_from(&sum.outputs);
+    for (from, to) in [("low", "sum_low"), ("high", "sum_high")] {
+        made.attributes.extend(sum.attributes.get(from).map(|a| (to.to_string(), a.clone())));
+    }
+    Some(made)
 }

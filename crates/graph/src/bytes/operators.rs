@@ -5,7 +5,7 @@ use super::trace::Rounded;
 use super::{Attributes, Call, Rewriter, is_standard, of_bytes};
 use squall_core::graph::infer::bytes::{FOUR, Weights, filled};
 use squall_core::graph::{Attribute, Node, ValueId};
-use squall_core::operator::{ByteRange, Gate, MatMul};
+use squall_core::operator::{ByteRange, ByteResult, Gate, MatMul};
 use squall_core::{DType, TensorKind};
 
 /// Bytes in the order that their operator gives.
@@ -55,9 +55,18 @@ impl<'a> Rewriter<'a> {
         let (is_last, held) = (h.last.is_some(), h.last.or(h.rows)?);
         let v = match same {
             true => held,
-            false => self.with_steps(&n.name, (q, held), (step, zero)),
+            false => self.with_steps(&n.name, (q, held), (step, zero), ByteRange::ALL),
         };
         Some(if is_last { Made::Last(v) } else { Made::Rows(v) })
+    }
+
+    /// Bytes with limits, such as those of a ReLU, brought to other steps.
+    fn limited(&mut self, r: &Rounded<'_>) -> Option<Made> {
+        let q = self.quantised(*r.node.outputs.first()?)?;
+        let h = self.holders[q.holder].clone();
+        let held = h.last.or(h.rows).filter(|_| h.is_made)?;
+        let v = self.with_steps(&r.node.name, (q, held), (r.step, r.zero), r.range);
+        Some(if h.last.is_some() { Made::Last(v) } else { Made::Rows(v) })
     }
 
     /// Bytes brought to other steps.
@@ -66,12 +75,13 @@ impl<'a> Rewriter<'a> {
         of: &str,
         (q, x): (Quantised, ValueId),
         (step, zero): (f64, i64),
+        range: ByteRange,
     ) -> ValueId {
         let factor = q.scale / step;
         let offset = zero as f64 - self.holders[q.holder].zero as f64 * factor;
         let p = self.parameters(&[factor, offset]);
         let shape = self.shape(x).unwrap_or_default();
-        self.bytes(of, of_bytes("SumBytes", &[x, p], Attributes::default()), shape)
+        self.bytes(of, of_bytes("SumBytes", &[x, p], limits(range)), shape)
     }
 
     /// The operator of bytes that an operator and its rounding are.
@@ -86,6 +96,7 @@ impl<'a> Rewriter<'a> {
             "Mul" => self.gate(r, shape),
             "GlobalAveragePool" | "AveragePool" | "ReduceMean" => self.mean(r, shape),
             "Concat" => self.concatenation(r, shape),
+            "DequantizeLinear" => self.limited(r),
             _ => None,
         }
     }
@@ -114,8 +125,9 @@ impl<'a> Rewriter<'a> {
             && self.shape(x)?.last() == Some(&k)
             && self.suits(bias, columns, shape.len(), shape.len() - 1)
             && self.suits(r.factor, columns, shape.len(), shape.len() - 1);
+        let result = ByteResult { range: r.range, sum: None };
         let product = MatMul::plain(rows, columns, k, TensorKind::Weight);
-        if !plain || !fits || k % FOUR != 0 || product.in_bytes(r.range).is_err() {
+        if !plain || !fits || k % FOUR != 0 || product.in_bytes(result).is_err() {
             return None;
         }
         let of = &n.name;
@@ -258,7 +270,7 @@ impl<'a> Rewriter<'a> {
                 self.holders[q.holder].zero == r.zero && is_close(q.scale, r.step);
             parts.push(match same {
                 true => v,
-                false => self.with_steps(&r.node.name, (*q, v), (r.step, r.zero)),
+                false => self.with_steps(&r.node.name, (*q, v), (r.step, r.zero), r.range),
             });
         }
         let axis = match (is_last, axis) {

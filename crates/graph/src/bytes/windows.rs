@@ -7,7 +7,7 @@ use super::{Attributes, Rewriter, is_standard, of_bytes};
 use squall_core::graph::infer::bytes::{Weights, filled};
 use squall_core::graph::infer::{Ctx, Window, window};
 use squall_core::graph::{Attribute, Node};
-use squall_core::operator::{BytePool, Conv};
+use squall_core::operator::{BytePool, ByteResult, Conv};
 
 /// A window of two dimensions as attributes; none of others, and of padding that cuts away.
 fn attributes(w: &Window) -> Option<Attributes> {
@@ -63,6 +63,7 @@ impl Rewriter<'_> {
             groups: if form == Weights::Depthwise { filled(c) } else { 1 },
         };
         let zero = self.holders[q.holder].zero;
+        let result = ByteResult { range: r.range, sum: None };
         let attributes = attributes(&window)?;
         let [images, _, p, q_] = conv.output();
         // A bias behind the operator stands beside one of its own only by a sum of both.
@@ -75,7 +76,7 @@ impl Rewriter<'_> {
             && (own.is_none() || bias.is_some())
             && (own.is_some() || self.suits(bias, k, 4, 1))
             && self.suits(r.factor, k, 4, 1)
-            && conv.in_bytes(zero as u8, r.range).is_ok();
+            && conv.in_bytes(zero as u8, result).is_ok();
         if !fits {
             return None;
         }

@@ -91,6 +91,16 @@ fn in_path(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&folders).map(|f| f.join(program)).find(|p| p.is_file())
 }
 
+/// How many operations on bytes, four of which are multiplied at once, take the time of one on
+/// floats of 32 bits at a level, or on this machine: four by `vpdpbusd`. Exact products of 16 bits
+/// were measured at 132 of 104.
+pub fn byte_pace(isa: Option<Isa>) -> f64 {
+    match isa.or_else(highest_level) {
+        Some(Isa::X86_64V4Vnni) => 4.0,
+        _ => 132.0 / 104.0,
+    }
+}
+
 /// Whether this CPU has a feature, and its operating system keeps what belongs to it.
 #[cfg(target_arch = "x86_64")]
 fn has(feature: &str) -> bool {

@@ -21,6 +21,8 @@ pub const STYLE: &str = include_str!("style.css");
 pub struct Roof {
     /// Floating-point operations per nanosecond, with all threads of the session.
     pub peak_gflops: f64,
+    /// How many operations on bytes take the time of one on floats.
+    pub byte_pace: f64,
     /// Bytes per nanosecond from main memory.
     pub memory_gbs: f64,
     /// The caches, innermost first.
@@ -44,6 +46,16 @@ impl Roof {
     /// kernel is timed with its data where the last call left them.
     pub fn bound(&self, flop: u64, bytes: u64) -> Nanos {
         Nanos(self.arithmetic(flop).max(self.moving(bytes)))
+    }
+
+    /// The same of a workload, as its expression says it.
+    pub fn bound_of(&self, w: &Workload) -> Nanos {
+        self.bound(self.paced(w.flop(), w.multiplies_bytes()), w.bytes().0)
+    }
+
+    /// Operations on floats that take as long as these of a task: of one over bytes fewer.
+    pub fn paced(&self, operations: u64, of_bytes: bool) -> u64 {
+        if of_bytes { (operations as f64 / self.byte_pace) as u64 } else { operations }
     }
 
     /// What sets that bound: `arithmetic`, or the farthest level that bytes come from.
@@ -146,6 +158,8 @@ pub struct TaskReport {
     pub operations: u64,
     /// Bytes that a call must move.
     pub bytes: u64,
+    /// Whether it multiplies bytes.
+    pub of_bytes: bool,
     /// The name of its baseline: see [`baseline`].
     pub baseline: &'static str,
     /// Time of the baseline.
@@ -191,12 +205,12 @@ impl TaskReport {
 
     /// The least time in which the roof allows the winner's algorithm.
     pub fn bound(&self, roof: &Roof) -> Nanos {
-        roof.bound(self.operations, self.bytes)
+        roof.bound(roof.paced(self.operations, self.of_bytes), self.bytes)
     }
 
     /// What sets that bound.
     pub fn limit<'r>(&self, roof: &'r Roof) -> &'r str {
-        roof.limit(self.operations, self.bytes)
+        roof.limit(roof.paced(self.operations, self.of_bytes), self.bytes)
     }
 
     /// The share of what the roof allows its algorithm that the winner reaches.

@@ -11,7 +11,7 @@
 
 use super::{Ctx, OpEntry, Output, op};
 use crate::DType;
-use crate::operator::{BytePool, ByteRange, Conv};
+use crate::operator::{BytePool, ByteRange, ByteResult, ByteSum, Conv};
 
 pub(super) const OPS: &[OpEntry] = &[
     op("ToBytes", to_bytes),
@@ -135,13 +135,30 @@ fn pack(ctx: &Ctx) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype: Some(weights), shape }, vector(), vector()])
 }
 
-/// The range of a node's results.
-pub fn range(ctx: &Ctx) -> Result<ByteRange, String> {
+fn ends(ctx: &Ctx, [low, high]: [&str; 2]) -> Result<ByteRange, String> {
     let end = |name: &str, otherwise: i64| {
         let end = ctx.int_or(name, otherwise)?;
         u8::try_from(end).map_err(|_| format!("attribute `{name}` is {end}, no byte"))
     };
-    Ok(ByteRange { low: end("low", 0)?, high: end("high", 255)? })
+    Ok(ByteRange { low: end(low, 0)?, high: end(high, 255)? })
+}
+
+/// The range of a node's results.
+pub fn range(ctx: &Ctx) -> Result<ByteRange, String> {
+    ends(ctx, ["low", "high"])
+}
+
+/// What becomes of the sums of a convolution or a product: behind its weights' offsets it may read
+/// what else goes into a sum of its bytes, whose range `sum_low` and `sum_high` say.
+pub fn result(ctx: &Ctx) -> Result<ByteResult, String> {
+    let addends = match ctx.inputs.len() {
+        4 => None,
+        n @ (5 | 6) => Some(n - 4),
+        n => return Err(format!("it has {n} inputs")),
+    };
+    let range_of_sum = ends(ctx, ["sum_low", "sum_high"])?;
+    let sum = addends.map(|addends| ByteSum { addends, range: range_of_sum });
+    Ok(ByteResult { range: range(ctx)?, sum })
 }
 
 /// The zero point of a node's operand.
@@ -189,7 +206,7 @@ pub fn convolution(ctx: &Ctx) -> Result<Conv, String> {
 
 fn conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let conv = convolution(ctx)?;
-    let made = conv.in_bytes(zero(ctx)?, range(ctx)?)?;
+    let made = conv.in_bytes(zero(ctx)?, result(ctx)?)?;
     byte(made.output().shape())
 }
 

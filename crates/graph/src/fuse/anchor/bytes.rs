@@ -6,7 +6,7 @@ use crate::feed::Feed;
 use crate::view::View;
 use squall_core::graph::Node;
 use squall_core::graph::infer::{Ctx, bytes};
-use squall_core::operator::{Epilogue, Gate, MatMul, byte_sum};
+use squall_core::operator::{ByteResult, ByteSum, Epilogue, Gate, MatMul, byte_sum};
 use squall_core::{TensorKind, Workload};
 
 /// The kernel of such a node; none of those that are no kernel, or of another domain.
@@ -45,8 +45,8 @@ pub(super) fn of(view: &View<'_>, node: &Node) -> Option<Result<Anchor, String>>
 type Made = Result<(String, Workload), String>;
 
 fn conv(ctx: &Ctx) -> Made {
-    let conv = bytes::convolution(ctx)?;
-    Ok((conv.name(), conv.in_bytes(bytes::zero(ctx)?, bytes::range(ctx)?)?))
+    let (conv, result) = (bytes::convolution(ctx)?, bytes::result(ctx)?);
+    Ok((conv.name() + behind(result), conv.in_bytes(bytes::zero(ctx)?, result)?))
 }
 
 fn matmul(ctx: &Ctx) -> Made {
@@ -55,7 +55,17 @@ fn matmul(ctx: &Ctx) -> Made {
     };
     let m = x.iter().rev().skip(1).product();
     let product = MatMul::plain(m, n, k, TensorKind::Weight);
-    Ok((product.name(), product.in_bytes(bytes::range(ctx)?)?))
+    let result = bytes::result(ctx)?;
+    Ok((product.name() + behind(result), product.in_bytes(result)?))
+}
+
+/// What a task's name says of a sum behind it.
+fn behind(result: ByteResult) -> &'static str {
+    match result.sum.map(|s| s.addends) {
+        None => "",
+        Some(1) => "_requantise",
+        Some(_) => "_add",
+    }
 }
 
 fn elements(ctx: &Ctx, i: usize) -> Result<i64, String> {
@@ -68,7 +78,7 @@ fn sum(ctx: &Ctx) -> Made {
         return Err("its operands are not of one size".into());
     }
     let name = if addends == 2 { "add" } else { "requantise" };
-    Ok((format!("{name}_{count}"), byte_sum(count, addends, bytes::range(ctx)?)?))
+    Ok((format!("{name}_{count}"), byte_sum(count, ByteSum { addends, range: bytes::range(ctx)? })?))
 }
 
 fn gate(ctx: &Ctx) -> Made {
