@@ -353,6 +353,8 @@ static size_t look_at_expected(rt_session *s) {
         /* Nothing written must not pass for a result: NaN, or -1. */
         if (isnan(x) || rt_all_bytes(want + i * each, each, RT_NOTHING_WRITTEN)) s->poison = 0xFE;
       }
+      /* Of bytes a tolerance is a share of their range. */
+      if (r->type == 'u' && largest < 255) largest = 255;
       r->largest[set] = largest == 0 ? 1 : largest;
       rt_read_only(&s->host->guards, &r->expected[set]);
     }

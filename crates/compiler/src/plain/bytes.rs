@@ -151,21 +151,41 @@ fn map(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// Lookups one by one, or 64 at once: of a table of 256 two instructions find the place in its
-/// lower and in its upper half, the top bit says in which it is.
-const LOOKED_UP: &str = "#if defined(__AVX512VBMI__)
+/// Lookups one by one, or 64 at once: with AVX-512 VBMI two instructions find a byte in the lower
+/// and in the upper half of the table, and its top bit says in which it is. Without, the table is
+/// one of pairs, of which the lowest bit chooses one.
+const LOOKED_UP: &str = "#if defined(__AVX512BW__)
 #include <immintrin.h>
+#if !defined(__AVX512VBMI__)
+static inline __m512i pair_of(__m512i byte, __m512i t0, __m512i t1, __m512i t2, __m512i t3) {
+  const __m512i pair = _mm512_srli_epi16(byte, 1), one = _mm512_set1_epi16(1);
+  const __m512i low = _mm512_permutex2var_epi16(t0, pair, t1);
+  const __m512i high = _mm512_permutex2var_epi16(t2, pair, t3);
+  const __mmask32 upper = _mm512_movepi16_mask(_mm512_slli_epi16(pair, 9));
+  const __m512i found = _mm512_mask_blend_epi16(upper, low, high);
+  return _mm512_srlv_epi16(found, _mm512_slli_epi16(_mm512_and_si512(byte, one), 3));
+}
+#endif
 #endif
 static inline void looked_up(const unsigned char *x, unsigned char *y, const unsigned char *t, long n) {
   long i = 0;
-#if defined(__AVX512VBMI__)
+#if defined(__AVX512BW__)
   const __m512i t0 = _mm512_loadu_si512(t), t1 = _mm512_loadu_si512(t + 64);
   const __m512i t2 = _mm512_loadu_si512(t + 128), t3 = _mm512_loadu_si512(t + 192);
   for (; i + 64 <= n; i += 64) {
     const __m512i v = _mm512_loadu_si512(x + i);
+#if defined(__AVX512VBMI__)
     const __m512i low = _mm512_permutex2var_epi8(t0, v, t1);
     const __m512i high = _mm512_permutex2var_epi8(t2, v, t3);
-    _mm512_storeu_si512(y + i, _mm512_mask_blend_epi8(_mm512_movepi8_mask(v), low, high));
+    const __m512i found = _mm512_mask_blend_epi8(_mm512_movepi8_mask(v), low, high);
+#else
+    const __m512i low_byte = _mm512_set1_epi16(255);
+    const __m512i even = pair_of(_mm512_and_si512(v, low_byte), t0, t1, t2, t3);
+    const __m512i odd = pair_of(_mm512_srli_epi16(v, 8), t0, t1, t2, t3);
+    const __m512i found =
+        _mm512_or_si512(_mm512_and_si512(even, low_byte), _mm512_slli_epi16(odd, 8));
+#endif
+    _mm512_storeu_si512(y + i, found);
   }
 #endif
   for (; i < n; i++) y[i] = t[x[i]];

@@ -5,7 +5,7 @@
 //! of a few floats, so that kernels of one shape are one task. Results are rounded to the nearest
 //! whole number, ties to even, and saturated.
 
-use super::quantised::{ByteRange, ByteSum, padded};
+use super::quantised::{ByteRange, ByteSum, OFFSET_UNIT, padded};
 use super::window::Window;
 use super::written;
 use crate::Workload;
@@ -25,6 +25,18 @@ pub fn byte_sum(elements: i64, sum: ByteSum) -> Result<Workload, String> {
     ))
 }
 
+/// `x S + Z` of rows of bytes, with a factor and an addend for each of their channels.
+pub fn scaled_bytes(rows: i64, channels: i64, range: ByteRange) -> Result<Workload, String> {
+    if [rows, channels].iter().any(|x| !(1..=MOST).contains(x)) {
+        return Err(format!("{rows} rows of {channels} bytes"));
+    }
+    written(&format!(
+        "workload elementwise\ndata X: u8[{rows}, {channels}]\nweight S: f32[{channels}]\nweight Z: \
+         f32[{channels}]\nstage Y: u8[i: {rows}, c: {channels}] = {}\noutput Y",
+        range.of(&format!("X[i, c] * S[c] + Z[c] * {OFFSET_UNIT:?}"))
+    ))
+}
+
 /// The product of two tensors of bytes, the second with one byte for some that lie `inner` apart:
 /// `x[outer, middle, inner]` by `r[outer, inner]`, as a gate of channels is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,14 +52,19 @@ impl Gate {
     /// into the range of a byte.
     pub const UNIT: f64 = 1.0 / 256.0;
 
-    /// `(x - F0) (r - F1) (F2 UNIT) + F3`.
+    /// What a kernel reads of the zero points of both, the factor and the offset.
+    pub fn numbers(zeros: [f64; 2], factor: f64, offset: f64) -> [f64; 4] {
+        [zeros[0], zeros[1], factor / Gate::UNIT - 1.0, offset]
+    }
+
+    /// `(x - zero) (r - zero) factor + offset`.
     pub fn workload(&self, range: ByteRange) -> Result<Workload, String> {
         let &Gate { outer, middle, inner } = self;
         if [outer, middle, inner].iter().any(|x| !(1..=MOST).contains(x)) {
             return Err(format!("a gate of {outer} x {middle} x {inner} bytes"));
         }
         let value =
-            format!("(X[a, i, c] - F[0]) * (R[a, c] - F[1]) * (F[2] * {:?}) + F[3]", Gate::UNIT);
+            format!("(X[a, i, c] - F[0]) * (R[a, c] - F[1]) * ((F[2] + 1) * {:?}) + F[3]", Gate::UNIT);
         written(&format!(
             "workload elementwise\ndata X: u8[{outer}, {middle}, {inner}]\ndata R: u8[{outer}, \
              {inner}]\nweight F: f32[4]\nstage Y: u8[a: {outer}, i: {middle}, c: {inner}] = \
@@ -103,15 +120,20 @@ impl BytePool {
         self.reduced("max", 0, "M[n, p, q, c]")
     }
 
-    /// The mean of each window, `sum (F0 unit) + F1`; `zero` stands for what is outside of the
-    /// image. The unit is [`BytePool::unit`].
+    /// What a kernel reads of what sums of a window are multiplied by, and of the offset.
+    pub fn numbers(&self, factor: f64, offset: f64) -> [f64; 2] {
+        [factor / self.unit() - 1.0, offset]
+    }
+
+    /// The mean of each window as its sum by a factor plus an offset; `zero` stands for what is
+    /// outside of the image.
     pub fn mean(&self, zero: u8, range: ByteRange) -> Result<Workload, String> {
-        let value = format!("M[n, p, q, c] * (F[0] * {:?}) + F[1]", self.unit());
+        let value = format!("M[n, p, q, c] * ((F[0] + 1) * {:?}) + F[1]", self.unit());
         self.reduced("sum", zero, &range.of(&value))
     }
 
     /// A power of two that brings sums of windows into the range of a byte.
-    pub fn unit(&self) -> f64 {
+    fn unit(&self) -> f64 {
         (-((self.kernel[0] * self.kernel[1]).max(1) as f64).log2().round()).exp2()
     }
 

@@ -56,7 +56,9 @@ impl ByteRange {
     }
 }
 
-/// A sum of bytes that is rounded: `x F0 + F1` of one tensor, `x F0 + r F1 + F2` of two.
+/// A sum of bytes that is rounded: `x a + o` of one tensor, `x a + r b + o` of two. The numbers are
+/// read as [`ByteSum::numbers`] writes them: random ones between -1 and 1, on which kernels are
+/// verified, make results over all of a byte's range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteSum {
     /// One or two.
@@ -76,9 +78,21 @@ impl ByteSum {
     /// The sum of a value and of `R` at an index.
     pub(super) fn of(self, value: &str, index: &str) -> String {
         self.range.of(&match self.addends {
-            1 => format!("{value} * F[0] + F[1]"),
-            _ => format!("{value} * F[0] + R[{index}] * F[1] + F[2]"),
+            1 => format!("{value} * (F[0] + 1) + F[1] * {OFFSET_UNIT:?}"),
+            _ => format!(
+                "{value} * (F[0] + 1) + R[{index}] * (F[1] + 1) + (F[2] - 1) * {:?}",
+                2.0 * OFFSET_UNIT
+            ),
         })
+    }
+
+    /// What a kernel reads of the factors of one tensor or of two, and of the offset.
+    pub fn numbers(factors: &[f64], offset: f64) -> Vec<f64> {
+        let offset = match factors.len() {
+            1 => offset / OFFSET_UNIT,
+            _ => offset / (2.0 * OFFSET_UNIT) + 1.0,
+        };
+        factors.iter().map(|f| f - 1.0).chain([offset]).collect()
     }
 }
 

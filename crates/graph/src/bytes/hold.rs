@@ -141,8 +141,12 @@ impl Rewriter<'_> {
     /// Lets a node whose result is what a holder holds make it of the bytes, where operators of
     /// bytes give these.
     pub fn leaves(&mut self, n: &Node, holder: usize) -> bool {
+        n.outputs.first().is_some_and(|&y| self.leaves_as(&n.name, y, holder))
+    }
+
+    /// The same of a value, by a node of this name.
+    fn leaves_as(&mut self, name: &str, y: ValueId, holder: usize) -> bool {
         let h = self.holders[holder].clone();
-        let Some(&y) = n.outputs.first() else { return false };
         let (true, Some(from)) = (h.is_made, h.last.or(h.rows)) else { return false };
         let to = match self.made.values[y].dtype {
             Some(DType::F32) => "f32",
@@ -158,10 +162,10 @@ impl Rewriter<'_> {
         if let (Some(_), Some(channels)) = (h.last, h.channels()) {
             attributes = attributes.int("channels_last", 1).int("channels", channels);
         }
-        self.push(&n.name, of_bytes("FromBytes", &[from], attributes), vec![y]);
+        self.push(name, of_bytes("FromBytes", &[from], attributes), vec![y]);
         if let Some(made) = self.nodes.last_mut() {
             // It stands for the node.
-            made.name.clone_from(&n.name);
+            made.name = name.into();
         }
         true
     }
@@ -175,6 +179,10 @@ impl Rewriter<'_> {
         let shape = h.last_shape()?;
         let last = match (h.rows, h.source) {
             (Some(rows), _) if h.is_full() => self.transposed(of, rows, &[0, 2, 3, 1], shape),
+            (Some(rows), _) => {
+                let attributes = Attributes::default().int("channels_last", 1).int("zero", h.zero);
+                self.bytes(of, of_bytes("ToBytes", &[rows], attributes), shape)
+            }
             (None, Some(source)) => {
                 let call = [source];
                 let attributes = entering(&h).int("channels_last", 1);
@@ -199,6 +207,13 @@ impl Rewriter<'_> {
                     1 => self.reshaped(of, last, h.shape.clone()),
                     _ => self.transposed(of, last, &[0, 3, 1, 2], h.shape.clone()),
                 }
+            }
+            (Some(last), _) => {
+                let attributes = Attributes::default()
+                    .with("to", Attribute::String("u8".into()))
+                    .int("channels_last", 1)
+                    .int("channels", h.channels()?);
+                self.bytes(of, of_bytes("FromBytes", &[last], attributes), h.shape.clone())
             }
             (None, Some(source)) => {
                 let call = [source];
@@ -258,6 +273,36 @@ impl Rewriter<'_> {
         let holder = self.holder(made);
         self.floats.insert(y, Quantised { holder, ..q });
         Some(holder)
+    }
+}
+
+impl Rewriter<'_> {
+    /// `Split` of what is held: its parts are bytes, too. Gives whether it was replaced.
+    pub fn splits(&mut self, n: &Node) -> bool {
+        let Some(q) = n.inputs.first().copied().flatten().and_then(|x| self.quantised(x)) else {
+            return false;
+        };
+        let h = self.holders[q.holder].clone();
+        let shapes: Option<Vec<Vec<i64>>> = n.outputs.iter().map(|&o| self.shape(o)).collect();
+        let (Some(shapes), Some(from)) = (shapes, self.as_rows(q.holder, &n.name)) else {
+            return false;
+        };
+        let inputs: Vec<ValueId> =
+            [Some(from)].into_iter().chain(n.inputs[1..].iter().copied()).flatten().collect();
+        let parts: Vec<ValueId> =
+            shapes.iter().map(|s| self.value(DType::U8, s.clone(), None)).collect();
+        let attributes = n.attributes.clone();
+        let call = Call { op: &n.op, domain: "", inputs: &inputs, attributes };
+        self.push(&n.name, call, parts.clone());
+        let mut leave = true;
+        for ((&y, part), shape) in n.outputs.iter().zip(parts).zip(shapes) {
+            let made = Holder { rows: Some(part), last: None, source: None, shape, ..h.clone() };
+            let holder = self.holder(made);
+            self.floats.insert(y, Quantised { holder, ..q });
+            let name = format!("{}/{}", n.name, self.made.values[y].name);
+            leave &= self.leaves_as(&name, y, holder);
+        }
+        leave
     }
 }
 

@@ -99,6 +99,7 @@ impl<'a> Rewriter<'a> {
                 false
             }
             "MaxPool" => self.greatest(n).is_some_and(|h| self.leaves(n, h)),
+            "Split" => self.splits(n),
             op if MOVES.contains(&op) => self.moves(n).is_some_and(|h| self.leaves(n, h)),
             _ => false,
         };

@@ -5,7 +5,7 @@ use super::trace::Rounded;
 use super::{Attributes, Call, Rewriter, is_standard, of_bytes};
 use squall_core::graph::infer::bytes::{FOUR, Weights, filled};
 use squall_core::graph::{Attribute, Node, ValueId};
-use squall_core::operator::{ByteRange, ByteResult, Gate, MatMul};
+use squall_core::operator::{ByteRange, ByteResult, ByteSum, Gate, MatMul};
 use squall_core::{DType, TensorKind};
 
 /// Bytes in the order that their operator gives.
@@ -69,6 +69,95 @@ impl<'a> Rewriter<'a> {
         Some(if h.last.is_some() { Made::Last(v) } else { Made::Rows(v) })
     }
 
+    /// Bytes with an addend or a factor for each channel.
+    fn scaled(&mut self, r: &Rounded<'_>, shape: &[i64]) -> Option<Made> {
+        let q = self.quantised(*r.node.outputs.first()?)?;
+        let rank = shape.len();
+        let suit = |r_: &Self, axis: usize| {
+            let channels = shape[axis];
+            r_.suits(r.bias, channels, rank, axis) && r_.suits(r.factor, channels, rank, axis)
+        };
+        let axis = match rank {
+            4 if suit(self, 1) => 1,
+            1.. if suit(self, rank - 1) => rank - 1,
+            _ => return None,
+        };
+        self.channels(r, (q, axis), [r.bias, r.factor, None, None], None)
+    }
+
+    /// A batch normalisation of bytes.
+    fn normalised(&mut self, r: &Rounded<'_>, shape: &[i64]) -> Option<Made> {
+        let n = r.node;
+        let input = |i: usize| n.inputs.get(i).copied().flatten();
+        let q = self.quantised(input(0)?)?;
+        let training = n.attributes.get("training_mode");
+        let parameters = [input(1), input(2), input(3), input(4)];
+        let channels = *shape.get(1)?;
+        let fit = parameters.iter().all(|p| {
+            p.is_some_and(|p| self.is_weight(p) && self.shape(p).as_deref() == Some(&[channels]))
+        });
+        if !fit || training.is_some_and(|t| *t != Attribute::Int(0)) {
+            return None;
+        }
+        let epsilon = match n.attributes.get("epsilon") {
+            Some(Attribute::Float(x)) => f64::from(*x),
+            _ => 1e-5,
+        };
+        self.channels(r, (q, 1), parameters, Some(epsilon))
+    }
+
+    /// `ScaleBytes` along an axis, with what its scales are made of.
+    fn channels(
+        &mut self,
+        r: &Rounded<'_>,
+        (q, axis): (Quantised, usize),
+        parameters: [Option<ValueId>; 4],
+        epsilon: Option<f64>,
+    ) -> Option<Made> {
+        let of = r.node.name.clone();
+        let h = self.holders[q.holder].clone();
+        let is_last = axis == 1 && h.shape.len() == 4;
+        if !h.is_made || (!is_last && axis + 1 != h.shape.len()) {
+            return None;
+        }
+        let x = if is_last { self.as_last(q.holder, &of)? } else { self.as_rows(q.holder, &of)? };
+        let channels = h.shape[axis];
+        let count = if is_last { filled(channels) } else { channels };
+        let outputs = [0; 2].map(|_| self.value(DType::F32, vec![count], None));
+        let mut attributes = Attributes::default()
+            .int("channels", channels)
+            .int("filled", i64::from(is_last))
+            .float("data_scale", q.scale)
+            .float("result_scale", r.step)
+            .int("zero", h.zero)
+            .int("result_zero", r.zero);
+        if let Some(epsilon) = epsilon {
+            attributes = attributes.float("epsilon", epsilon);
+        }
+        self.folded(&of, of_bytes("PackScales", &[], attributes), &parameters, &outputs)?;
+        let call = [x, outputs[0], outputs[1]];
+        self.made(&of, is_last, of_bytes("ScaleBytes", &call, limits(r.range)), &h.shape)
+    }
+
+    /// A node that is evaluated when the model is loaded.
+    fn folded(
+        &mut self,
+        of: &str,
+        call: Call<'_>,
+        inputs: &[Option<ValueId>],
+        outputs: &[ValueId],
+    ) -> Option<()> {
+        self.push(of, call, outputs.to_vec());
+        let node = self.nodes.last_mut()?;
+        node.inputs = inputs.to_vec();
+        while node.inputs.last() == Some(&None) {
+            node.inputs.pop();
+        }
+        node.folded = true;
+        outputs.iter().for_each(|&v| self.made.values[v].weight = true);
+        Some(())
+    }
+
     /// Bytes brought to other steps.
     fn with_steps(
         &mut self,
@@ -79,7 +168,7 @@ impl<'a> Rewriter<'a> {
     ) -> ValueId {
         let factor = q.scale / step;
         let offset = zero as f64 - self.holders[q.holder].zero as f64 * factor;
-        let p = self.parameters(&[factor, offset]);
+        let p = self.parameters(&ByteSum::numbers(&[factor], offset));
         let shape = self.shape(x).unwrap_or_default();
         self.bytes(of, of_bytes("SumBytes", &[x, p], limits(range)), shape)
     }
@@ -91,6 +180,8 @@ impl<'a> Rewriter<'a> {
             _ if !known => None,
             "Conv" => self.conv(r, shape),
             "MatMul" | "Gemm" => self.product(r, shape),
+            "DequantizeLinear" if !r.is_plain() => self.scaled(r, shape),
+            "BatchNormalization" if r.is_plain() => self.normalised(r, shape),
             _ if !r.is_plain() => None,
             "Add" | "Sum" => self.sum(r, shape),
             "Mul" => self.gate(r, shape),
@@ -175,14 +266,8 @@ impl<'a> Rewriter<'a> {
             .float("result_scale", r.step)
             .int("zero", zero)
             .int("result_zero", r.zero);
-        self.push(of, of_bytes("PackBytes", &[], attributes), outputs.to_vec());
-        let node = self.nodes.last_mut()?;
-        node.inputs = vec![whole, bias, scale, factor];
-        while node.inputs.last() == Some(&None) {
-            node.inputs.pop();
-        }
-        node.folded = true;
-        outputs.iter().for_each(|&v| self.made.values[v].weight = true);
+        let inputs = [whole, bias, scale, factor];
+        self.folded(of, of_bytes("PackBytes", &[], attributes), &inputs, &outputs)?;
         Some(outputs)
     }
 
@@ -221,7 +306,8 @@ impl<'a> Rewriter<'a> {
         let (x, is_last) = self.alike(&list, &r.node.name)?;
         let (pa, pb) = (a.scale / r.step, b.scale / r.step);
         let zeros = [a, b].map(|q| self.holders[q.holder].zero as f64);
-        let p = self.parameters(&[pa, pb, r.zero as f64 - zeros[0] * pa - zeros[1] * pb]);
+        let offset = r.zero as f64 - zeros[0] * pa - zeros[1] * pb;
+        let p = self.parameters(&ByteSum::numbers(&[pa, pb], offset));
         let call = [x[0], x[1], p];
         self.made(&r.node.name, is_last, of_bytes("SumBytes", &call, limits(r.range)), shape)
     }
@@ -244,9 +330,9 @@ impl<'a> Rewriter<'a> {
             self.as_last(x.holder, &r.node.name)?;
         }
         let (v, is_last) = self.alike(&list, &r.node.name)?;
-        let [zx, zr] = [x, gate].map(|q| self.holders[q.holder].zero as f64);
-        let factor = x.scale * gate.scale / r.step / Gate::UNIT;
-        let p = self.parameters(&[zx, zr, factor, r.zero as f64]);
+        let zeros = [x, gate].map(|q| self.holders[q.holder].zero as f64);
+        let factor = x.scale * gate.scale / r.step;
+        let p = self.parameters(&Gate::numbers(zeros, factor, r.zero as f64));
         let call = [v[0], v[1], p];
         self.made(&r.node.name, is_last, of_bytes("GateBytes", &call, limits(r.range)), shape)
     }

@@ -123,7 +123,6 @@ impl<'a> Rewriter<'a> {
                 }
                 "Mul" | "Add" if is_standard(node, &node.op) => {
                     if let Some((x, constant)) = self.with_constant(node)
-                        && self.quantised(x).is_none()
                         && bias.is_none()
                         && (node.op == "Add" || factor.is_none())
                     {

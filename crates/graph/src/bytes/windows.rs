@@ -91,6 +91,17 @@ impl Rewriter<'_> {
         Some(Made::Last(self.bytes(name, made, vec![images, p, q_, filled(k)])))
     }
 
+    /// The window with its padding behind extended to what its last positions reach: rounding up may
+    /// ask for more than the padding has.
+    fn reaching(&self, q: Quantised, mut w: Window) -> Window {
+        for (i, &extent) in self.holders[q.holder].shape.iter().skip(2).enumerate() {
+            let span = (w.kernel[i] - 1) * w.dilations[i] + 1;
+            let reach = (w.out[i] - 1) * w.strides[i] + span - extent - w.before[i];
+            w.after[i] = w.after[i].max(reach);
+        }
+        w
+    }
+
     /// The pool over what is held, with its attributes.
     fn pool(&self, q: Quantised, w: &Window) -> Option<(BytePool, Attributes)> {
         let &[n, c, rows, columns] = &self.holders[q.holder].shape[..] else { return None };
@@ -117,7 +128,8 @@ impl Rewriter<'_> {
         if n.outputs.iter().skip(1).any(|&o| self.reads[o] > 0) {
             return None;
         }
-        let window = self.window(n)?;
+        let window = self.window(n).filter(|w| w.kernel.len() == 2)?;
+        let window = self.reaching(q, window);
         let (pool, attributes) = self.pool(q, &window)?;
         let [p, columns] = pool.positions().ok()?;
         let from = self.as_last(q.holder, &n.name)?;
@@ -172,8 +184,8 @@ impl Rewriter<'_> {
         let (pool, attributes) = self.pool(q, &window)?;
         let (zero, factor) = (self.holders[q.holder].zero, q.scale / r.step);
         let count = (pool.kernel[0] * pool.kernel[1]) as f64;
-        let p = [factor / count / pool.unit(), r.zero as f64 - zero as f64 * factor];
-        let p = self.parameters(&p);
+        let offset = r.zero as f64 - zero as f64 * factor;
+        let p = self.parameters(&pool.numbers(factor / count, offset));
         let x = self.as_last(q.holder, &n.name)?;
         let attributes = Attributes(limits(r.range).0.into_iter().chain(attributes.0).collect());
         let call = [x, p];

@@ -112,3 +112,37 @@ fn packed(form: Weights, shape: &[i64], whole: &[f32], to: &[i64]) -> Result<Con
         }
     }
 }
+
+/// `PackScales`: what is added to floats of channels and what the sum is multiplied by, where given;
+/// or, with the attribute `epsilon`, factors, addends, means and variances of a normalisation.
+pub(super) fn pack_scales(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+    let channels = ctx.int_or("channels", 0)?;
+    let number = |name: &str| Ok::<f64, String>(f64::from(ctx.float_or(name, 1.0)?));
+    let (data_scale, result_scale) = (number("data_scale")?, number("result_scale")?);
+    let (zero, result_zero) = (ctx.int_or("zero", 0)?, ctx.int_or("result_zero", 0)?);
+    let (addends, factors): (Vec<f64>, Vec<f64>) = if ctx.node.attributes.contains_key("epsilon") {
+        let epsilon = number("epsilon")?;
+        let of = |i: usize| each(ctx, i, channels, 0.0);
+        let (scale, shift, mean, variance) = (of(0)?, of(1)?, of(2)?, of(3)?);
+        let factors: Vec<f64> =
+            scale.iter().zip(variance).map(|(s, v)| s / (v + epsilon).sqrt()).collect();
+        let channels = shift.iter().zip(mean).zip(&factors);
+        (channels.map(|((b, m), f)| b - m * f).collect(), factors)
+    } else {
+        let (sums, factors) = (each(ctx, 0, channels, 0.0)?, each(ctx, 1, channels, 1.0)?);
+        (sums.iter().zip(&factors).map(|(b, f)| b * f).collect(), factors)
+    };
+    let count = outputs[0].shape[0] as usize;
+    let (mut s, mut z) = (vec![0.0; count], vec![(result_zero as f64 / OFFSET_UNIT) as f32; count]);
+    for (at, (addend, factor)) in addends.iter().zip(&factors).enumerate().take(count) {
+        let factor = data_scale * factor / result_scale;
+        let offset = addend / result_scale + result_zero as f64 - zero as f64 * factor;
+        s[at] = factor as f32;
+        z[at] = (offset / OFFSET_UNIT) as f32;
+    }
+    if s.iter().chain(&z).any(|x| !x.is_finite()) {
+        return Err("its scales make numbers that are not finite".into());
+    }
+    let vector = |data: Vec<f32>| Constant::F32 { shape: vec![count as i64], data };
+    Ok(vec![vector(s), vector(z)])
+}

@@ -169,6 +169,7 @@ const PACKING: &[(&[&str], Evaluator)] = &[
     (&["PackNBits"], nbits::pack),
     (&["UnpackNBits"], nbits::unpack),
     (&["PackBytes"], bytes::pack),
+    (&["PackScales"], bytes::pack_scales),
 ];
 
 fn need<'a>(ctx: &Ctx<'a>, i: usize) -> Result<&'a Constant, String> {

@@ -6,7 +6,8 @@
 //! `ToBytes` and `FromBytes` lead in and out of this form, `PackBytes` brings constant weights
 //! into it, with a scale and an offset for each channel of the result that hold all that scales,
 //! zero points and a bias say (`core/src/operator/quantised.rs`). `ConvBytes` and `MatMulBytes`
-//! read those; `SumBytes`, `GateBytes` and `MeanBytes` read a few floats that say the same
+//! read those, `ScaleBytes` reads what `PackScales` makes of factors and addends of channels, or of
+//! a normalisation; `SumBytes`, `GateBytes` and `MeanBytes` read a few floats that say the same
 //! (`core/src/operator/bytes.rs`). `MapBytes` looks each byte up in a table of 256.
 
 use super::{Ctx, OpEntry, Output, op};
@@ -19,6 +20,8 @@ pub(super) const OPS: &[OpEntry] = &[
     op("PackBytes", pack),
     op("ConvBytes", conv),
     op("MatMulBytes", matmul),
+    op("PackScales", pack_scales),
+    op("ScaleBytes", |ctx| like(ctx, 0)),
     op("SumBytes", |ctx| like(ctx, 0)),
     op("GateBytes", |ctx| like(ctx, 0)),
     op("MapBytes", |ctx| like(ctx, 0)),
@@ -141,6 +144,13 @@ fn ends(ctx: &Ctx, [low, high]: [&str; 2]) -> Result<ByteRange, String> {
         u8::try_from(end).map_err(|_| format!("attribute `{name}` is {end}, no byte"))
     };
     Ok(ByteRange { low: end(low, 0)?, high: end(high, 255)? })
+}
+
+fn pack_scales(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    let channels = filled(ctx.int_or("channels", 0)?);
+    let channels = if ctx.int_or("filled", 0)? != 0 { channels } else { ctx.int_or("channels", 0)? };
+    let vector = || Output { dtype: Some(DType::F32), shape: vec![channels] };
+    Ok(vec![vector(), vector()])
 }
 
 /// The range of a node's results.

@@ -6,7 +6,7 @@ use crate::feed::Feed;
 use crate::view::View;
 use squall_core::graph::Node;
 use squall_core::graph::infer::{Ctx, bytes};
-use squall_core::operator::{ByteResult, ByteSum, Epilogue, Gate, MatMul, byte_sum};
+use squall_core::operator::{ByteResult, ByteSum, Epilogue, Gate, MatMul, byte_sum, scaled_bytes};
 use squall_core::{TensorKind, Workload};
 
 /// The kernel of such a node; none of those that are no kernel, or of another domain.
@@ -17,6 +17,7 @@ pub(super) fn of(view: &View<'_>, node: &Node) -> Option<Result<Anchor, String>>
     let build = match node.op.as_str() {
         "ConvBytes" => conv,
         "MatMulBytes" => matmul,
+        "ScaleBytes" => scale,
         "SumBytes" => sum,
         "GateBytes" => gate,
         "MaxPoolBytes" => greatest,
@@ -70,6 +71,16 @@ fn behind(result: ByteResult) -> &'static str {
 
 fn elements(ctx: &Ctx, i: usize) -> Result<i64, String> {
     Ok(ctx.shape(i)?.iter().product())
+}
+
+fn scale(ctx: &Ctx) -> Made {
+    let channels = *ctx.shape(1)?.first().ok_or("it has no channels")?;
+    let rows = elements(ctx, 0)? / channels.max(1);
+    if ctx.shape(0)?.last() != Some(&channels) {
+        return Err("its factors are not as many as its channels".into());
+    }
+    let workload = scaled_bytes(rows, channels, bytes::range(ctx)?)?;
+    Ok((format!("scale_{rows}x{channels}"), workload))
 }
 
 fn sum(ctx: &Ctx) -> Made {
