@@ -3,6 +3,7 @@
 
 use crate::{Draw, generate};
 use squall_core::Workload;
+use squall_graph::bytes::in_bytes;
 use squall_frontend::{import_kernel, import_ops, miopen, npy, onnx, read_weights, recording};
 use squall_predict::Predictor;
 use squall_records::{fault, wire};
@@ -69,6 +70,8 @@ fn read_onnx(bytes: &[u8]) {
     if let Ok(model) = onnx::read(bytes, "fuzz", &[]) {
         // What a reader gives has one text.
         assert_eq!(model.to_string(), model.to_string());
+        // Over bytes it is a model that holds together, or none.
+        assert!(in_bytes(&model).is_none_or(|m| m.verify().is_ok()));
     }
     let _ = read_weights(bytes, "fuzz", &mut |_, _, _| Ok(None));
 }

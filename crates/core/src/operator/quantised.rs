@@ -58,7 +58,8 @@ impl ByteRange {
 
 /// A sum of bytes that is rounded: `x a + o` of one tensor, `x a + r b + o` of two. The numbers are
 /// read as [`ByteSum::numbers`] writes them: random ones between -1 and 1, on which kernels are
-/// verified, make results over all of a byte's range.
+/// verified, make results over all of a byte's range, by factors below 1: a value that was rounded
+/// to the next step makes no more than a step then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteSum {
     /// One or two.
@@ -78,21 +79,17 @@ impl ByteSum {
     /// The sum of a value and of `R` at an index.
     pub(super) fn of(self, value: &str, index: &str) -> String {
         self.range.of(&match self.addends {
-            1 => format!("{value} * (F[0] + 1) + F[1] * {OFFSET_UNIT:?}"),
+            1 => format!("{value} * (F[0] * 0.5 + 0.5) + F[1] * {OFFSET_UNIT:?}"),
             _ => format!(
-                "{value} * (F[0] + 1) + R[{index}] * (F[1] + 1) + (F[2] - 1) * {:?}",
-                2.0 * OFFSET_UNIT
+                "{value} * (F[0] * 0.5 + 0.5) + R[{index}] * (F[1] * 0.5 + 0.5) + F[2] * \
+                 {OFFSET_UNIT:?}"
             ),
         })
     }
 
     /// What a kernel reads of the factors of one tensor or of two, and of the offset.
     pub fn numbers(factors: &[f64], offset: f64) -> Vec<f64> {
-        let offset = match factors.len() {
-            1 => offset / OFFSET_UNIT,
-            _ => offset / (2.0 * OFFSET_UNIT) + 1.0,
-        };
-        factors.iter().map(|f| f - 1.0).chain([offset]).collect()
+        factors.iter().map(|f| 2.0 * f - 1.0).chain([offset / OFFSET_UNIT]).collect()
     }
 }
 
@@ -125,6 +122,21 @@ impl ByteResult {
 }
 
 impl MatMul {
+    /// The product of bytes whose zero point `D` is known in the run alone, by constant bytes with a
+    /// sign: the sums of what the zero point leaves, as floats. `V` has the sum of each channel's
+    /// weights over [`OFFSET_UNIT`].
+    pub fn of_dynamic_bytes(&self) -> Result<Workload, String> {
+        let &MatMul { m, n, k, .. } = self;
+        self.in_bytes(ByteResult::ANY)?;
+        let fours = k / 4;
+        written(&format!(
+            "workload matmul\ndata A: u8x4[{m}, {fours}]\ndata D: f32[1]\nweight B: i8x4[{n}, \
+             {fours}]\nweight V: f32[{n}]\nstage T: i32[m: {m}, n: {n}] = sum(k: {fours}) dot(A[m, k], \
+             B[n, k])\nstage Y: f32[m: {m}, n: {n}] = T[m, n] - D[0] * (V[n] * \
+             {OFFSET_UNIT:?})\noutput Y"
+        ))
+    }
+
     /// The product of bytes: data `[m, k]` by weights that lie as `[n, k]`, giving bytes.
     pub fn in_bytes(&self, result: ByteResult) -> Result<Workload, String> {
         let &MatMul { m, n, k, .. } = self;

@@ -85,6 +85,7 @@ const OPERATORS: &[(&str, usize)] = &[
     ("If", 1),
     ("LSTM", 4),
     ("QuantizeLinear", 3),
+    ("DequantizeLinear", 3),
     ("NoSuchOperator", 2),
 ];
 

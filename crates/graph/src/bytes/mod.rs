@@ -6,6 +6,7 @@
 //!
 //! Results differ from those of floats where a value lies between two steps: sums are exact here.
 
+mod dynamic;
 mod finish;
 mod hold;
 mod operators;
@@ -21,7 +22,10 @@ use std::collections::{BTreeMap, HashMap};
 /// The model with its quantised operators over bytes; none where there are none, or where the
 /// rewriting would break it.
 pub fn in_bytes(model: &Model) -> Option<Model> {
-    if !model.nodes.iter().any(|n| is_standard(n, "DequantizeLinear") && !n.folded) {
+    // The second is what dynamic quantisation is written out as.
+    let marks = ["DequantizeLinear", "Round"];
+    let is_marked = |n: &Node| marks.iter().any(|op| is_standard(n, op)) && !n.folded;
+    if !model.nodes.iter().any(is_marked) {
         return None;
     }
     let mut r = Rewriter::new(model);
@@ -58,6 +62,8 @@ struct Rewriter<'a> {
     integers: HashMap<ValueId, usize>,
     /// Floats that are bytes with a scale, by their roots.
     floats: HashMap<ValueId, Quantised>,
+    /// Bytes of activations that are quantised in every run, by the floats that hold them.
+    dynamic: HashMap<ValueId, ValueId>,
     /// Whether a product of bytes was made.
     multiplies: bool,
 }
@@ -82,6 +88,7 @@ impl<'a> Rewriter<'a> {
             holders: Vec::new(),
             integers: HashMap::new(),
             floats: HashMap::new(),
+            dynamic: HashMap::new(),
             multiplies: false,
         }
     }
@@ -100,6 +107,7 @@ impl<'a> Rewriter<'a> {
             }
             "MaxPool" => self.greatest(n).is_some_and(|h| self.leaves(n, h)),
             "Split" => self.splits(n),
+            "MatMul" => self.dynamic(n),
             op if MOVES.contains(&op) => self.moves(n).is_some_and(|h| self.leaves(n, h)),
             _ => false,
         };
@@ -192,7 +200,7 @@ impl<'a> Rewriter<'a> {
 }
 
 /// Operators that bytes go through as they are.
-const MOVES: &[&str] = &["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"];
+const MOVES: &[&str] = &["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice"];
 
 /// A node that is to be made.
 struct Call<'a> {

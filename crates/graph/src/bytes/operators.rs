@@ -140,7 +140,7 @@ impl<'a> Rewriter<'a> {
     }
 
     /// A node that is evaluated when the model is loaded.
-    fn folded(
+    pub fn folded(
         &mut self,
         of: &str,
         call: Call<'_>,
@@ -343,13 +343,17 @@ impl<'a> Rewriter<'a> {
         let Some(&Attribute::Int(axis)) = r.node.attributes.get("axis") else { return None };
         let axis = if axis < 0 { axis + rank } else { axis };
         let full = list.iter().all(|q| self.holders[q.holder].is_full());
-        if r.range != ByteRange::ALL || !list.iter().all(|q| self.holders[q.holder].is_made) {
+        if r.range != ByteRange::ALL || !list.iter().any(|q| self.holders[q.holder].is_made) {
             return None;
         }
-        let (v, is_last) = self.alike(&list, &r.node.name)?;
-        if is_last && !full {
-            return None;
-        }
+        // Channels that are filled up are no part of a longer line of them.
+        let (v, is_last) = match full {
+            true => self.alike(&list, &r.node.name)?,
+            false => {
+                let rows = |q: &Quantised| self.as_rows(q.holder, &r.node.name);
+                (list.iter().map(rows).collect::<Option<Vec<_>>>()?, false)
+            }
+        };
         let mut parts = Vec::new();
         for (q, v) in list.iter().zip(v) {
             let same =

@@ -8,7 +8,7 @@
 //! zero points and a bias say (`core/src/operator/quantised.rs`). `ConvBytes` and `MatMulBytes`
 //! read those, `ScaleBytes` reads what `PackScales` makes of factors and addends of channels, or of
 //! a normalisation; `SumBytes`, `GateBytes` and `MeanBytes` read a few floats that say the same
-//! (`core/src/operator/bytes.rs`). `MapBytes` looks each byte up in a table of 256.
+//! (`core/src/operator/bytes.rs`). `ProductBytes` gives floats. `MapBytes` looks each byte up in a table of 256.
 
 use super::{Ctx, OpEntry, Output, op};
 use crate::DType;
@@ -20,6 +20,7 @@ pub(super) const OPS: &[OpEntry] = &[
     op("PackBytes", pack),
     op("ConvBytes", conv),
     op("MatMulBytes", matmul),
+    op("ProductBytes", dynamic_product),
     op("PackScales", pack_scales),
     op("ScaleBytes", |ctx| like(ctx, 0)),
     op("SumBytes", |ctx| like(ctx, 0)),
@@ -225,6 +226,18 @@ fn matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
     match (x.split_last(), w) {
         (Some((k, rows)), &[n, of]) if *k == of => {
             byte(rows.iter().copied().chain([n]).collect())
+        }
+        _ => Err(format!("operands of shapes {x:?} and {w:?} do not suit each other")),
+    }
+}
+
+/// The shape of a product whose first operand's zero point the run computes.
+fn dynamic_product(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    let (x, w) = (ctx.shape(0)?, ctx.shape(2)?);
+    match (x.split_last(), w) {
+        (Some((k, rows)), &[n, of]) if *k == of => {
+            let shape = rows.iter().copied().chain([n]).collect();
+            Ok(vec![Output { dtype: Some(DType::F32), shape }])
         }
         _ => Err(format!("operands of shapes {x:?} and {w:?} do not suit each other")),
     }

@@ -17,6 +17,7 @@ pub(super) fn of(view: &View<'_>, node: &Node) -> Option<Result<Anchor, String>>
     let build = match node.op.as_str() {
         "ConvBytes" => conv,
         "MatMulBytes" => matmul,
+        "ProductBytes" => dynamic,
         "ScaleBytes" => scale,
         "SumBytes" => sum,
         "GateBytes" => gate,
@@ -58,6 +59,15 @@ fn matmul(ctx: &Ctx) -> Made {
     let product = MatMul::plain(m, n, k, TensorKind::Weight);
     let result = bytes::result(ctx)?;
     Ok((product.name() + behind(result), product.in_bytes(result)?))
+}
+
+fn dynamic(ctx: &Ctx) -> Made {
+    let (x, &[n, k]) = (ctx.shape(0)?, ctx.shape(2)?) else {
+        return Err("its weights are no matrix".into());
+    };
+    let m = x.iter().rev().skip(1).product();
+    let product = MatMul::plain(m, n, k, TensorKind::Weight);
+    Ok((product.name(), product.of_dynamic_bytes()?))
 }
 
 /// What a task's name says of a sum behind it.
