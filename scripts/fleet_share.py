@@ -75,7 +75,7 @@ def main():
             said(squall, "fleet", "init", server.url)
             start = time.monotonic()
             drivers = [subprocess.Popen([squall, "fleet", "submit", model, "--server", server.url,
-                                         "--trials", str(a.trials // 2)],
+                                         "--trials-per-task", str(a.trials // 2)],
                                         stdout=subprocess.DEVNULL) for _ in range(2)]
             if any(d.wait() for d in drivers):
                 sys.exit("a driver failed")

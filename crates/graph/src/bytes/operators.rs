@@ -82,6 +82,9 @@ impl<'a> Rewriter<'a> {
             1.. if suit(self, rank - 1) => rank - 1,
             _ => return None,
         };
+        if self.holders[q.holder].shape != shape {
+            return None;
+        }
         self.channels(r, (q, axis), [r.bias, r.factor, None, None], None)
     }
 
@@ -117,7 +120,9 @@ impl<'a> Rewriter<'a> {
         let of = r.node.name.clone();
         let h = self.holders[q.holder].clone();
         let is_last = axis == 1 && h.shape.len() == 4;
-        if !h.is_made || (!is_last && axis + 1 != h.shape.len()) {
+        // Nothing that is added may have made it larger.
+        let own = r.node.outputs.first().and_then(|&v| self.shape(v));
+        if own.as_ref() != Some(&h.shape) || !h.is_made || (!is_last && axis + 1 != h.shape.len()) {
             return None;
         }
         let x = if is_last { self.as_last(q.holder, &of)? } else { self.as_rows(q.holder, &of)? };
@@ -215,7 +220,8 @@ impl<'a> Rewriter<'a> {
         let fits = shape.last() == Some(&columns)
             && self.shape(x)?.last() == Some(&k)
             && self.suits(bias, columns, shape.len(), shape.len() - 1)
-            && self.suits(r.factor, columns, shape.len(), shape.len() - 1);
+            && self.suits(r.factor, columns, shape.len(), shape.len() - 1)
+            && self.suits(weights.scale, columns, 2, usize::from(!transposed));
         let result = ByteResult { range: r.range, sum: None };
         let product = MatMul::plain(rows, columns, k, TensorKind::Weight);
         if !plain || !fits || k % FOUR != 0 || product.in_bytes(result).is_err() {

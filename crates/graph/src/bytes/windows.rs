@@ -76,6 +76,7 @@ impl Rewriter<'_> {
             && (own.is_none() || bias.is_some())
             && (own.is_some() || self.suits(bias, k, 4, 1))
             && self.suits(r.factor, k, 4, 1)
+            && self.suits(weights.scale, k, 4, 0)
             && conv.in_bytes(zero as u8, result).is_ok();
         if !fits {
             return None;
