@@ -80,6 +80,15 @@ impl Fleet {
         row.map(|r| r.get(0)).map_err(|e| self.error(&e))
     }
 
+    /// Whether a worker's class has slices that nobody holds, as it has while others work on their
+    /// tasks; a worker that is drained is told of none.
+    pub fn is_work_left(&mut self, worker: i32, class: i32) -> Result<bool, FleetError> {
+        let sql = "SELECT EXISTS (SELECT FROM squall.slice WHERE class = $2 AND state = 'ready') \
+                   AND NOT (SELECT draining FROM squall.worker WHERE id = $1)";
+        let row = self.client.query_one(sql, &[&worker, &class]);
+        row.map(|r| r.get(0)).map_err(|e| self.error(&e))
+    }
+
     /// The other classes that have work now, while this one has none: numbers and names.
     pub fn work_of_others(&mut self, class: i32) -> Result<Vec<(i32, String)>, FleetError> {
         let sql = "SELECT DISTINCT c.id, c.device FROM squall.slice s JOIN squall.class c ON c.id \

@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio_postgres::NoTls;
 
 /// The schema that this program writes.
-pub const VERSION: i32 = 2;
+pub const VERSION: i32 = 3;
 
 /// The schema's versions, each made from the one before.
-const UPGRADES: [&str; VERSION as usize] = [include_str!("v1.sql"), include_str!("v2.sql")];
+const UPGRADES: [&str; VERSION as usize] =
+    [include_str!("v1.sql"), include_str!("v2.sql"), include_str!("v3.sql")];
 const ROLES: &str = include_str!("roles.sql");
 /// Held while the schema is made, so that of two programs one makes it.
 const LOCK: i64 = 0x5351_4c4c;

@@ -4,8 +4,9 @@
 //! **leases** a slice of a task ([`Fleet::claim`]), **pulls** what is known of it
 //! ([`Fleet::pull`]), tunes as always, and **ships** what is new ([`Fleet::ship`]). Facts are named
 //! by what was tried, so that shipping twice changes nothing, and a server that is down costs
-//! freshness alone. What must be right is in the server's functions (`v1.sql`, and `v2.sql` for
-//! classes of devices and for builders, machines that compile what workers will want).
+//! freshness alone. What must be right is in the server's functions (`v1.sql`; `v2.sql` for
+//! classes of devices and for builders, machines that compile what workers will want; `v3.sql` keeps
+//! workers of one task apart).
 
 mod builds;
 mod class;

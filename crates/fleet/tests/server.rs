@@ -161,6 +161,28 @@ fn a_slice_is_one_workers_until_its_lease_ends() {
 }
 
 #[test]
+fn a_task_of_two_jobs_is_one_workers_at_a_time() {
+    let Some(server) = server() else { return };
+    let mut fleet = fleet(&server);
+    let (a, b) = (worker(&mut fleet, "a"), worker(&mut fleet, "b"));
+    fleet.submit("x", a.class, 4, &[order(4, 8, 1.0)]).unwrap();
+    fleet.submit("y", a.class, 4, &[order(4, 8, 1.0), order(5, 8, 0.1)]).unwrap();
+    let first = fleet.claim(&a, HOUR).unwrap().expect("a slice");
+    let second = fleet.claim(&b, HOUR).unwrap().expect("a slice of another task");
+    assert_ne!(first.task, second.task);
+    assert_eq!(fleet.claim(&b, HOUR).unwrap(), None, "both tasks are worked on");
+    fleet.finish(&first, &Ended { trials: 4, ..Ended::default() }).unwrap();
+    let third = fleet.claim(&b, HOUR).unwrap().expect("the first task again");
+    assert_eq!(third.task, first.task);
+    // A lease that ended holds nobody up.
+    let soon = Duration::from_millis(1);
+    fleet.finish(&third, &Ended { trials: 4, ..Ended::default() }).unwrap();
+    let short = fleet.claim(&a, soon).unwrap().expect("the other job's");
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(fleet.claim(&b, HOUR).unwrap().map(|l| l.task), Some(short.task));
+}
+
+#[test]
 fn two_deaths_at_one_trial_make_that_trial_a_failure_and_no_other() {
     let Some(server) = server() else { return };
     let mut fleet = fleet(&server);

@@ -112,7 +112,7 @@ pub fn work(
                 let slice = Slice { context, request, at: &at, lease: &lease };
                 slice.run(&mut line, stop, listen)?;
             }
-            None if request.until_idle && line.is_connected() && line.unsent.is_empty() => break,
+            None if request.until_idle && line.is_done(listen)? => break,
             None => {
                 line.tell_of_others(listen)?;
                 line.rest(stop);
@@ -246,6 +246,16 @@ impl<'a> Line<'a> {
     fn claim(&mut self, listen: &mut Listen<'_>) -> Result<Option<Lease>, Error> {
         let patience = self.request.lease;
         Ok(self.ask(listen, |fleet, j| fleet.claim(&j.worker, patience))?.flatten())
+    }
+
+    /// Whether the server has all of what was measured and no slice that will be this worker's.
+    fn is_done(&mut self, listen: &mut Listen<'_>) -> Result<bool, Error> {
+        if !self.is_connected() || !self.unsent.is_empty() {
+            return Ok(false);
+        }
+        let left =
+            self.ask(listen, |fleet, j| fleet.is_work_left(j.worker.id, j.worker.class))?;
+        Ok(left == Some(false))
     }
 
     /// Says once for which devices there is work while there is none for this one.
