@@ -80,8 +80,8 @@ impl Fleet {
         row.map(|r| r.get(0)).map_err(|e| self.error(&e))
     }
 
-    /// Whether a worker's class has slices that nobody holds, as it has while others work on their
-    /// tasks; a worker that is drained is told of none.
+    /// Whether a worker's class has slices that no worker holds, as it has while others work on
+    /// their tasks; a worker that is drained is told of none.
     pub fn is_work_left(&mut self, worker: i32, class: i32) -> Result<bool, FleetError> {
         let sql = "SELECT EXISTS (SELECT FROM squall.slice WHERE class = $2 AND state = 'ready') \
                    AND NOT (SELECT draining FROM squall.worker WHERE id = $1)";

@@ -5,8 +5,8 @@
 //! ([`Fleet::pull`]), tunes as always, and **ships** what is new ([`Fleet::ship`]). Facts are named
 //! by what was tried, so that shipping twice changes nothing, and a server that is down costs
 //! freshness alone. What must be right is in the server's functions (`v1.sql`; `v2.sql` for
-//! classes of devices and for builders, machines that compile what workers will want; `v3.sql` keeps
-//! workers of one task apart).
+//! classes of devices and for builders, machines that compile what workers will want; `v3.sql`
+//! keeps workers of one task apart).
 
 mod builds;
 mod class;

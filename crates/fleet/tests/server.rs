@@ -174,7 +174,7 @@ fn a_task_of_two_jobs_is_one_workers_at_a_time() {
     fleet.finish(&first, &Ended { trials: 4, ..Ended::default() }).unwrap();
     let third = fleet.claim(&b, HOUR).unwrap().expect("the first task again");
     assert_eq!(third.task, first.task);
-    // A lease that ended holds nobody up.
+    // A lease that ended holds no worker up.
     let soon = Duration::from_millis(1);
     fleet.finish(&third, &Ended { trials: 4, ..Ended::default() }).unwrap();
     let short = fleet.claim(&a, soon).unwrap().expect("the other job's");

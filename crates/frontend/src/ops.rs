@@ -18,8 +18,8 @@ use crate::error::ImportError;
 use crate::import::Import;
 use crate::miopen;
 use squall_core::operator::{
-    ByteResult, Epilogue, LayerNorm, MatMul, Pool, PoolKind, Reduce, ReduceOp, Softmax, elementwise, functions,
-    in_format,
+    ByteResult, Epilogue, LayerNorm, MatMul, Pool, PoolKind, Reduce, ReduceOp, Softmax,
+    elementwise, functions, in_format,
 };
 use squall_core::tasks::{Tasks, named};
 use squall_core::text::nearest;

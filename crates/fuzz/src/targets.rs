@@ -3,8 +3,8 @@
 
 use crate::{Draw, generate};
 use squall_core::Workload;
-use squall_graph::bytes::in_bytes;
 use squall_frontend::{import_kernel, import_ops, miopen, npy, onnx, read_weights, recording};
+use squall_graph::bytes::in_bytes;
 use squall_predict::Predictor;
 use squall_records::{fault, wire};
 use squall_runtime::{HostPlan, protocol};

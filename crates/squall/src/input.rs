@@ -161,7 +161,7 @@ impl Input {
     /// A quantised model with its operators over bytes, for which CPUs have kernels; any other
     /// input as it is.
     pub fn in_bytes(self) -> Input {
-        let made = self.graph.as_ref().and_then(|g| squall_graph::bytes::in_bytes(&g.model()));
+        let made = self.graph.as_ref().and_then(|g| squall_graph::bytes::in_bytes(g.model()));
         let Some(model) = made else { return self };
         // A model that no assignment fits stays one of floats.
         match Assignment::of(Arc::new(model)) {

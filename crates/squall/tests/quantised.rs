@@ -70,7 +70,8 @@ impl Maker {
     }
 
     fn next(&mut self, below: u64) -> u64 {
-        self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.random =
+            self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.random >> 33) % below
     }
 
@@ -210,11 +211,12 @@ impl Maker {
                 for j in 0..each * c.window * c.window {
                     let (s, r) = (j % c.window, j / c.window % c.window);
                     let (row, column) = (p * c.stride + r, q * c.stride + s);
-                    let inside = (c.pad..h + c.pad).contains(&row)
-                        && (c.pad..w + c.pad).contains(&column);
+                    let inside =
+                        (c.pad..h + c.pad).contains(&row) && (c.pad..w + c.pad).contains(&column);
                     if inside {
                         let channel = first + j / c.window / c.window;
-                        let place = ((image * from + channel) * h + row - c.pad) * w + column - c.pad;
+                        let place =
+                            ((image * from + channel) * h + row - c.pad) * w + column - c.pad;
                         sum += data[place]
                             * weights[k * each * c.window * c.window + j] as f64
                             * f64::from(scales[k]);
@@ -338,7 +340,10 @@ impl Maker {
                 let sum = (0..k).map(|i| data[m * k + i] * weights[j * k + i] as f64);
                 (sum.sum::<f64>() + bias[j] as f64 * f64::from(x.scale)) * f64::from(scales[j])
             };
-            (0..x.shape[0]).flat_map(|m| (0..n).map(move |j| (m, j))).map(|(m, j)| row(m, j)).collect()
+            (0..x.shape[0])
+                .flat_map(|m| (0..n).map(move |j| (m, j)))
+                .map(|(m, j)| row(m, j))
+                .collect()
         };
         self.end(&y, floats.as_deref(), Box::new(meaning));
         y
@@ -415,9 +420,9 @@ fn run(m: &mut Maker, folder: &Path) -> (Values, Vec<(String, LayerKind)>) {
     let x = folder.join("x.npy");
     let array = Array { dtype: DType::F32, shape: shape.to_vec(), bytes };
     std::fs::write(&x, npy::write(&array)).unwrap();
-    let request = RunRequest { inputs: vec![squall::arrays::ArrayFile { name: None, path: x }], ..request };
-    let context =
-        Context::with_cache(Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache")));
+    let request =
+        RunRequest { inputs: vec![squall::arrays::ArrayFile { name: None, path: x }], ..request };
+    let context = Context::with_cache(Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache")));
     let ran = squall::run(&context, &request, &mut |_| {}).unwrap();
     let integers = |(name, a): &NamedArray| {
         let one = |b: &u8| if a.dtype == DType::I8 { i64::from(*b as i8) } else { i64::from(*b) };

@@ -90,11 +90,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let flop: f64 = input.tasks.iter().map(|t| t.count as f64 * t.workload.flop() as f64).sum();
     let total =
         roof.as_ref().filter(|_| input.tasks.iter().all(|t| runs(&t))).map_or(String::new(), |r| {
-            let ns: f64 = input
-                .tasks
-                .iter()
-                .map(|t| t.count as f64 * r.bound_of(&t.workload).0)
-                .sum();
+            let ns: f64 =
+                input.tasks.iter().map(|t| t.count as f64 * r.bound_of(&t.workload).0).sum();
             format!("; at the roof {}", Nanos(ns))
         });
     say(format_args!(

@@ -116,9 +116,9 @@ fn widened(l: i64, kind: &str, ty: &str) -> String {
         8 => Some((
             "__AVX2__",
             format!("__builtin_ia32_pmov{sign}xbd256(b)"),
-            "  typedef long long eight __attribute__((aligned(1), may_alias));\n  typedef long long \
-             eights __attribute__((vector_size(16)));\n  const bytes16 b = (bytes16)(eights){*(const \
-             eight *)p, 0};\n",
+            "  typedef long long eight __attribute__((aligned(1), may_alias));\n  typedef long \
+             long eights __attribute__((vector_size(16)));\n  const bytes16 b = (bytes16)(eights)\
+             {*(const eight *)p, 0};\n",
         )),
         _ => None,
     };

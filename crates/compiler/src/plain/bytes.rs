@@ -167,7 +167,8 @@ static inline __m512i pair_of(__m512i byte, __m512i t0, __m512i t1, __m512i t2, 
 }
 #endif
 #endif
-static inline void looked_up(const unsigned char *x, unsigned char *y, const unsigned char *t, long n) {
+static inline void looked_up(const unsigned char *x, unsigned char *y, const unsigned char *t,
+                             long n) {
   long i = 0;
 #if defined(__AVX512BW__)
   const __m512i t0 = _mm512_loadu_si512(t), t1 = _mm512_loadu_si512(t + 64);

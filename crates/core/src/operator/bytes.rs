@@ -31,8 +31,8 @@ pub fn scaled_bytes(rows: i64, channels: i64, range: ByteRange) -> Result<Worklo
         return Err(format!("{rows} rows of {channels} bytes"));
     }
     written(&format!(
-        "workload elementwise\ndata X: u8[{rows}, {channels}]\nweight S: f32[{channels}]\nweight Z: \
-         f32[{channels}]\nstage Y: u8[i: {rows}, c: {channels}] = {}\noutput Y",
+        "workload elementwise\ndata X: u8[{rows}, {channels}]\nweight S: f32[{channels}]\nweight \
+         Z: f32[{channels}]\nstage Y: u8[i: {rows}, c: {channels}] = {}\noutput Y",
         range.of(&format!("X[i, c] * S[c] + Z[c] * {OFFSET_UNIT:?}"))
     ))
 }
@@ -63,8 +63,10 @@ impl Gate {
         if [outer, middle, inner].iter().any(|x| !(1..=MOST).contains(x)) {
             return Err(format!("a gate of {outer} x {middle} x {inner} bytes"));
         }
-        let value =
-            format!("(X[a, i, c] - F[0]) * (R[a, c] - F[1]) * ((F[2] + 1) * {:?}) + F[3]", Gate::UNIT);
+        let value = format!(
+            "(X[a, i, c] - F[0]) * (R[a, c] - F[1]) * ((F[2] + 1) * {:?}) + F[3]",
+            Gate::UNIT
+        );
         written(&format!(
             "workload elementwise\ndata X: u8[{outer}, {middle}, {inner}]\ndata R: u8[{outer}, \
              {inner}]\nweight F: f32[4]\nstage Y: u8[a: {outer}, i: {middle}, c: {inner}] = \

@@ -122,8 +122,8 @@ impl ByteResult {
 }
 
 impl MatMul {
-    /// The product of bytes whose zero point `D` is known in the run alone, by constant bytes with a
-    /// sign: the sums of what the zero point leaves, as floats. `V` has the sum of each channel's
+    /// The product of bytes whose zero point `D` is known in the run alone, by constant bytes with
+    /// a sign: the sums of what the zero point leaves, as floats. `V` has the sum of each channel's
     /// weights over [`OFFSET_UNIT`].
     pub fn of_dynamic_bytes(&self) -> Result<Workload, String> {
         let &MatMul { m, n, k, .. } = self;
@@ -131,8 +131,8 @@ impl MatMul {
         let fours = k / 4;
         written(&format!(
             "workload matmul\ndata A: u8x4[{m}, {fours}]\ndata D: f32[1]\nweight B: i8x4[{n}, \
-             {fours}]\nweight V: f32[{n}]\nstage T: i32[m: {m}, n: {n}] = sum(k: {fours}) dot(A[m, k], \
-             B[n, k])\nstage Y: f32[m: {m}, n: {n}] = T[m, n] - D[0] * (V[n] * \
+             {fours}]\nweight V: f32[{n}]\nstage T: i32[m: {m}, n: {n}] = sum(k: {fours}) dot(A[m, \
+             k], B[n, k])\nstage Y: f32[m: {m}, n: {n}] = T[m, n] - D[0] * (V[n] * \
              {OFFSET_UNIT:?})\noutput Y"
         ))
     }
@@ -154,8 +154,8 @@ impl MatMul {
         let (fours, unit) = (k / 4, sum_unit(k, false));
         written(&format!(
             "workload matmul\ndata A: u8x4[{m}, {fours}]\nweight B: i8x4[{n}, {fours}]\nweight S: \
-             f32[{n}]\nweight Z: f32[{n}]\n{}stage T: i32[m: {m}, n: {n}] = sum(k: {fours}) dot(A[m, \
-             k], B[n, k])\n{}",
+             f32[{n}]\nweight Z: f32[{n}]\n{}stage T: i32[m: {m}, n: {n}] = sum(k: {fours}) \
+             dot(A[m, k], B[n, k])\n{}",
             result.inputs(&format!("{m}, {n}")),
             result.stage(("T", &format!("m: {m}, n: {n}"), "m, n"), "n", unit)
         ))
@@ -199,8 +199,8 @@ impl Conv {
         let (copy, x) = padded(("u8x4", fours, zero), n, h, w);
         written(&format!(
             "workload conv2d\ndata X: u8x4[{n}, {}, {}, {fours}]\nweight W: i8x4[{k}, {r}, {s}, \
-             {fours}]\nweight S: f32[{k}]\nweight Z: f32[{k}]\n{}{copy}stage C: i32[{axes}] = sum(r: \
-             {r}, s: {s}, c: {fours}) dot({x}[n, {row}, {column}, c], W[k, r, s, c])\n{}",
+             {fours}]\nweight S: f32[{k}]\nweight Z: f32[{k}]\n{}{copy}stage C: i32[{axes}] = \
+             sum(r: {r}, s: {s}, c: {fours}) dot({x}[n, {row}, {column}, c], W[k, r, s, c])\n{}",
             self.h,
             self.w,
             result.inputs(&shape),

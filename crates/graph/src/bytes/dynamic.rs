@@ -61,12 +61,10 @@ impl Rewriter<'_> {
         let by = |v: ValueId, op: &str| self.producer(v).filter(|n| is_standard(n, op));
         let less = by(v, "Sub")?;
         let (bytes, zero) = (input(less, 0)?, input(less, 1)?);
-        let high = by(bytes, "Min").filter(|n| {
-            input(n, 1).and_then(|v| self.number(v)) == Some(255.0)
-        })?;
-        let low = by(input(high, 0)?, "Max").filter(|n| {
-            input(n, 1).and_then(|v| self.number(v)) == Some(0.0)
-        })?;
+        let high =
+            by(bytes, "Min").filter(|n| input(n, 1).and_then(|v| self.number(v)) == Some(255.0))?;
+        let low = by(input(high, 0)?, "Max")
+            .filter(|n| input(n, 1).and_then(|v| self.number(v)) == Some(0.0))?;
         let sum = by(input(low, 0)?, "Add")?;
         by(input(sum, 0)?, "Round")?;
         let same = self.root(input(sum, 1)?) == self.root(zero);

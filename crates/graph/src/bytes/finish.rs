@@ -101,11 +101,7 @@ fn merged(model: &mut Model, (product, sum): (&Node, &Node), j: usize) -> Option
             let &[a, b, offset] = &data[..] else { return None };
             let constant = Constant::F32 { data: vec![b, a, offset], shape: shape.clone() };
             let name = format!("squall/bytes/{}", model.values.len());
-            model.values.push(squall_core::graph::Value {
-                name,
-                constant: Some(constant),
-                ..v
-            });
+            model.values.push(squall_core::graph::Value { name, constant: Some(constant), ..v });
             model.values.len() - 1
         }
     };

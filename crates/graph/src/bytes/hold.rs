@@ -258,8 +258,11 @@ impl Rewriter<'_> {
             }
             _ => {
                 let from = self.as_rows(q.holder, &n.name)?;
-                let inputs: Vec<ValueId> =
-                    [Some(from)].into_iter().chain(n.inputs[1..].iter().copied()).flatten().collect();
+                let inputs: Vec<ValueId> = [Some(from)]
+                    .into_iter()
+                    .chain(n.inputs[1..].iter().copied())
+                    .flatten()
+                    .collect();
                 let call = Call {
                     op: &n.op,
                     domain: "",

@@ -362,8 +362,7 @@ impl<'a> Rewriter<'a> {
         };
         let mut parts = Vec::new();
         for (q, v) in list.iter().zip(v) {
-            let same =
-                self.holders[q.holder].zero == r.zero && is_close(q.scale, r.step);
+            let same = self.holders[q.holder].zero == r.zero && is_close(q.scale, r.step);
             parts.push(match same {
                 true => v,
                 false => self.with_steps(&r.node.name, (*q, v), (r.step, r.zero), r.range),

@@ -115,7 +115,7 @@ impl<'a> Rewriter<'a> {
                     continue;
                 }
                 "Clip" if bias.or(factor).is_none() && is_standard(node, "Clip") => {
-                    let Some([low, high]) = self.limits(node) else { return None };
+                    let [low, high] = self.limits(node)?;
                     range.low = range.low.max(low.map_or(0, byte));
                     range.high = range.high.min(high.map_or(255, byte));
                     v = first?;

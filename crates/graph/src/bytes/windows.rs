@@ -32,7 +32,7 @@ impl Rewriter<'_> {
         let n = r.node;
         let (&Some(x), &Some(w)) = (n.inputs.first()?, n.inputs.get(1)?) else { return None };
         let (q, weights) = (self.quantised(x)?, self.weights(w)?);
-        let (&[k, of, rows, columns], &[_, c, h, w]) =
+        let (&[k, of, rows, columns], &[images, c, h, w]) =
             (&self.shape(weights.whole)?[..], &self.holders[q.holder].shape[..])
         else {
             return None;
@@ -50,7 +50,7 @@ impl Rewriter<'_> {
         let window = self.window(n)?;
         let ([p0, p1], [p2, p3]) = (pair(&window.before)?, pair(&window.after)?);
         let conv = Conv {
-            n: shape[0],
+            n: images,
             c: filled(c),
             h,
             w,
@@ -65,11 +65,14 @@ impl Rewriter<'_> {
         let zero = self.holders[q.holder].zero;
         let result = ByteResult { range: r.range, sum: None };
         let attributes = attributes(&window)?;
-        let [images, _, p, q_] = conv.output();
+        let [_, _, p, q_] = conv.output();
         // A bias behind the operator stands beside one of its own only by a sum of both.
         let bias = match (own, r.bias) {
             (Some(_), Some(_)) => return None,
-            (Some(b), None) => self.shape(b).filter(|s| s[..] == [k]).and(Some(b)),
+            (Some(b), None) => {
+                let suits = self.is_weight(b) && self.shape(b).is_some_and(|s| s[..] == [k]);
+                suits.then_some(b)
+            }
             (None, b) => b,
         };
         let fits = shape == [images, k, p, q_]
@@ -92,8 +95,8 @@ impl Rewriter<'_> {
         Some(Made::Last(self.bytes(name, made, vec![images, p, q_, filled(k)])))
     }
 
-    /// The window with its padding behind extended to what its last positions reach: rounding up may
-    /// ask for more than the padding has.
+    /// The window with its padding behind extended to what its last positions reach: rounding up
+    /// may ask for more than the padding has.
     fn reaching(&self, q: Quantised, mut w: Window) -> Window {
         for (i, &extent) in self.holders[q.holder].shape.iter().skip(2).enumerate() {
             let span = (w.kernel[i] - 1) * w.dilations[i] + 1;

@@ -253,8 +253,7 @@ impl<'a> Line<'a> {
         if !self.is_connected() || !self.unsent.is_empty() {
             return Ok(false);
         }
-        let left =
-            self.ask(listen, |fleet, j| fleet.is_work_left(j.worker.id, j.worker.class))?;
+        let left = self.ask(listen, |fleet, j| fleet.is_work_left(j.worker.id, j.worker.class))?;
         Ok(left == Some(false))
     }
 

@@ -113,8 +113,9 @@ fn packed(form: Weights, shape: &[i64], whole: &[f32], to: &[i64]) -> Result<Con
     }
 }
 
-/// `PackScales`: what is added to floats of channels and what the sum is multiplied by, where given;
-/// or, with the attribute `epsilon`, factors, addends, means and variances of a normalisation.
+/// `PackScales`: what is added to floats of channels and what the sum is multiplied by, where
+/// given; or, with the attribute `epsilon`, factors, addends, means and variances of a
+/// normalisation.
 pub(super) fn pack_scales(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let channels = ctx.int_or("channels", 0)?;
     let number = |name: &str| Ok::<f64, String>(f64::from(ctx.float_or(name, 1.0)?));

@@ -8,7 +8,8 @@
 //! zero points and a bias say (`core/src/operator/quantised.rs`). `ConvBytes` and `MatMulBytes`
 //! read those, `ScaleBytes` reads what `PackScales` makes of factors and addends of channels, or of
 //! a normalisation; `SumBytes`, `GateBytes` and `MeanBytes` read a few floats that say the same
-//! (`core/src/operator/bytes.rs`). `ProductBytes` gives floats. `MapBytes` looks each byte up in a table of 256.
+//! (`core/src/operator/bytes.rs`). `ProductBytes` gives floats. `MapBytes` looks each
+//! byte up in a table of 256.
 
 use super::{Ctx, OpEntry, Output, op};
 use crate::DType;
@@ -149,7 +150,8 @@ fn ends(ctx: &Ctx, [low, high]: [&str; 2]) -> Result<ByteRange, String> {
 
 fn pack_scales(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let channels = filled(ctx.int_or("channels", 0)?);
-    let channels = if ctx.int_or("filled", 0)? != 0 { channels } else { ctx.int_or("channels", 0)? };
+    let channels =
+        if ctx.int_or("filled", 0)? != 0 { channels } else { ctx.int_or("channels", 0)? };
     let vector = || Output { dtype: Some(DType::F32), shape: vec![channels] };
     Ok(vec![vector(), vector()])
 }
@@ -224,9 +226,7 @@ fn conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
 fn matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (x, w) = (ctx.shape(0)?, ctx.shape(1)?);
     match (x.split_last(), w) {
-        (Some((k, rows)), &[n, of]) if *k == of => {
-            byte(rows.iter().copied().chain([n]).collect())
-        }
+        (Some((k, rows)), &[n, of]) if *k == of => byte(rows.iter().copied().chain([n]).collect()),
         _ => Err(format!("operands of shapes {x:?} and {w:?} do not suit each other")),
     }
 }

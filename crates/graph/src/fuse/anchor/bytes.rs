@@ -99,7 +99,10 @@ fn sum(ctx: &Ctx) -> Made {
         return Err("its operands are not of one size".into());
     }
     let name = if addends == 2 { "add" } else { "requantise" };
-    Ok((format!("{name}_{count}"), byte_sum(count, ByteSum { addends, range: bytes::range(ctx)? })?))
+    Ok((
+        format!("{name}_{count}"),
+        byte_sum(count, ByteSum { addends, range: bytes::range(ctx)? })?,
+    ))
 }
 
 fn gate(ctx: &Ctx) -> Made {
