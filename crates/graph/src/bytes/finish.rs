@@ -2,7 +2,7 @@
 //! reads makes that too, values are numbered anew.
 
 use squall_core::graph::infer::nbits::DOMAIN;
-use squall_core::graph::{Constant, Model, Node, ValueId};
+use squall_core::graph::{Constant, Model, Node, Value, ValueId};
 use std::collections::{HashMap, HashSet};
 
 /// The model of these nodes, without those that nothing needs.
@@ -38,7 +38,8 @@ pub(super) fn finished(mut model: Model, nodes: Vec<Node>) -> Model {
     let order: Vec<ValueId> = others.chain(results).collect();
     let mut to = vec![0; model.values.len()];
     order.iter().enumerate().for_each(|(new, &old)| to[old] = new);
-    let mut values: Vec<_> = order.iter().map(|&v| model.values[v].clone()).collect();
+    let mut olds: Vec<Option<Value>> = model.values.drain(..).map(Some).collect();
+    let mut values: Vec<Value> = order.iter().filter_map(|&v| olds[v].take()).collect();
     values.iter_mut().for_each(|v| v.alias = v.alias.map(|a| to[a]));
     for n in &mut kept {
         n.inputs.iter_mut().flatten().for_each(|v| *v = to[*v]);
@@ -101,7 +102,7 @@ fn merged(model: &mut Model, (product, sum): (&Node, &Node), j: usize) -> Option
             let &[a, b, offset] = &data[..] else { return None };
             let constant = Constant::F32 { data: vec![b, a, offset], shape: shape.clone() };
             let name = format!("squall/bytes/{}", model.values.len());
-            model.values.push(squall_core::graph::Value { name, constant: Some(constant), ..v });
+            model.values.push(Value { name, constant: Some(constant), ..v });
             model.values.len() - 1
         }
     };

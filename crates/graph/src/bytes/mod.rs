@@ -14,6 +14,7 @@ mod table;
 mod trace;
 mod windows;
 
+use crate::view::View;
 use hold::{Holder, Quantised};
 use squall_core::DType;
 use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId};
@@ -48,6 +49,7 @@ fn is_standard(n: &Node, op: &str) -> bool {
 /// what it becomes.
 struct Rewriter<'a> {
     old: &'a Model,
+    view: View<'a>,
     /// The model with values of the new nodes; its own nodes are of no meaning.
     made: Model,
     /// The new nodes.
@@ -81,6 +83,7 @@ impl<'a> Rewriter<'a> {
             of_nodes.flat_map(|(i, n)| n.outputs.iter().map(move |&o| (o, i))).collect();
         Rewriter {
             old,
+            view: View::new(old),
             made: old.clone(),
             nodes: Vec::new(),
             producers,

@@ -5,7 +5,7 @@ use super::hold::Quantised;
 use super::operators::Made;
 use super::{Attributes, Rewriter, of_bytes};
 use crate::fuse::step::{is_elementwise, step};
-use crate::view::{View, decimal};
+use crate::view::decimal;
 use squall_core::DType;
 use squall_core::expr::Expr;
 use squall_core::graph::{Constant, Node, ValueId};
@@ -18,9 +18,8 @@ impl Rewriter<'_> {
     /// The table that a rounding ends, where its floats are a function of one tensor of bytes.
     pub fn table(&mut self, n: &Node, (unit, zero): (f64, i64), shape: &[i64]) -> Option<Made> {
         let x = n.inputs.first().copied().flatten()?;
-        let view = View::new(self.old);
         let mut of = None;
-        let body = self.expression(&view, x, &mut of, DEEPEST)?;
+        let body = self.expression(x, &mut of, DEEPEST)?;
         let q = of?;
         let h = self.holders[q.holder].clone();
         if !h.is_made || h.shape != shape {
@@ -45,7 +44,6 @@ impl Rewriter<'_> {
     /// A value as an expression of one tensor of bytes, which is the same wherever it is read.
     fn expression(
         &self,
-        view: &View<'_>,
         v: ValueId,
         of: &mut Option<Quantised>,
         deepest: usize,
@@ -68,9 +66,9 @@ impl Rewriter<'_> {
         }
         let args = node.inputs.iter().map(|i| match i {
             None => Some(None),
-            Some(i) => self.expression(view, *i, of, deepest - 1).map(Some),
+            Some(i) => self.expression(*i, of, deepest - 1).map(Some),
         });
         let args = args.collect::<Option<Vec<_>>>()?;
-        step(view, node, &args).ok().map(|(e, _)| e)
+        step(&self.view, node, &args).ok().map(|(e, _)| e)
     }
 }
