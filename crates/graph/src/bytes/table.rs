@@ -42,12 +42,7 @@ impl Rewriter<'_> {
     }
 
     /// A value as an expression of one tensor of bytes, which is the same wherever it is read.
-    fn expression(
-        &self,
-        v: ValueId,
-        of: &mut Option<Quantised>,
-        deepest: usize,
-    ) -> Option<Expr> {
+    fn expression(&self, v: ValueId, of: &mut Option<Quantised>, deepest: usize) -> Option<Expr> {
         if let Some(x) = self.number(v) {
             return Some(functions::c(decimal(x as f32)));
         }
