@@ -5,6 +5,7 @@
 use crate::candidate::root;
 use crate::fuse::anchor::is_anchor;
 use crate::fuse::step::is_elementwise;
+use crate::view::is_standard;
 use squall_core::DType;
 use squall_core::graph::{Model, Node, ValueId};
 
@@ -26,8 +27,8 @@ pub fn simplify(model: Model) -> Model {
     }
 }
 
-fn is_standard(n: &Node, op: &str) -> bool {
-    n.op == op && matches!(n.domain.as_str(), "" | "ai.onnx") && !n.folded && n.problem.is_none()
+fn runs(n: &Node, op: &str) -> bool {
+    is_standard(n, op) && !n.folded
 }
 
 /// A multiplication by one number whose only reader is a matrix product, with that.
@@ -36,7 +37,7 @@ fn factor_ahead(model: &Model) -> Option<(usize, usize)> {
         let n = &model.nodes[i];
         let &[Some(a), Some(b)] = &n.inputs[..] else { return None };
         let [result] = n.outputs[..] else { return None };
-        let is_plain = is_standard(n, "Mul") && (is_number(model, a) != is_number(model, b));
+        let is_plain = runs(n, "Mul") && (is_number(model, a) != is_number(model, b));
         let x = if is_number(model, a) { b } else { a };
         // What is known ahead is multiplied ahead, and what a kernel makes is multiplied there.
         let maker = model.nodes[..i].iter().rfind(|m| m.outputs.contains(&root(model, x)));
@@ -48,7 +49,7 @@ fn factor_ahead(model: &Model) -> Option<(usize, usize)> {
             return None;
         }
         let product = only_reader(model, result)?;
-        is_standard(&model.nodes[product], "MatMul").then_some((i, product))
+        runs(&model.nodes[product], "MatMul").then_some((i, product))
     })
 }
 

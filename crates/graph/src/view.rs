@@ -158,6 +158,11 @@ impl<'a> View<'a> {
     }
 }
 
+/// Whether a node is this operator of the standard domain, and nothing is wrong with it.
+pub fn is_standard(n: &Node, op: &str) -> bool {
+    n.op == op && matches!(n.domain.as_str(), "" | "ai.onnx") && n.problem.is_none()
+}
+
 /// A node's i-th input, where it is given.
 pub fn input(node: &Node, i: usize) -> Option<ValueId> {
     node.inputs.get(i).copied().flatten()

@@ -57,11 +57,8 @@ impl SessionContext<'_, '_> {
             .standings
             .winner()
             .map_or_else(|| state.task.workload.flop(), |w| state.operations(w.0));
-        let bytes = state.task.workload.bytes().0;
-        let of_bytes = state.task.workload.multiplies_bytes();
-        let share = |roof: &Roof| {
-            Some(roof.bound(roof.paced(operations, of_bytes), bytes).0 / tally.best?.0)
-        };
+        let workload = &state.task.workload;
+        let share = |roof: &Roof| Some(roof.bound_of(workload, operations).0 / tally.best?.0);
         Progress {
             name: state.task.name.clone(),
             best: tally.best,

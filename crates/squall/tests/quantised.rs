@@ -159,6 +159,15 @@ impl Maker {
         (w, scales, bias)
     }
 
+    /// Weights and bias as floats.
+    fn dequantised(&mut self, name: &str) {
+        let named = |what: &str| format!("{name}_{what}");
+        let (weights, axis) = ([named("w"), named("ws"), named("wz")], [int("axis", 0)]);
+        let weights = [0, 1, 2].map(|i| weights[i].as_str());
+        self.add("DequantizeLinear", &weights, &named("wf"), &axis);
+        self.add("DequantizeLinear", &[&named("b"), &named("bs")], &named("bf"), &axis);
+    }
+
     fn conv(&mut self, name: &str, x: &Tensor, c: Case) -> Tensor {
         let &[n, from, h, w] = &x.shape[..] else { panic!("an image") };
         let size = |e: usize| (e + 2 * c.pad - c.window) / c.stride + 1;
@@ -180,14 +189,7 @@ impl Maker {
             let all: Vec<&str> = all.into_iter().chain([&b]).map(String::as_str).collect();
             self.add("QLinearConv", &all, &y.name, &attributes);
         } else {
-            let axis = [int("axis", 0)];
-            self.add(
-                "DequantizeLinear",
-                &[&named("w"), &named("ws"), &named("wz")],
-                &named("wf"),
-                &axis,
-            );
-            self.add("DequantizeLinear", &[&named("b"), &named("bs")], &named("bf"), &axis);
+            self.dequantised(name);
             let inputs = [x.floats(), named("wf"), named("bf")];
             let inputs = [0, 1, 2].map(|i| inputs[i].as_str());
             self.add("Conv", &inputs, &named("sum"), &attributes);
@@ -319,14 +321,7 @@ impl Maker {
             let all: Vec<&str> = all.into_iter().chain([&ys, &yz]).map(String::as_str).collect();
             self.add("QGemm", &all, &y.name, &[int("transB", 1), float("alpha", 1.0)]);
         } else {
-            let axis = [int("axis", 0)];
-            self.add(
-                "DequantizeLinear",
-                &[&named("w"), &named("ws"), &named("wz")],
-                &named("wf"),
-                &axis,
-            );
-            self.add("DequantizeLinear", &[&named("b"), &named("bs")], &named("bf"), &axis);
+            self.dequantised(name);
             self.add("Flatten", &[&x.floats()], &flat, &[int("axis", 1)]);
             let inputs = [flat.as_str(), &named("wf"), &named("bf")].map(String::from);
             let inputs = [0, 1, 2].map(|i| inputs[i].as_str());

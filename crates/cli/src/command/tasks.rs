@@ -71,7 +71,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         table(&["task", "id", "kind", "count", "MFLOP", "data", "FLOP/byte", "bound", "GFLOP/s"]);
     for task in &input.tasks {
         let (flop, bytes) = (task.workload.flop(), task.workload.bytes());
-        let least = |r: &squall::Roof| r.bound_of(&task.workload);
+        let least = |r: &squall::Roof| r.bound_of(&task.workload, flop);
         let bound = roof.as_ref().filter(|_| runs(&task)).map(least);
         t.add_row([
             task.name.clone(),
@@ -90,8 +90,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let flop: f64 = input.tasks.iter().map(|t| t.count as f64 * t.workload.flop() as f64).sum();
     let total =
         roof.as_ref().filter(|_| input.tasks.iter().all(|t| runs(&t))).map_or(String::new(), |r| {
-            let ns: f64 =
-                input.tasks.iter().map(|t| t.count as f64 * r.bound_of(&t.workload).0).sum();
+            let least = |t: &Task| r.bound_of(&t.workload, t.workload.flop()).0;
+            let ns: f64 = input.tasks.iter().map(|t| t.count as f64 * least(t)).sum();
             format!("; at the roof {}", Nanos(ns))
         });
     say(format_args!(

@@ -6,48 +6,57 @@ use squall_core::graph::{Constant, Model, Node, Value, ValueId};
 use std::collections::{HashMap, HashSet};
 
 /// The model of these nodes, without those that nothing needs.
-pub(super) fn finished(mut model: Model, nodes: Vec<Node>) -> Model {
-    let root = |m: &Model, v: ValueId| m.values[v].alias.unwrap_or(v);
+pub(super) fn finished(old: &Model, mut values: Vec<Value>, nodes: Vec<Node>) -> Model {
+    let mut nodes = needed(&values, &old.outputs, nodes);
+    take_sums_in(&mut values, &old.outputs, &mut nodes);
     let mut wanted: HashSet<ValueId> = HashSet::new();
-    for &v in &model.outputs {
-        wanted.extend([v, root(&model, v)]);
+    let read = nodes.iter().flat_map(|n| n.inputs.iter().flatten().chain(&n.outputs));
+    for &v in read.chain(&old.outputs).chain(&old.inputs) {
+        wanted.extend([v, root(&values, v)]);
     }
+    // Aliases stand behind what they are aliases of: results in the order of their nodes, after
+    // all other values.
+    let results: Vec<ValueId> = nodes.iter().flat_map(|n| n.outputs.clone()).collect();
+    let made: HashSet<ValueId> = results.iter().copied().collect();
+    let others = (0..values.len()).filter(|v| wanted.contains(v) && !made.contains(v));
+    let order: Vec<ValueId> = others.chain(results).collect();
+    let mut to = vec![0; values.len()];
+    order.iter().enumerate().for_each(|(new, &old)| to[old] = new);
+    let mut olds: Vec<Option<Value>> = values.into_iter().map(Some).collect();
+    let mut values: Vec<Value> = order.iter().filter_map(|&v| olds[v].take()).collect();
+    values.iter_mut().for_each(|v| v.alias = v.alias.map(|a| to[a]));
+    for n in &mut nodes {
+        n.inputs.iter_mut().flatten().for_each(|v| *v = to[*v]);
+        n.outputs.iter_mut().for_each(|v| *v = to[*v]);
+    }
+    let moved = |list: &[ValueId]| list.iter().map(|&v| to[v]).collect();
+    Model {
+        nodes,
+        values,
+        inputs: moved(&old.inputs),
+        outputs: moved(&old.outputs),
+        opset: old.opset,
+        name: old.name.clone(),
+    }
+}
+
+fn root(values: &[Value], v: ValueId) -> ValueId {
+    values[v].alias.unwrap_or(v)
+}
+
+/// The nodes of which the outputs are made.
+fn needed(values: &[Value], outputs: &[ValueId], nodes: Vec<Node>) -> Vec<Node> {
+    let both = |&v: &ValueId| [v, root(values, v)];
+    let mut wanted: HashSet<ValueId> = outputs.iter().flat_map(both).collect();
     let mut kept = Vec::new();
     for n in nodes.into_iter().rev() {
         if n.outputs.iter().any(|o| wanted.contains(o)) {
-            for &v in n.inputs.iter().flatten() {
-                wanted.extend([v, root(&model, v)]);
-            }
-            // All of its results keep their names.
-            wanted.extend(&n.outputs);
+            wanted.extend(n.inputs.iter().flatten().flat_map(both));
             kept.push(n);
         }
     }
     kept.reverse();
-    take_sums_in(&mut model, &mut kept);
-    wanted.clear();
-    let read = kept.iter().flat_map(|n| n.inputs.iter().flatten().chain(&n.outputs));
-    for &v in read.chain(&model.outputs).chain(&model.inputs) {
-        wanted.extend([v, root(&model, v)]);
-    }
-    // Aliases stand behind what they are aliases of: results in the order of their nodes, after
-    // all other values.
-    let results: Vec<ValueId> = kept.iter().flat_map(|n| n.outputs.clone()).collect();
-    let made: HashSet<ValueId> = results.iter().copied().collect();
-    let others = (0..model.values.len()).filter(|v| wanted.contains(v) && !made.contains(v));
-    let order: Vec<ValueId> = others.chain(results).collect();
-    let mut to = vec![0; model.values.len()];
-    order.iter().enumerate().for_each(|(new, &old)| to[old] = new);
-    let mut olds: Vec<Option<Value>> = model.values.drain(..).map(Some).collect();
-    let mut values: Vec<Value> = order.iter().filter_map(|&v| olds[v].take()).collect();
-    values.iter_mut().for_each(|v| v.alias = v.alias.map(|a| to[a]));
-    for n in &mut kept {
-        n.inputs.iter_mut().flatten().for_each(|v| *v = to[*v]);
-        n.outputs.iter_mut().for_each(|v| *v = to[*v]);
-    }
-    let ends = model.inputs.iter_mut().chain(&mut model.outputs);
-    ends.for_each(|v| *v = to[*v]);
-    Model { nodes: kept, values, ..model }
+    kept
 }
 
 /// Whether a node is this operator of bytes.
@@ -57,11 +66,11 @@ fn is(n: &Node, op: &str) -> bool {
 
 /// Lets convolutions and products make the sums that alone read them: they stand where the sums
 /// stood, for what else goes into these may be made later.
-fn take_sums_in(model: &mut Model, nodes: &mut Vec<Node>) {
+fn take_sums_in(values: &mut Vec<Value>, outputs: &[ValueId], nodes: &mut Vec<Node>) {
     let mut reads: HashMap<ValueId, usize> = HashMap::new();
-    let read = nodes.iter().flat_map(|n| n.inputs.iter().flatten()).chain(&model.outputs);
-    for v in read {
-        *reads.entry(model.values[*v].alias.unwrap_or(*v)).or_default() += 1;
+    let read = nodes.iter().flat_map(|n| n.inputs.iter().flatten()).chain(outputs);
+    for &v in read {
+        *reads.entry(root(values, v)).or_default() += 1;
     }
     let mut makers: HashMap<ValueId, usize> = HashMap::new();
     let mut gone = vec![false; nodes.len()];
@@ -81,7 +90,7 @@ fn take_sums_in(model: &mut Model, nodes: &mut Vec<Node>) {
             (nodes[maker].inputs.len() == 4).then_some((maker, j))
         });
         let Some((maker, j)) = alone.max() else { continue };
-        let Some(made) = merged(model, (&nodes[maker], n), j) else { continue };
+        let Some(made) = merged(values, (&nodes[maker], n), j) else { continue };
         nodes[i] = made;
         gone[maker] = true;
     }
@@ -90,20 +99,20 @@ fn take_sums_in(model: &mut Model, nodes: &mut Vec<Node>) {
 }
 
 /// A product with the sum that its bytes go into as operand `j`.
-fn merged(model: &mut Model, (product, sum): (&Node, &Node), j: usize) -> Option<Node> {
+fn merged(values: &mut Vec<Value>, (product, sum): (&Node, &Node), j: usize) -> Option<Node> {
     let mut made = product.clone();
     let parameters = sum.inputs.last().copied().flatten()?;
     let parameters = match j {
         0 => parameters,
         // Its own factor comes first.
         _ => {
-            let v = model.values[parameters].clone();
+            let v = values[parameters].clone();
             let Some(Constant::F32 { data, shape }) = &v.constant else { return None };
             let &[a, b, offset] = &data[..] else { return None };
             let constant = Constant::F32 { data: vec![b, a, offset], shape: shape.clone() };
-            let name = format!("squall/bytes/{}", model.values.len());
-            model.values.push(Value { name, constant: Some(constant), ..v });
-            model.values.len() - 1
+            let name = format!("squall/bytes/{}", values.len());
+            values.push(Value { name, constant: Some(constant), ..v });
+            values.len() - 1
         }
     };
     if sum.inputs.len() == 3 {

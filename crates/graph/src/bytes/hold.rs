@@ -1,6 +1,7 @@
 //! What holds a value's bytes: in which order they lie, and how bytes are entered and left.
 
-use super::{Attributes, Call, Rewriter, is_standard, of_bytes};
+use super::{Attributes, Call, Rewriter, of_bytes, over};
+use crate::view::{input, is_standard};
 use squall_core::DType;
 use squall_core::graph::infer::bytes::filled;
 use squall_core::graph::{Attribute, Constant, Node, ValueId};
@@ -36,10 +37,34 @@ impl Holder {
         self.channels().is_some_and(|c| filled(c) == c)
     }
 
-    /// The extents of an image with its channels last.
-    pub fn last_shape(&self) -> Option<Vec<i64>> {
-        let [n, c, h, w] = self.shape[..] else { return None };
-        Some(vec![n, h, w, filled(c)])
+    /// The bytes in the order in which they are; none where nothing gave them yet.
+    pub fn held(&self) -> Option<Made> {
+        self.last.map(Made::Last).or(self.rows.map(Made::Rows))
+    }
+}
+
+/// Bytes in an order.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Made {
+    /// As the model has them.
+    Rows(ValueId),
+    /// With channels last.
+    Last(ValueId),
+}
+
+impl Made {
+    /// Other bytes in the same order.
+    pub fn with(self, v: ValueId) -> Made {
+        match self {
+            Made::Rows(_) => Made::Rows(v),
+            Made::Last(_) => Made::Last(v),
+        }
+    }
+
+    /// The bytes.
+    pub fn value(self) -> ValueId {
+        let (Made::Rows(v) | Made::Last(v)) = self;
+        v
     }
 }
 
@@ -53,7 +78,7 @@ pub(super) struct Quantised {
 impl Rewriter<'_> {
     /// What holds the bytes of floats.
     pub fn quantised(&self, v: ValueId) -> Option<Quantised> {
-        self.floats.get(&self.root(v)).copied()
+        self.floats.get(&self.view.root(v)).copied()
     }
 
     pub fn holder(&mut self, holder: Holder) -> usize {
@@ -61,19 +86,29 @@ impl Rewriter<'_> {
         self.holders.len() - 1
     }
 
+    /// Floats that are what bytes, moved or pooled, stand for: what holds those.
+    pub fn holds(&mut self, y: ValueId, q: Quantised, bytes: Made) -> Option<usize> {
+        let (rows, last) = match bytes {
+            Made::Rows(v) => (Some(v), None),
+            Made::Last(v) => (None, Some(v)),
+        };
+        let shape = self.view.shape(y)?.to_vec();
+        let of = self.holders[q.holder].clone();
+        let holder = self.holder(Holder { rows, last, source: None, shape, ..of });
+        self.floats.insert(y, Quantised { holder, ..q });
+        Some(holder)
+    }
+
     /// The zero point of an integer value's, as a byte without sign; none of other types.
     fn zero(&self, value: ValueId, zero: Option<ValueId>) -> Option<i64> {
-        let signed = match self.made.values[self.root(value)].dtype? {
+        let signed = match self.values[self.view.root(value)].dtype? {
             DType::U8 => 0,
             DType::I8 => 128,
             _ => return None,
         };
         let Some(zero) = zero else { return Some(signed) };
-        match self.constant(zero)? {
-            Constant::I64 { data, .. } => match data[..] {
-                [z] => Some(z + signed),
-                _ => None,
-            },
+        match self.view.constant(zero)?.as_i64()? {
+            [z] => Some(z + signed),
             _ => None,
         }
     }
@@ -85,8 +120,8 @@ impl Rewriter<'_> {
         if n.attributes.contains_key("bits") || !plain("block_size") || !plain("output_dtype") {
             return None;
         }
-        let scale = self.number(n.inputs.get(1).copied().flatten()?)?;
-        let zero = self.zero(integers, n.inputs.get(2).copied().flatten())?;
+        let scale = self.number(input(n, 1)?)?;
+        let zero = self.zero(integers, input(n, 2))?;
         (scale.is_finite() && scale > 0.0 && (0..256).contains(&zero)).then_some((scale, zero))
     }
 
@@ -96,11 +131,11 @@ impl Rewriter<'_> {
             return false;
         };
         let Some((scale, zero)) = self.steps(n, x) else { return false };
-        let integers = self.root(x);
+        let integers = self.view.root(x);
         let holder = match self.integers.get(&integers) {
             Some(&known) => known,
             None => {
-                let Some(shape) = self.shape(x) else { return false };
+                let Some(shape) = self.view.shape(x).map(<[i64]>::to_vec) else { return false };
                 let made = Holder {
                     rows: None,
                     last: None,
@@ -128,7 +163,7 @@ impl Rewriter<'_> {
         let Some(&y) = n.outputs.first() else { return };
         for (x, factor) in [(a, b), (b, a)] {
             if let (Some(q), Some(factor)) = (self.quantised(x), self.number(factor))
-                && self.shape(x) == self.shape(y)
+                && self.view.shape(x) == self.view.shape(y)
                 && factor > 0.0
                 && factor.is_finite()
             {
@@ -146,27 +181,15 @@ impl Rewriter<'_> {
 
     /// The same of a value, by a node of this name.
     fn leaves_as(&mut self, name: &str, y: ValueId, holder: usize) -> bool {
-        let h = self.holders[holder].clone();
-        let (true, Some(from)) = (h.is_made, h.last.or(h.rows)) else { return false };
-        let to = match self.made.values[y].dtype {
-            Some(DType::F32) => "f32",
-            Some(DType::U8) => "u8",
-            Some(DType::I8) => "i8",
+        let h = &self.holders[holder];
+        let (true, Some(held)) = (h.is_made, h.held()) else { return false };
+        let to = match self.values[y].dtype {
+            Some(d @ (DType::F32 | DType::U8 | DType::I8)) => d,
             _ => return false,
         };
         let scale = self.quantised(y).map_or(1.0, |q| q.scale);
-        let mut attributes = Attributes::default()
-            .with("to", Attribute::String(to.into()))
-            .int("zero", h.zero)
-            .float("scale", scale);
-        if let (Some(_), Some(channels)) = (h.last, h.channels()) {
-            attributes = attributes.int("channels_last", 1).int("channels", channels);
-        }
-        self.push(name, of_bytes("FromBytes", &[from], attributes), vec![y]);
-        if let Some(made) = self.nodes.last_mut() {
-            // It stands for the node.
-            made.name = name.into();
-        }
+        let attributes = leaving(h, held, to).int("zero", h.zero).float("scale", scale);
+        self.gives(name, of_bytes("FromBytes", &[held.value()], attributes), y);
         true
     }
 
@@ -176,17 +199,16 @@ impl Rewriter<'_> {
         if h.last.is_some() {
             return h.last;
         }
-        let shape = h.last_shape()?;
+        h.channels()?;
         let last = match (h.rows, h.source) {
-            (Some(rows), _) if h.is_full() => self.transposed(of, rows, &[0, 2, 3, 1], shape),
+            (Some(rows), _) if h.is_full() => self.transposed(of, rows, &[0, 2, 3, 1])?,
             (Some(rows), _) => {
                 let attributes = Attributes::default().int("channels_last", 1).int("zero", h.zero);
-                self.bytes(of, of_bytes("ToBytes", &[rows], attributes), shape)
+                self.result(of, of_bytes("ToBytes", &[rows], attributes))?
             }
             (None, Some(source)) => {
-                let call = [source];
                 let attributes = entering(&h).int("channels_last", 1);
-                self.bytes(of, of_bytes("ToBytes", &call, attributes), shape)
+                self.result(of, of_bytes("ToBytes", &[source], attributes))?
             }
             _ => return None,
         };
@@ -201,23 +223,16 @@ impl Rewriter<'_> {
             return h.rows;
         }
         let rows = match (h.last, h.source) {
-            (Some(last), _) if h.is_full() => {
-                let [_, _, rows, columns] = h.shape[..] else { return None };
-                match rows * columns {
-                    1 => self.reshaped(of, last, h.shape.clone()),
-                    _ => self.transposed(of, last, &[0, 3, 1, 2], h.shape.clone()),
-                }
-            }
+            (Some(last), _) if h.is_full() => match h.shape[2..].iter().product() {
+                1 => self.reshaped(of, last, h.shape.clone())?,
+                _ => self.transposed(of, last, &[0, 3, 1, 2])?,
+            },
             (Some(last), _) => {
-                let attributes = Attributes::default()
-                    .with("to", Attribute::String("u8".into()))
-                    .int("channels_last", 1)
-                    .int("channels", h.channels()?);
-                self.bytes(of, of_bytes("FromBytes", &[last], attributes), h.shape.clone())
+                let attributes = leaving(&h, Made::Last(last), DType::U8);
+                self.result(of, of_bytes("FromBytes", &[last], attributes))?
             }
             (None, Some(source)) => {
-                let call = [source];
-                self.bytes(of, of_bytes("ToBytes", &call, entering(&h)), h.shape.clone())
+                self.result(of, of_bytes("ToBytes", &[source], entering(&h)))?
             }
             _ => return None,
         };
@@ -225,91 +240,75 @@ impl Rewriter<'_> {
         Some(rows)
     }
 
-    fn transposed(&mut self, of: &str, x: ValueId, order: &[i64], shape: Vec<i64>) -> ValueId {
-        let attributes = Attributes::default().ints("perm", order).0;
-        let call = Call { op: "Transpose", domain: "", inputs: &[x], attributes };
-        self.bytes(of, call, shape)
+    fn transposed(&mut self, of: &str, x: ValueId, order: &[i64]) -> Option<ValueId> {
+        let attributes = Attributes::default().ints("perm", order);
+        self.result(of, Call { op: "Transpose", domain: "", inputs: vec![Some(x)], attributes })
     }
 
-    pub fn reshaped(&mut self, of: &str, x: ValueId, shape: Vec<i64>) -> ValueId {
-        let to = Constant::ints(shape.clone());
-        let to = self.value(DType::I64, vec![shape.len() as i64], Some(to));
-        let call =
-            Call { op: "Reshape", domain: "", inputs: &[x, to], attributes: Default::default() };
-        self.bytes(of, call, shape)
+    pub fn reshaped(&mut self, of: &str, x: ValueId, shape: Vec<i64>) -> Option<ValueId> {
+        let to = self.known(DType::I64, Constant::ints(shape));
+        let inputs = vec![Some(x), Some(to)];
+        let attributes = Attributes::default();
+        self.result(of, Call { op: "Reshape", domain: "", inputs, attributes })
     }
 
     /// A node that moves what is held: what holds its result.
     pub fn moves(&mut self, n: &Node) -> Option<usize> {
         let (&Some(x), &y) = (n.inputs.first()?, n.outputs.first()?) else { return None };
         let q = self.quantised(x)?;
-        let shape = self.shape(y)?;
+        let channels = self.view.shape(y)?.get(1).copied();
         let h = self.holders[q.holder].clone();
         let order = match n.attributes.get("perm") {
             Some(Attribute::Ints(order)) if is_standard(n, "Transpose") => Some(&order[..]),
             _ => None,
         };
-        let (mut rows, mut last) = (None, None);
-        match (order, h.last) {
+        let moved = match (order, h.last) {
             // Channels that are last already.
-            (Some([0, 2, 3, 1]), Some(v)) if h.is_full() => rows = Some(v),
-            (Some([0, 3, 1, 2]), _) if filled(shape[1]) == shape[1] => {
-                last = Some(self.as_rows(q.holder, &n.name)?);
+            (Some([0, 2, 3, 1]), Some(v)) if h.is_full() => Made::Rows(v),
+            (Some([0, 3, 1, 2]), _) if channels.is_some_and(|c| filled(c) == c) => {
+                Made::Last(self.as_rows(q.holder, &n.name)?)
             }
             _ => {
                 let from = self.as_rows(q.holder, &n.name)?;
-                let inputs: Vec<ValueId> = [Some(from)]
-                    .into_iter()
-                    .chain(n.inputs[1..].iter().copied())
-                    .flatten()
-                    .collect();
-                let call = Call {
-                    op: &n.op,
-                    domain: "",
-                    inputs: &inputs,
-                    attributes: n.attributes.clone(),
-                };
-                rows = Some(self.bytes(&n.name, call, shape.clone()));
+                Made::Rows(self.result(&n.name, over(n, from))?)
             }
-        }
-        let made = Holder { rows, last, source: None, shape, ..h };
-        let holder = self.holder(made);
-        self.floats.insert(y, Quantised { holder, ..q });
-        Some(holder)
+        };
+        self.holds(y, q, moved)
     }
-}
 
-impl Rewriter<'_> {
     /// `Split` of what is held: its parts are bytes, too. Gives whether it was replaced.
     pub fn splits(&mut self, n: &Node) -> bool {
-        let Some(q) = n.inputs.first().copied().flatten().and_then(|x| self.quantised(x)) else {
-            return false;
-        };
-        let h = self.holders[q.holder].clone();
-        let shapes: Option<Vec<Vec<i64>>> = n.outputs.iter().map(|&o| self.shape(o)).collect();
-        let (Some(shapes), Some(from)) = (shapes, self.as_rows(q.holder, &n.name)) else {
-            return false;
-        };
-        let inputs: Vec<ValueId> =
-            [Some(from)].into_iter().chain(n.inputs[1..].iter().copied()).flatten().collect();
-        let parts: Vec<ValueId> =
-            shapes.iter().map(|s| self.value(DType::U8, s.clone(), None)).collect();
-        let attributes = n.attributes.clone();
-        let call = Call { op: &n.op, domain: "", inputs: &inputs, attributes };
-        self.push(&n.name, call, parts.clone());
+        let Some(holders) = self.parts(n) else { return false };
         let mut leave = true;
-        for ((&y, part), shape) in n.outputs.iter().zip(parts).zip(shapes) {
-            let made = Holder { rows: Some(part), last: None, source: None, shape, ..h.clone() };
-            let holder = self.holder(made);
-            self.floats.insert(y, Quantised { holder, ..q });
-            let name = format!("{}/{}", n.name, self.made.values[y].name);
+        for (&y, holder) in n.outputs.iter().zip(holders) {
+            let name = format!("{}/{}", n.name, self.values[y].name);
             leave &= self.leaves_as(&name, y, holder);
         }
         leave
+    }
+
+    /// What holds the parts that a node splits bytes into.
+    fn parts(&mut self, n: &Node) -> Option<Vec<usize>> {
+        let q = self.quantised(input(n, 0)?)?;
+        let from = self.as_rows(q.holder, &n.name)?;
+        let parts = self.results(&n.name, over(n, from), n.outputs.len())?;
+        let parts = n.outputs.iter().zip(parts);
+        parts.map(|(&y, part)| self.holds(y, q, Made::Rows(part))).collect()
     }
 }
 
 /// What says how bytes are made of floats or of integers.
 fn entering(h: &Holder) -> Attributes {
     Attributes::default().float("scale", h.step).int("zero", h.zero)
+}
+
+/// What says how bytes in this order become the model's values of a type.
+fn leaving(h: &Holder, held: Made, to: DType) -> Attributes {
+    let attributes = Attributes::default().word("to", to.name());
+    match (held, h.channels()) {
+        (Made::Last(_), Some(channels)) => {
+            attributes.int("channels_last", 1).int("channels", channels)
+        }
+        _ => attributes,
+    }
 }

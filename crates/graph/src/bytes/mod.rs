@@ -14,9 +14,10 @@ mod table;
 mod trace;
 mod windows;
 
-use crate::view::View;
+use crate::view::{View, is_standard};
 use hold::{Holder, Quantised};
 use squall_core::DType;
+use squall_core::graph::infer::{Ctx, infer, nbits};
 use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId};
 use std::collections::{BTreeMap, HashMap};
 
@@ -30,34 +31,25 @@ pub fn in_bytes(model: &Model) -> Option<Model> {
         return None;
     }
     let mut r = Rewriter::new(model);
-    for i in 0..model.nodes.len() {
-        r.node(i);
-    }
+    model.nodes.iter().for_each(|n| r.node(n));
     if !r.multiplies {
         return None;
     }
-    let made = finish::finished(r.made, r.nodes);
+    let made = finish::finished(model, r.values, r.nodes);
     made.verify().is_ok().then_some(made)
-}
-
-/// Whether a node is this operator of the standard domain.
-fn is_standard(n: &Node, op: &str) -> bool {
-    n.op == op && matches!(n.domain.as_str(), "" | "ai.onnx") && n.problem.is_none()
 }
 
 /// A model while it is rewritten: the old nodes one after the other, each followed or replaced by
 /// what it becomes.
 struct Rewriter<'a> {
-    old: &'a Model,
+    /// The old model.
     view: View<'a>,
-    /// The model with values of the new nodes; its own nodes are of no meaning.
-    made: Model,
+    /// Its values, and behind them those of the new nodes.
+    values: Vec<Value>,
     /// The new nodes.
     nodes: Vec<Node>,
-    /// The old nodes that give values.
-    producers: HashMap<ValueId, usize>,
-    /// How often a value is read, by nodes that run and by the caller.
-    reads: Vec<usize>,
+    /// The old nodes that give values, those among them that need no execution.
+    producers: HashMap<ValueId, &'a Node>,
     /// What is held as bytes.
     holders: Vec<Holder>,
     /// Integers of the file, by their roots: who holds them.
@@ -72,22 +64,12 @@ struct Rewriter<'a> {
 
 impl<'a> Rewriter<'a> {
     fn new(old: &'a Model) -> Rewriter<'a> {
-        let mut reads = vec![0; old.values.len()];
-        let root = |v: ValueId| old.values[v].alias.unwrap_or(v);
-        for n in old.nodes.iter().filter(|n| !n.folded) {
-            n.inputs.iter().flatten().for_each(|&v| reads[root(v)] += 1);
-        }
-        old.outputs.iter().for_each(|&v| reads[root(v)] += 1);
-        let of_nodes = old.nodes.iter().enumerate();
-        let producers =
-            of_nodes.flat_map(|(i, n)| n.outputs.iter().map(move |&o| (o, i))).collect();
+        let given = old.nodes.iter().flat_map(|n| n.outputs.iter().map(move |&o| (o, n)));
         Rewriter {
-            old,
             view: View::new(old),
-            made: old.clone(),
+            values: old.values.clone(),
             nodes: Vec::new(),
-            producers,
-            reads,
+            producers: given.collect(),
             holders: Vec::new(),
             integers: HashMap::new(),
             floats: HashMap::new(),
@@ -97,11 +79,9 @@ impl<'a> Rewriter<'a> {
     }
 
     /// Takes over one node of the old model.
-    fn node(&mut self, i: usize) {
-        let n = &self.old.nodes[i];
-        let known = matches!(n.domain.as_str(), "" | "ai.onnx") && n.problem.is_none();
+    fn node(&mut self, n: &'a Node) {
         let replaced = match n.op.as_str() {
-            _ if n.folded || !known => false,
+            op if n.folded || !is_standard(n, op) => false,
             "QuantizeLinear" => self.quantise(n),
             "DequantizeLinear" => self.dequantise(n),
             "Mul" => {
@@ -119,86 +99,69 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// A value's root.
-    fn root(&self, v: ValueId) -> ValueId {
-        self.made.values[v].alias.unwrap_or(v)
-    }
-
-    /// The extents of a value, where all are known and none is empty.
-    fn shape(&self, v: ValueId) -> Option<Vec<i64>> {
-        let own = |v: ValueId| self.made.values[v].shape.clone();
-        own(v).or_else(|| own(self.root(v))).filter(|s| s.iter().all(|e| *e > 0))
-    }
-
-    /// The elements of a value, where they are known.
-    fn constant(&self, v: ValueId) -> Option<&Constant> {
-        let own = |v: ValueId| self.made.values[v].constant.as_ref();
-        own(v).or_else(|| own(self.root(v)))
-    }
-
     /// The one float that a value is known to be.
     fn number(&self, v: ValueId) -> Option<f64> {
-        match self.constant(v)? {
-            Constant::F32 { data, .. } => match data[..] {
-                [x] => Some(f64::from(x)),
-                _ => None,
-            },
+        match self.view.constant(v)?.as_f32()? {
+            [x] => Some(f64::from(*x)),
             _ => None,
         }
     }
 
-    /// Whether a value is the same in every run.
-    fn is_weight(&self, v: ValueId) -> bool {
-        let one = |v: ValueId| self.made.values[v].weight || self.made.values[v].constant.is_some();
-        one(v) || one(self.root(v))
-    }
-
     /// The old node that gives a value.
     fn producer(&self, v: ValueId) -> Option<&'a Node> {
-        self.producers.get(&self.root(v)).map(|&i| &self.old.nodes[i])
+        self.producers.get(&self.view.root(v)).copied()
     }
 
     /// A new value.
-    fn value(&mut self, dtype: DType, shape: Vec<i64>, constant: Option<Constant>) -> ValueId {
-        let name = format!("squall/bytes/{}", self.made.values.len());
+    fn value(
+        &mut self,
+        dtype: Option<DType>,
+        shape: Vec<i64>,
+        constant: Option<Constant>,
+    ) -> ValueId {
+        let name = format!("squall/bytes/{}", self.values.len());
         let weight = constant.is_some();
         let shape = Some(shape);
-        self.made.values.push(Value {
-            name,
-            dtype: Some(dtype),
-            shape,
-            constant,
-            weight,
-            alias: None,
-        });
-        self.made.values.len() - 1
+        self.values.push(Value { name, dtype, shape, constant, weight, alias: None });
+        self.values.len() - 1
+    }
+
+    /// A new constant.
+    fn known(&mut self, dtype: DType, constant: Constant) -> ValueId {
+        self.value(Some(dtype), constant.shape().to_vec(), Some(constant))
     }
 
     /// A few floats that a kernel reads.
     fn parameters(&mut self, list: &[f64]) -> ValueId {
         let data: Vec<f32> = list.iter().map(|x| *x as f32).collect();
-        let shape = vec![data.len() as i64];
-        self.value(DType::F32, shape.clone(), Some(Constant::F32 { shape, data }))
+        self.known(DType::F32, Constant::F32 { shape: vec![data.len() as i64], data })
     }
 
-    /// A new node that gives one tensor of bytes; that.
-    fn bytes(&mut self, of: &str, call: Call<'_>, shape: Vec<i64>) -> ValueId {
-        let output = self.value(DType::U8, shape, None);
-        self.push(of, call, vec![output]);
-        output
+    /// A new node that gives so many new values; those. None where its operator does not take what
+    /// it is given.
+    fn results(&mut self, of: &str, call: Call<'_>, count: usize) -> Option<Vec<ValueId>> {
+        let mut node = call.node(format!("{of}/{}/{}", call.op, self.values.len()));
+        node.outputs = vec![0; count];
+        let made = infer(&Ctx::new(&node, self.view.model.opset, &self.values)).ok()?;
+        if made.len() < count {
+            return None;
+        }
+        let made = made.into_iter().take(count);
+        node.outputs = made.map(|o| self.value(o.dtype, o.shape, None)).collect();
+        let outputs = node.outputs.clone();
+        self.nodes.push(node);
+        Some(outputs)
     }
 
-    fn push(&mut self, of: &str, call: Call<'_>, outputs: Vec<ValueId>) {
-        self.nodes.push(Node {
-            name: format!("{of}/{}/{}", call.op, self.made.values.len()),
-            op: call.op.into(),
-            domain: call.domain.into(),
-            inputs: call.inputs.iter().map(|&v| Some(v)).collect(),
-            outputs,
-            attributes: call.attributes,
-            folded: false,
-            problem: None,
-        });
+    /// The same of one value.
+    fn result(&mut self, of: &str, call: Call<'_>) -> Option<ValueId> {
+        self.results(of, call, 1)?.pop()
+    }
+
+    /// A new node of this name that gives an old value.
+    fn gives(&mut self, name: &str, call: Call<'_>, y: ValueId) {
+        let node = call.node(name.into());
+        self.nodes.push(Node { outputs: vec![y], ..node });
     }
 }
 
@@ -209,14 +172,37 @@ const MOVES: &[&str] = &["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpos
 struct Call<'a> {
     op: &'a str,
     domain: &'a str,
-    inputs: &'a [ValueId],
-    attributes: BTreeMap<String, Attribute>,
+    inputs: Vec<Option<ValueId>>,
+    attributes: Attributes,
+}
+
+impl Call<'_> {
+    /// The node, without results.
+    fn node(&self, name: String) -> Node {
+        Node {
+            name,
+            op: self.op.into(),
+            domain: self.domain.into(),
+            inputs: self.inputs.clone(),
+            outputs: Vec::new(),
+            attributes: self.attributes.0.clone(),
+            folded: false,
+            problem: None,
+        }
+    }
 }
 
 /// An operator of bytes.
-fn of_bytes<'a>(op: &'a str, inputs: &'a [ValueId], attributes: Attributes) -> Call<'a> {
-    let domain = squall_core::graph::infer::nbits::DOMAIN;
-    Call { op, domain, inputs, attributes: attributes.0 }
+fn of_bytes<'a>(op: &'a str, inputs: &[ValueId], attributes: Attributes) -> Call<'a> {
+    let inputs = inputs.iter().copied().map(Some).collect();
+    Call { op, domain: nbits::DOMAIN, inputs, attributes }
+}
+
+/// A node's operator over other bytes than its first operand.
+fn over<'a>(n: &'a Node, bytes: ValueId) -> Call<'a> {
+    let rest = n.inputs.iter().skip(1).copied();
+    let inputs = [Some(bytes)].into_iter().chain(rest).collect();
+    Call { op: &n.op, domain: "", inputs, attributes: Attributes(n.attributes.clone()) }
 }
 
 /// Attributes of a node that is to be made.
@@ -239,5 +225,14 @@ impl Attributes {
 
     fn ints(self, name: &str, value: &[i64]) -> Attributes {
         self.with(name, Attribute::Ints(value.to_vec()))
+    }
+
+    fn word(self, name: &str, value: &str) -> Attributes {
+        self.with(name, Attribute::String(value.into()))
+    }
+
+    fn and(mut self, others: Attributes) -> Attributes {
+        self.0.extend(others.0);
+        self
     }
 }

@@ -1,19 +1,14 @@
 //! `QuantizeLinear`: the operator ahead of it becomes one of bytes, or its floats are entered.
 
-use super::hold::{Holder, Quantised};
+use super::hold::{Holder, Made, Quantised};
 use super::trace::Rounded;
-use super::{Attributes, Call, Rewriter, is_standard, of_bytes};
-use squall_core::graph::infer::bytes::{FOUR, Weights, filled};
+use super::{Attributes, Call, Rewriter, of_bytes};
+use crate::fuse::step::norm;
+use crate::view::{input, is_standard};
+use squall_core::TensorKind;
+use squall_core::graph::infer::bytes::{FOUR, Weights};
 use squall_core::graph::{Attribute, Node, ValueId};
 use squall_core::operator::{ByteRange, ByteResult, ByteSum, Gate, MatMul};
-use squall_core::{DType, TensorKind};
-
-/// Bytes in the order that their operator gives.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Made {
-    Rows(ValueId),
-    Last(ValueId),
-}
 
 impl<'a> Rewriter<'a> {
     /// `QuantizeLinear`. Gives whether it was replaced.
@@ -21,17 +16,18 @@ impl<'a> Rewriter<'a> {
         let (Some(&Some(x)), Some(&y)) = (n.inputs.first(), n.outputs.first()) else {
             return false;
         };
-        let (Some((step, zero)), Some(shape)) = (self.steps(n, y), self.shape(y)) else {
+        let (Some((step, zero)), Some(shape)) = (self.steps(n, y), self.view.shape(y)) else {
             return false;
         };
         let made = match self.quantised(x) {
-            Some(q) => self.again(n, q, (step, zero)),
+            Some(q) => self.again(&n.name, q, (step, zero), ByteRange::ALL),
             None => {
                 let r = self.rounded(n, (step, zero));
-                let made = r.and_then(|r| self.operator(&r, &shape));
-                made.or_else(|| self.table(n, (step, zero), &shape))
+                let made = r.and_then(|r| self.operator(&r, shape));
+                made.or_else(|| self.table(n, (step, zero), shape))
             }
         };
+        let shape = shape.to_vec();
         let empty =
             Holder { rows: None, last: None, source: None, step, zero, shape, is_made: true };
         let holder = match made {
@@ -40,33 +36,17 @@ impl<'a> Rewriter<'a> {
             None => Holder { source: Some(x), is_made: false, ..empty },
         };
         let holder = self.holder(holder);
-        let integers = self.root(y);
+        let integers = self.view.root(y);
         self.integers.insert(integers, holder);
         self.leaves(n, holder)
     }
 
-    /// Bytes that are rounded again, to the same or to other steps.
-    fn again(&mut self, n: &Node, q: Quantised, (step, zero): (f64, i64)) -> Option<Made> {
+    /// Bytes that are rounded again, to the same or to other steps, within limits such as those of
+    /// a ReLU.
+    fn again(&mut self, of: &str, q: Quantised, to: (f64, i64), range: ByteRange) -> Option<Made> {
         let h = &self.holders[q.holder];
-        if !h.is_made {
-            return None;
-        }
-        let same = h.zero == zero && is_close(q.scale, step);
-        let (is_last, held) = (h.last.is_some(), h.last.or(h.rows)?);
-        let v = match same {
-            true => held,
-            false => self.with_steps(&n.name, (q, held), (step, zero), ByteRange::ALL),
-        };
-        Some(if is_last { Made::Last(v) } else { Made::Rows(v) })
-    }
-
-    /// Bytes with limits, such as those of a ReLU, brought to other steps.
-    fn limited(&mut self, r: &Rounded<'_>) -> Option<Made> {
-        let q = self.quantised(*r.node.outputs.first()?)?;
-        let h = self.holders[q.holder].clone();
-        let held = h.last.or(h.rows).filter(|_| h.is_made)?;
-        let v = self.with_steps(&r.node.name, (q, held), (r.step, r.zero), r.range);
-        Some(if h.last.is_some() { Made::Last(v) } else { Made::Rows(v) })
+        let held = h.held().filter(|_| h.is_made)?;
+        Some(held.with(self.with_steps(of, (q, held.value()), to, range)?))
     }
 
     /// Bytes with an addend or a factor for each channel.
@@ -82,31 +62,15 @@ impl<'a> Rewriter<'a> {
             1.. if suit(self, rank - 1) => rank - 1,
             _ => return None,
         };
-        if self.holders[q.holder].shape != shape {
-            return None;
-        }
-        self.channels(r, (q, axis), [r.bias, r.factor, None, None], None)
+        self.channels(r, (q, axis), shape, (&[r.bias, r.factor], Attributes::default()))
     }
 
     /// A batch normalisation of bytes.
     fn normalised(&mut self, r: &Rounded<'_>, shape: &[i64]) -> Option<Made> {
-        let n = r.node;
-        let input = |i: usize| n.inputs.get(i).copied().flatten();
-        let q = self.quantised(input(0)?)?;
-        let training = n.attributes.get("training_mode");
-        let parameters = [input(1), input(2), input(3), input(4)];
-        let channels = *shape.get(1)?;
-        let fit = parameters.iter().all(|p| {
-            p.is_some_and(|p| self.is_weight(p) && self.shape(p).as_deref() == Some(&[channels]))
-        });
-        if !fit || training.is_some_and(|t| *t != Attribute::Int(0)) {
-            return None;
-        }
-        let epsilon = match n.attributes.get("epsilon") {
-            Some(Attribute::Float(x)) => f64::from(*x),
-            _ => 1e-5,
-        };
-        self.channels(r, (q, 1), parameters, Some(epsilon))
+        let q = self.quantised(input(r.node, 0)?)?;
+        let norm = norm(&self.view, r.node, shape).ok()?;
+        let epsilon = Attributes::default().float("epsilon", norm.eps);
+        self.channels(r, (q, 1), shape, (&norm.parameters.map(Some), epsilon))
     }
 
     /// `ScaleBytes` along an axis, with what its scales are made of.
@@ -114,75 +78,68 @@ impl<'a> Rewriter<'a> {
         &mut self,
         r: &Rounded<'_>,
         (q, axis): (Quantised, usize),
-        parameters: [Option<ValueId>; 4],
-        epsilon: Option<f64>,
+        shape: &[i64],
+        (parameters, attributes): (&[Option<ValueId>], Attributes),
     ) -> Option<Made> {
-        let of = r.node.name.clone();
+        let of = &r.node.name;
         let h = self.holders[q.holder].clone();
-        let is_last = axis == 1 && h.shape.len() == 4;
+        let is_last = axis == 1 && shape.len() == 4;
         // Nothing that is added may have made it larger.
-        let own = r.node.outputs.first().and_then(|&v| self.shape(v));
-        if own.as_ref() != Some(&h.shape) || !h.is_made || (!is_last && axis + 1 != h.shape.len()) {
+        if h.shape != shape || !h.is_made || (!is_last && axis + 1 != shape.len()) {
             return None;
         }
-        let x = if is_last { self.as_last(q.holder, &of)? } else { self.as_rows(q.holder, &of)? };
-        let channels = h.shape[axis];
-        let count = if is_last { filled(channels) } else { channels };
-        let outputs = [0; 2].map(|_| self.value(DType::F32, vec![count], None));
-        let mut attributes = Attributes::default()
-            .int("channels", channels)
+        let x = match is_last {
+            true => Made::Last(self.as_last(q.holder, of)?),
+            false => Made::Rows(self.as_rows(q.holder, of)?),
+        };
+        let attributes = attributes
+            .int("channels", shape[axis])
             .int("filled", i64::from(is_last))
-            .float("data_scale", q.scale)
-            .float("result_scale", r.step)
-            .int("zero", h.zero)
-            .int("result_zero", r.zero);
-        if let Some(epsilon) = epsilon {
-            attributes = attributes.float("epsilon", epsilon);
-        }
-        self.folded(&of, of_bytes("PackScales", &[], attributes), &parameters, &outputs)?;
-        let call = [x, outputs[0], outputs[1]];
-        self.made(&of, is_last, of_bytes("ScaleBytes", &call, limits(r.range)), &h.shape)
+            .and(steps((q.scale, h.zero), r));
+        let scales = self.folded(of, ("PackScales", attributes), parameters, 2)?;
+        let call = [x.value(), scales[0], scales[1]];
+        Some(x.with(self.result(of, of_bytes("ScaleBytes", &call, limits(r.range)))?))
     }
 
-    /// A node that is evaluated when the model is loaded.
+    /// The results of a node that is evaluated when the model is loaded.
     pub fn folded(
         &mut self,
         of: &str,
-        call: Call<'_>,
+        (op, attributes): (&str, Attributes),
         inputs: &[Option<ValueId>],
-        outputs: &[ValueId],
-    ) -> Option<()> {
-        self.push(of, call, outputs.to_vec());
-        let node = self.nodes.last_mut()?;
-        node.inputs = inputs.to_vec();
-        while node.inputs.last() == Some(&None) {
-            node.inputs.pop();
-        }
-        node.folded = true;
-        outputs.iter().for_each(|&v| self.made.values[v].weight = true);
-        Some(())
+        count: usize,
+    ) -> Option<Vec<ValueId>> {
+        let given = inputs.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        let call = Call { inputs: inputs[..given].to_vec(), ..of_bytes(op, &[], attributes) };
+        let outputs = self.results(of, call, count)?;
+        self.nodes.last_mut()?.folded = true;
+        outputs.iter().for_each(|&v| self.values[v].weight = true);
+        Some(outputs)
     }
 
-    /// Bytes brought to other steps.
+    /// Bytes brought to other steps; they themselves where they have these.
     fn with_steps(
         &mut self,
         of: &str,
         (q, x): (Quantised, ValueId),
         (step, zero): (f64, i64),
         range: ByteRange,
-    ) -> ValueId {
+    ) -> Option<ValueId> {
+        let own = self.holders[q.holder].zero;
         let factor = q.scale / step;
-        let offset = zero as f64 - self.holders[q.holder].zero as f64 * factor;
+        // Two steps are the same but for rounding.
+        if own == zero && (factor - 1.0).abs() < 1e-6 && range == ByteRange::ALL {
+            return Some(x);
+        }
+        let offset = zero as f64 - own as f64 * factor;
         let p = self.parameters(&ByteSum::numbers(&[factor], offset));
-        let shape = self.shape(x).unwrap_or_default();
-        self.bytes(of, of_bytes("SumBytes", &[x, p], limits(range)), shape)
+        self.result(of, of_bytes("SumBytes", &[x, p], limits(range)))
     }
 
     /// The operator of bytes that an operator and its rounding are.
     fn operator(&mut self, r: &Rounded<'_>, shape: &[i64]) -> Option<Made> {
-        let known = matches!(r.node.domain.as_str(), "" | "ai.onnx") && r.node.problem.is_none();
         match r.node.op.as_str() {
-            _ if !known => None,
+            op if !is_standard(r.node, op) => None,
             "Conv" => self.conv(r, shape),
             "MatMul" | "Gemm" => self.product(r, shape),
             "DequantizeLinear" if !r.is_plain() => self.scaled(r, shape),
@@ -192,7 +149,10 @@ impl<'a> Rewriter<'a> {
             "Mul" => self.gate(r, shape),
             "GlobalAveragePool" | "AveragePool" | "ReduceMean" => self.mean(r, shape),
             "Concat" => self.concatenation(r, shape),
-            "DequantizeLinear" => self.limited(r),
+            "DequantizeLinear" => {
+                let q = self.quantised(*r.node.outputs.first()?)?;
+                self.again(&r.node.name, q, (r.step, r.zero), r.range)
+            }
             _ => None,
         }
     }
@@ -201,14 +161,14 @@ impl<'a> Rewriter<'a> {
         let n = r.node;
         let (&Some(x), &Some(w)) = (n.inputs.first()?, n.inputs.get(1)?) else { return None };
         let (q, weights) = (self.quantised(x)?, self.weights(w)?);
-        let &[a, b] = &self.shape(weights.whole)?[..] else { return None };
+        let &[a, b] = self.view.shape(weights.whole)? else { return None };
         let is = |name: &str, otherwise: f32, wanted: f32| match n.attributes.get(name) {
             Some(Attribute::Float(x)) => *x == wanted,
             Some(Attribute::Int(i)) => *i as f32 == wanted,
             _ => otherwise == wanted,
         };
         let transposed = is_standard(n, "Gemm") && is("transB", 0.0, 1.0);
-        let own = n.inputs.get(2).copied().flatten().filter(|_| is_standard(n, "Gemm"));
+        let own = input(n, 2).filter(|_| is_standard(n, "Gemm"));
         let plain = is("transA", 0.0, 0.0) && is("alpha", 1.0, 1.0) && is("beta", 1.0, 1.0);
         let (form, columns, k) =
             if transposed { (Weights::Rows, a, b) } else { (Weights::Columns, b, a) };
@@ -218,7 +178,7 @@ impl<'a> Rewriter<'a> {
         };
         let rows: i64 = shape.iter().rev().skip(1).product();
         let fits = shape.last() == Some(&columns)
-            && self.shape(x)?.last() == Some(&k)
+            && self.view.shape(x)?.last() == Some(&k)
             && self.suits(bias, columns, shape.len(), shape.len() - 1)
             && self.suits(r.factor, columns, shape.len(), shape.len() - 1)
             && self.suits(weights.scale, columns, 2, usize::from(!transposed));
@@ -235,14 +195,16 @@ impl<'a> Rewriter<'a> {
         self.multiplies = true;
         let call = [x, w, s, z];
         let made = of_bytes("MatMulBytes", &call, limits(r.range));
-        Some(Made::Rows(self.bytes(of, made, shape.to_vec())))
+        Some(Made::Rows(self.result(of, made)?))
     }
 
     /// Whether a vector has one number, or one for each of so many channels, along an axis of a
     /// tensor of this rank.
     pub fn suits(&self, v: Option<ValueId>, channels: i64, rank: usize, axis: usize) -> bool {
         let Some(v) = v else { return true };
-        let Some(shape) = self.shape(v).filter(|_| self.is_weight(v)) else { return false };
+        let Some(shape) = self.view.shape(v).filter(|_| self.view.is_weight(v)) else {
+            return false;
+        };
         if shape.iter().all(|e| *e == 1) {
             return true;
         }
@@ -259,48 +221,30 @@ impl<'a> Rewriter<'a> {
         (data_scale, zero): (f64, i64),
         r: &Rounded<'_>,
     ) -> Option<[ValueId; 3]> {
-        let (shape, channels) = form.packed(&self.shape(whole?)?).ok()?;
-        let dtype = if form == Weights::Depthwise { DType::F32 } else { DType::I8 };
-        let outputs = [
-            self.value(dtype, shape, None),
-            self.value(DType::F32, vec![channels], None),
-            self.value(DType::F32, vec![channels], None),
-        ];
-        let attributes = Attributes::default()
-            .with("form", Attribute::String(form.name().into()))
-            .float("data_scale", data_scale)
-            .float("result_scale", r.step)
-            .int("zero", zero)
-            .int("result_zero", r.zero);
-        let inputs = [whole, bias, scale, factor];
-        self.folded(of, of_bytes("PackBytes", &[], attributes), &inputs, &outputs)?;
-        Some(outputs)
+        let attributes = Attributes::default().word("form", form.name());
+        let packing = ("PackBytes", attributes.and(steps((data_scale, zero), r)));
+        self.folded(of, packing, &[whole, bias, scale, factor], 3)?.try_into().ok()
     }
 
-    /// The operands of an elementwise operator as bytes in one order, and whether channels are last
-    /// there.
-    fn alike(&mut self, list: &[Quantised], of: &str) -> Option<(Vec<ValueId>, bool)> {
+    /// The operands of an elementwise operator as bytes in one order: with channels last where one
+    /// is so.
+    fn alike(&mut self, list: &[Quantised], of: &str) -> Option<Vec<Made>> {
         let is_last = list.iter().any(|q| self.holders[q.holder].last.is_some());
-        let one = |r: &mut Self, q: &Quantised| match is_last {
-            true => r.as_last(q.holder, of),
-            false => r.as_rows(q.holder, of),
+        let one = |q: &Quantised| match is_last {
+            true => self.as_last(q.holder, of).map(Made::Last),
+            false => self.as_rows(q.holder, of).map(Made::Rows),
         };
-        let made = list.iter().map(|q| one(self, q)).collect::<Option<Vec<_>>>()?;
-        Some((made, is_last))
+        list.iter().map(one).collect()
     }
 
     fn operands(&self, n: &Node) -> Option<Vec<Quantised>> {
         n.inputs.iter().map(|v| self.quantised((*v)?)).collect()
     }
 
-    fn made(&mut self, of: &str, is_last: bool, call: Call<'_>, shape: &[i64]) -> Option<Made> {
-        let last = |s: &[i64]| match *s {
-            [n, c, h, w] => Some(vec![n, h, w, filled(c)]),
-            _ => None,
-        };
-        let shape = if is_last { last(shape)? } else { shape.to_vec() };
-        let v = self.bytes(of, call, shape);
-        Some(if is_last { Made::Last(v) } else { Made::Rows(v) })
+    /// The operator of two such operands.
+    fn of_both(&mut self, r: &Rounded<'_>, op: &str, x: &[Made], numbers: &[f64]) -> Option<Made> {
+        let call = [x[0].value(), x[1].value(), self.parameters(numbers)];
+        Some(x[0].with(self.result(&r.node.name, of_bytes(op, &call, limits(r.range)))?))
     }
 
     fn sum(&mut self, r: &Rounded<'_>, shape: &[i64]) -> Option<Made> {
@@ -309,13 +253,11 @@ impl<'a> Rewriter<'a> {
         if list.iter().any(|q| self.holders[q.holder].shape != shape) {
             return None;
         }
-        let (x, is_last) = self.alike(&list, &r.node.name)?;
+        let x = self.alike(&list, &r.node.name)?;
         let (pa, pb) = (a.scale / r.step, b.scale / r.step);
         let zeros = [a, b].map(|q| self.holders[q.holder].zero as f64);
         let offset = r.zero as f64 - zeros[0] * pa - zeros[1] * pb;
-        let p = self.parameters(&ByteSum::numbers(&[pa, pb], offset));
-        let call = [x[0], x[1], p];
-        self.made(&r.node.name, is_last, of_bytes("SumBytes", &call, limits(r.range)), shape)
+        self.of_both(r, "SumBytes", &x, &ByteSum::numbers(&[pa, pb], offset))
     }
 
     fn gate(&mut self, r: &Rounded<'_>, shape: &[i64]) -> Option<Made> {
@@ -335,12 +277,10 @@ impl<'a> Rewriter<'a> {
         if is_gate(self, &gate) {
             self.as_last(x.holder, &r.node.name)?;
         }
-        let (v, is_last) = self.alike(&list, &r.node.name)?;
+        let both = self.alike(&list, &r.node.name)?;
         let zeros = [x, gate].map(|q| self.holders[q.holder].zero as f64);
         let factor = x.scale * gate.scale / r.step;
-        let p = self.parameters(&Gate::numbers(zeros, factor, r.zero as f64));
-        let call = [v[0], v[1], p];
-        self.made(&r.node.name, is_last, of_bytes("GateBytes", &call, limits(r.range)), shape)
+        self.of_both(r, "GateBytes", &both, &Gate::numbers(zeros, factor, r.zero as f64))
     }
 
     fn concatenation(&mut self, r: &Rounded<'_>, shape: &[i64]) -> Option<Made> {
@@ -353,36 +293,38 @@ impl<'a> Rewriter<'a> {
             return None;
         }
         // Channels that are filled up are no part of a longer line of them.
-        let (v, is_last) = match full {
+        let all = match full {
             true => self.alike(&list, &r.node.name)?,
             false => {
-                let rows = |q: &Quantised| self.as_rows(q.holder, &r.node.name);
-                (list.iter().map(rows).collect::<Option<Vec<_>>>()?, false)
+                let rows = |q: &Quantised| self.as_rows(q.holder, &r.node.name).map(Made::Rows);
+                list.iter().map(rows).collect::<Option<Vec<Made>>>()?
             }
         };
-        let mut parts = Vec::new();
-        for (q, v) in list.iter().zip(v) {
-            let same = self.holders[q.holder].zero == r.zero && is_close(q.scale, r.step);
-            parts.push(match same {
-                true => v,
-                false => self.with_steps(&r.node.name, (*q, v), (r.step, r.zero), r.range),
-            });
-        }
-        let axis = match (is_last, axis) {
-            (false, a) => a,
-            (true, 0) => 0,
-            (true, 1) => 3,
-            (true, a) => a - 1,
+        let first = *all.first()?;
+        let to = (r.step, r.zero);
+        let part = |(q, v): (&Quantised, Made)| {
+            self.with_steps(&r.node.name, (*q, v.value()), to, r.range).map(Some)
         };
-        let attributes = Attributes::default().int("axis", axis).0;
-        let call = Call { op: "Concat", domain: "", inputs: &parts, attributes };
-        self.made(&r.node.name, is_last, call, shape)
+        let inputs = list.iter().zip(all).map(part).collect::<Option<Vec<_>>>()?;
+        let axis = match (first, axis) {
+            (Made::Rows(_), a) => a,
+            (Made::Last(_), 0) => 0,
+            (Made::Last(_), 1) => 3,
+            (Made::Last(_), a) => a - 1,
+        };
+        let attributes = Attributes::default().int("axis", axis);
+        let call = Call { op: "Concat", domain: "", inputs, attributes };
+        Some(first.with(self.result(&r.node.name, call)?))
     }
 }
 
-/// Whether two steps are the same but for rounding.
-fn is_close(a: f64, b: f64) -> bool {
-    (a / b - 1.0).abs() < 1e-6
+/// What says from which steps and zero point to which others scales lead.
+fn steps((data_scale, zero): (f64, i64), r: &Rounded<'_>) -> Attributes {
+    Attributes::default()
+        .float("data_scale", data_scale)
+        .float("result_scale", r.step)
+        .int("zero", zero)
+        .int("result_zero", r.zero)
 }
 
 /// The limits of results as attributes.

@@ -1,11 +1,10 @@
 //! Functions of one byte: what elementwise operators make of one quantised tensor, rounded again,
 //! is a table of 256 bytes.
 
-use super::hold::Quantised;
-use super::operators::Made;
+use super::hold::{Made, Quantised};
 use super::{Attributes, Rewriter, of_bytes};
 use crate::fuse::step::{is_elementwise, step};
-use crate::view::decimal;
+use crate::view::{decimal, input, is_standard};
 use squall_core::DType;
 use squall_core::expr::Expr;
 use squall_core::graph::{Constant, Node, ValueId};
@@ -17,7 +16,7 @@ const DEEPEST: usize = 12;
 impl Rewriter<'_> {
     /// The table that a rounding ends, where its floats are a function of one tensor of bytes.
     pub fn table(&mut self, n: &Node, (unit, zero): (f64, i64), shape: &[i64]) -> Option<Made> {
-        let x = n.inputs.first().copied().flatten()?;
+        let x = input(n, 0)?;
         let mut of = None;
         let body = self.expression(x, &mut of, DEEPEST)?;
         let q = of?;
@@ -33,12 +32,9 @@ impl Rewriter<'_> {
             if steps > 0.0 { steps.min(255.0) as i64 } else { 0 }
         };
         let table = Constant::ints((0..256).map(entry).collect());
-        let table = self.value(DType::U8, vec![256], Some(table));
-        let (held, is_last) = (h.last.or(h.rows)?, h.last.is_some());
-        let to = self.shape(held)?;
-        let call = [held, table];
-        let made = self.bytes(&n.name, of_bytes("MapBytes", &call, Attributes::default()), to);
-        Some(if is_last { Made::Last(made) } else { Made::Rows(made) })
+        let (held, table) = (h.held()?, self.known(DType::U8, table));
+        let call = of_bytes("MapBytes", &[held.value(), table], Attributes::default());
+        Some(held.with(self.result(&n.name, call)?))
     }
 
     /// A value as an expression of one tensor of bytes, which is the same wherever it is read.
@@ -56,7 +52,7 @@ impl Rewriter<'_> {
             });
         }
         let node = self.producer(v).filter(|n| !n.folded && is_elementwise(&n.op))?;
-        if deepest == 0 || !matches!(node.domain.as_str(), "" | "ai.onnx") {
+        if deepest == 0 || !is_standard(node, &node.op) {
             return None;
         }
         let args = node.inputs.iter().map(|i| match i {

@@ -1,9 +1,10 @@
 //! What is multiplied: constant weights, seen through to their integers, and what stands between a
 //! product and its rounding.
 
-use super::{Rewriter, is_standard};
+use super::Rewriter;
+use crate::view::{input, is_standard};
 use squall_core::DType;
-use squall_core::graph::{Constant, Node, ValueId};
+use squall_core::graph::{Attribute, Constant, Node, ValueId};
 use squall_core::operator::ByteRange;
 
 /// Constant weights whose elements are bytes with a sign.
@@ -40,14 +41,14 @@ impl Rounded<'_> {
 impl<'a> Rewriter<'a> {
     /// The weights that a constant of floats is made of.
     pub fn weights(&self, v: ValueId) -> Option<TracedWeights> {
-        if !self.is_weight(v) {
+        if !self.view.is_weight(v) {
             return None;
         }
-        let v = self.root(v);
+        let v = self.view.root(v);
         let made = self.producer(v)?;
         if is_standard(made, "Mul") {
             let &[Some(whole), Some(scale)] = &made.inputs[..] else { return None };
-            let whole = self.root(whole);
+            let whole = self.view.root(whole);
             return self.is_whole(whole).then_some(TracedWeights { whole, scale: Some(scale) });
         }
         self.is_whole(v).then_some(TracedWeights { whole: v, scale: None })
@@ -57,16 +58,15 @@ impl<'a> Rewriter<'a> {
     /// less 128.
     fn is_whole(&self, v: ValueId) -> bool {
         let Some(made) = self.producer(v) else { return false };
-        let input = |i: usize| made.inputs.get(i).copied().flatten();
         if is_standard(made, "Cast") {
-            return input(0).is_some_and(|x| self.dtype(x) == Some(DType::I8));
+            return input(made, 0).is_some_and(|x| self.dtype(x) == Some(DType::I8));
         }
         if !is_standard(made, "Sub") {
             return false;
         }
-        let (Some(x), Some(zero)) = (input(0), input(1)) else { return false };
+        let (Some(x), Some(zero)) = (input(made, 0), input(made, 1)) else { return false };
         let from = self.producer(x).filter(|m| is_standard(m, "Cast"));
-        let dtype = from.and_then(|m| m.inputs.first().copied().flatten()).map(|x| self.dtype(x));
+        let dtype = from.and_then(|m| input(m, 0)).map(|x| self.dtype(x));
         let offset = match dtype.flatten() {
             Some(DType::I8) => 0,
             Some(DType::U8) => 128,
@@ -76,19 +76,19 @@ impl<'a> Rewriter<'a> {
     }
 
     fn dtype(&self, v: ValueId) -> Option<DType> {
-        self.made.values[v].dtype.or(self.made.values[self.root(v)].dtype)
+        self.values[v].dtype.or(self.values[self.view.root(v)].dtype)
     }
 
     /// Whether all elements of a zero point are known to be this number.
     fn all_are(&self, v: ValueId, number: i64) -> bool {
-        match self.constant(v) {
+        match self.view.constant(v) {
             Some(Constant::I64 { data, .. }) => data.iter().all(|z| *z == number),
             Some(Constant::F32 { data, .. }) => data.iter().all(|z| *z == number as f32),
             _ => {
                 let made = self.producer(v).filter(|m| {
                     ["Cast", "Reshape", "Identity"].iter().any(|op| is_standard(m, op))
                 });
-                let from = made.and_then(|m| m.inputs.first().copied().flatten());
+                let from = made.and_then(|m| input(m, 0));
                 from.is_some_and(|x| self.all_are(x, number))
             }
         }
@@ -97,16 +97,16 @@ impl<'a> Rewriter<'a> {
     /// The operator whose result is rounded here, with what stands between. Nothing else reads
     /// what is between.
     pub fn rounded(&self, rounding: &'a Node, (step, zero): (f64, i64)) -> Option<Rounded<'a>> {
-        let mut v = rounding.inputs.first().copied().flatten()?;
+        let mut v = input(rounding, 0)?;
         let mut range = ByteRange::ALL;
         let byte = |x: f64| ((x / step).round_ties_even() + zero as f64).clamp(0.0, 255.0) as u8;
         let (mut bias, mut factor) = (None, None);
         // More than any exporter puts between the two.
         for _ in 0..8 {
             let node = self.producer(v).filter(|n| !n.folded)?;
-            let input = |i: usize| node.inputs.get(i).copied().flatten();
-            let is_alone = self.reads[self.root(v)] == 1;
-            let first = input(0);
+            let root = self.view.root(v);
+            let is_alone = self.view.users(root).len() == 1 && !self.view.is_output(root);
+            let first = input(node, 0);
             match node.op.as_str() {
                 _ if !is_alone => {}
                 "Relu" if bias.or(factor).is_none() && is_standard(node, "Relu") => {
@@ -143,7 +143,7 @@ impl<'a> Rewriter<'a> {
     /// An operand that runs make and one that is constant.
     fn with_constant(&self, n: &Node) -> Option<(ValueId, ValueId)> {
         let &[Some(a), Some(b)] = &n.inputs[..] else { return None };
-        match (self.is_weight(a), self.is_weight(b)) {
+        match (self.view.is_weight(a), self.view.is_weight(b)) {
             (false, true) => Some((a, b)),
             (true, false) => Some((b, a)),
             _ => None,
@@ -154,9 +154,9 @@ impl<'a> Rewriter<'a> {
     fn limits(&self, n: &Node) -> Option<[Option<f64>; 2]> {
         let mut list = [None, None];
         for (i, name) in ["min", "max"].into_iter().enumerate() {
-            list[i] = match (n.inputs.get(i + 1).copied().flatten(), n.attributes.get(name)) {
+            list[i] = match (input(n, i + 1), n.attributes.get(name)) {
                 (Some(v), _) => Some(self.number(v)?),
-                (None, Some(squall_core::graph::Attribute::Float(x))) => Some(f64::from(*x)),
+                (None, Some(Attribute::Float(x))) => Some(f64::from(*x)),
                 (None, _) => None,
             };
         }

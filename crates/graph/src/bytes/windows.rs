@@ -1,12 +1,13 @@
 //! Convolutions and pools of images of bytes.
 
-use super::hold::{Holder, Quantised};
-use super::operators::{Made, limits};
+use super::hold::{Made, Quantised};
+use super::operators::limits;
 use super::trace::Rounded;
-use super::{Attributes, Rewriter, is_standard, of_bytes};
+use super::{Attributes, Rewriter, of_bytes};
+use crate::view::{input, int, ints, is_standard};
 use squall_core::graph::infer::bytes::{Weights, filled};
 use squall_core::graph::infer::{Ctx, Window, window};
-use squall_core::graph::{Attribute, Node};
+use squall_core::graph::{Node, ValueId};
 use squall_core::operator::{BytePool, ByteResult, Conv};
 
 /// A window of two dimensions as attributes; none of others, and of padding that cuts away.
@@ -25,7 +26,7 @@ fn pair(list: &[i64]) -> Option<[i64; 2]> {
 
 impl Rewriter<'_> {
     fn window(&self, n: &Node) -> Option<Window> {
-        window(&Ctx::new(n, self.made.opset, &self.made.values)).ok()
+        window(&Ctx::new(n, self.view.model.opset, &self.values)).ok()
     }
 
     pub fn conv(&mut self, r: &Rounded<'_>, shape: &[i64]) -> Option<Made> {
@@ -33,16 +34,12 @@ impl Rewriter<'_> {
         let (&Some(x), &Some(w)) = (n.inputs.first()?, n.inputs.get(1)?) else { return None };
         let (q, weights) = (self.quantised(x)?, self.weights(w)?);
         let (&[k, of, rows, columns], &[images, c, h, w]) =
-            (&self.shape(weights.whole)?[..], &self.holders[q.holder].shape[..])
+            (self.view.shape(weights.whole)?, &self.holders[q.holder].shape[..])
         else {
             return None;
         };
-        let own = n.inputs.get(2).copied().flatten();
-        let groups = match n.attributes.get("group") {
-            Some(Attribute::Int(groups)) => *groups,
-            _ => 1,
-        };
-        let form = match (groups, of) {
+        let own = input(n, 2);
+        let form = match (int(n, "group", 1), of) {
             (1, of) if of == c => Weights::Filters,
             (g, 1) if g == c && k == c && c > 1 => Weights::Depthwise,
             _ => return None,
@@ -70,7 +67,7 @@ impl Rewriter<'_> {
         let bias = match (own, r.bias) {
             (Some(_), Some(_)) => return None,
             (Some(b), None) => {
-                let suits = self.is_weight(b) && self.shape(b).is_some_and(|s| s[..] == [k]);
+                let suits = self.view.is_weight(b) && self.view.shape(b) == Some(&[k]);
                 suits.then_some(b)
             }
             (None, b) => b,
@@ -89,10 +86,9 @@ impl Rewriter<'_> {
         let packed = [Some(weights.whole), bias, weights.scale, r.factor];
         let [w, s, z] = self.packed(name, form, packed, (q.scale, zero), r)?;
         self.multiplies = true;
-        let attributes = Attributes(limits(r.range).0.into_iter().chain(attributes.0).collect());
-        let call = [x, w, s, z];
-        let made = of_bytes("ConvBytes", &call, attributes.int("zero", zero));
-        Some(Made::Last(self.bytes(name, made, vec![images, p, q_, filled(k)])))
+        let attributes = limits(r.range).and(attributes).int("zero", zero);
+        let made = of_bytes("ConvBytes", &[x, w, s, z], attributes);
+        Some(Made::Last(self.result(name, made)?))
     }
 
     /// The window with its padding behind extended to what its last positions reach: rounding up
@@ -129,22 +125,16 @@ impl Rewriter<'_> {
     pub fn greatest(&mut self, n: &Node) -> Option<usize> {
         let (&Some(x), &y) = (n.inputs.first()?, n.outputs.first()?) else { return None };
         let q = self.quantised(x)?;
-        if n.outputs.iter().skip(1).any(|&o| self.reads[o] > 0) {
+        let is_read = |o: ValueId| self.view.is_output(o) || !self.view.users(o).is_empty();
+        if n.outputs.iter().skip(1).any(|&o| is_read(o)) {
             return None;
         }
         let window = self.window(n).filter(|w| w.kernel.len() == 2)?;
         let window = self.reaching(q, window);
-        let (pool, attributes) = self.pool(q, &window)?;
-        let [p, columns] = pool.positions().ok()?;
+        let (_, attributes) = self.pool(q, &window)?;
         let from = self.as_last(q.holder, &n.name)?;
-        let call = [from];
-        let made = of_bytes("MaxPoolBytes", &call, attributes);
-        let last = self.bytes(&n.name, made, vec![pool.n, p, columns, pool.c]);
-        let h = self.holders[q.holder].clone();
-        let shape = vec![pool.n, h.shape[1], p, columns];
-        let holder = self.holder(Holder { rows: None, last: Some(last), source: None, shape, ..h });
-        self.floats.insert(y, Quantised { holder, ..q });
-        Some(holder)
+        let last = self.result(&n.name, of_bytes("MaxPoolBytes", &[from], attributes))?;
+        self.holds(y, q, Made::Last(last))
     }
 
     /// The window over which a node takes means.
@@ -152,17 +142,13 @@ impl Rewriter<'_> {
         if is_standard(n, "AveragePool") {
             let window = self.window(n)?;
             let padded = window.before.iter().chain(&window.after).any(|p| *p != 0);
-            let counted = n.attributes.get("count_include_pad") == Some(&Attribute::Int(1));
+            let counted = int(n, "count_include_pad", 0) == 1;
             return (!padded || counted).then_some(window);
         }
         let &[_, _, h, w] = shape else { return None };
         if is_standard(n, "ReduceMean") {
-            let given = n.inputs.get(1).copied().flatten();
-            let axes = match (n.attributes.get("axes"), given.and_then(|v| self.constant(v))) {
-                (Some(Attribute::Ints(axes)), _) => &axes[..],
-                (None, Some(c)) => c.as_i64()?,
-                _ => return None,
-            };
+            let given = ints(n, "axes").or(input(n, 1).and_then(|v| self.view.ints(v)));
+            let axes = given?;
             let mut axes: Vec<i64> = axes.iter().map(|a| if *a < 0 { a + 4 } else { *a }).collect();
             axes.sort_unstable();
             if axes != [2, 3] {
@@ -182,7 +168,7 @@ impl Rewriter<'_> {
 
     pub fn mean(&mut self, r: &Rounded<'_>, shape: &[i64]) -> Option<Made> {
         let n = r.node;
-        let q = self.quantised(n.inputs.first().copied().flatten()?)?;
+        let q = self.quantised(input(n, 0)?)?;
         let from = self.holders[q.holder].shape.clone();
         let window = self.mean_window(n, &from)?;
         let (pool, attributes) = self.pool(q, &window)?;
@@ -191,16 +177,13 @@ impl Rewriter<'_> {
         let offset = r.zero as f64 - zero as f64 * factor;
         let p = self.parameters(&pool.numbers(factor / count, offset));
         let x = self.as_last(q.holder, &n.name)?;
-        let attributes = Attributes(limits(r.range).0.into_iter().chain(attributes.0).collect());
-        let call = [x, p];
-        let made = of_bytes("MeanBytes", &call, attributes.int("zero", zero));
-        let [rows, columns] = pool.positions().ok()?;
-        let last = self.bytes(&n.name, made, vec![pool.n, rows, columns, pool.c]);
+        let attributes = limits(r.range).and(attributes).int("zero", zero);
+        let last = self.result(&n.name, of_bytes("MeanBytes", &[x, p], attributes))?;
         match shape.len() {
             4 => Some(Made::Last(last)),
             // Axes of one place were left out.
             _ if self.holders[q.holder].is_full() => {
-                Some(Made::Rows(self.reshaped(&n.name, last, shape.to_vec())))
+                Some(Made::Rows(self.reshaped(&n.name, last, shape.to_vec())?))
             }
             _ => None,
         }

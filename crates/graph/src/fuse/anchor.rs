@@ -89,20 +89,30 @@ fn plain(
             "its result is said to be {shape:?}, but has {computed} elements by its operator's rule"
         ));
     }
-    Ok(Anchor {
-        stem,
-        workload,
-        feeds: feeds.into_iter().map(Feed::Value).collect(),
-        steps: Epilogue::none(),
-        step_feeds: Vec::new(),
-        shape: shape.to_vec(),
-        output,
-        bias_name: "B",
-        scalable: false,
-    })
+    Ok(Anchor::without_steps(stem, workload, feeds, (output, shape)))
 }
 
 impl Anchor {
+    /// An anchor fed by values, and where its result goes.
+    fn without_steps(
+        stem: String,
+        workload: Workload,
+        feeds: Vec<ValueId>,
+        (output, shape): (ValueId, &[i64]),
+    ) -> Anchor {
+        Anchor {
+            stem,
+            workload,
+            feeds: feeds.into_iter().map(Feed::Value).collect(),
+            steps: Epilogue::none(),
+            step_feeds: Vec::new(),
+            shape: shape.to_vec(),
+            output,
+            bias_name: "B",
+            scalable: false,
+        }
+    }
+
     /// Adds a step that reads one more tensor.
     fn with(&mut self, id: ValueId, kind: TensorKind, shape: Vec<i64>, scale: f64) {
         let name = if kind == TensorKind::Weight { self.bias_name } else { "R" };

@@ -48,9 +48,9 @@ impl Roof {
         Nanos(self.arithmetic(flop).max(self.moving(bytes)))
     }
 
-    /// The same of a workload, as its expression says it.
-    pub fn bound_of(&self, w: &Workload) -> Nanos {
-        self.bound(self.paced(w.flop(), w.multiplies_bytes()), w.bytes().0)
+    /// The same of a workload, by an algorithm of so many operations.
+    pub fn bound_of(&self, w: &Workload, operations: u64) -> Nanos {
+        self.bound(self.paced(operations, w.multiplies_bytes()), w.bytes().0)
     }
 
     /// Operations on floats that take as long as these of a task: of one over bytes fewer.

@@ -1,7 +1,7 @@
 //! Packing of quantised weights for kernels of bytes; see [`crate::graph::infer::bytes`].
 
 use super::{NOT_HERE, need};
-use crate::graph::infer::bytes::Weights;
+use crate::graph::infer::bytes::{Weights, filled};
 use crate::graph::infer::{Ctx, Output};
 use crate::graph::{Constant, elements};
 use crate::operator::{OFFSET_UNIT, sum_unit};
@@ -17,6 +17,53 @@ fn each(ctx: &Ctx, i: usize, count: i64, otherwise: f64) -> Result<Vec<f64>, Str
         [one] => Ok(vec![f64::from(*one); count as usize]),
         all if all.len() as i64 == count => Ok(all.iter().map(|x| f64::from(*x)).collect()),
         all => Err(format!("its input {i} has {} numbers for {count} channels", all.len())),
+    }
+}
+
+/// What leads from the data's bytes to those of the result.
+struct Steps {
+    data_scale: f64,
+    result_scale: f64,
+    zero: f64,
+    result_zero: f64,
+}
+
+impl Steps {
+    fn of(ctx: &Ctx) -> Result<Steps, String> {
+        let number = |name: &str| Ok::<f64, String>(f64::from(ctx.float_or(name, 1.0)?));
+        let whole = |name: &str| Ok::<f64, String>(ctx.int_or(name, 0)? as f64);
+        Ok(Steps {
+            data_scale: number("data_scale")?,
+            result_scale: number("result_scale")?,
+            zero: whole("zero")?,
+            result_zero: whole("result_zero")?,
+        })
+    }
+
+    /// Scale and offset of a channel whose floats have this factor and addend, and whose weights
+    /// have this sum.
+    fn channel(&self, factor: f64, addend: f64, sum: f64) -> (f64, f64) {
+        let scale = self.data_scale * factor / self.result_scale;
+        (scale, addend / self.result_scale + self.result_zero - self.zero * sum * scale)
+    }
+
+    /// Scales over a unit and offsets of channels as kernels read them; those that only fill up, to
+    /// `count`, have what stands for 0.
+    fn vectors(
+        &self,
+        mut channels: Vec<(f64, f64)>,
+        count: i64,
+        unit: f64,
+    ) -> Result<[Constant; 2], String> {
+        channels.resize(count as usize, (0.0, self.result_zero));
+        let vector = |data: Vec<f32>| match data.iter().all(|x| x.is_finite()) {
+            true => Ok(Constant::F32 { shape: vec![count], data }),
+            false => Err("its scales make numbers that are not finite".to_string()),
+        };
+        Ok([
+            vector(channels.iter().map(|c| (c.0 / unit) as f32).collect())?,
+            vector(channels.iter().map(|c| (c.1 / OFFSET_UNIT) as f32).collect())?,
+        ])
     }
 }
 
@@ -36,9 +83,6 @@ pub(super) fn pack(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, Strin
         [k, n] => (n, k),
         _ => return Err(format!("weights of shape {shape:?} are no {}", form.name())),
     };
-    let number = |name: &str| Ok::<f64, String>(f64::from(ctx.float_or(name, 1.0)?));
-    let (data_scale, result_scale) = (number("data_scale")?, number("result_scale")?);
-    let (zero, result_zero) = (ctx.int_or("zero", 0)?, ctx.int_or("result_zero", 0)?);
     let bias = each(ctx, 1, channels, 0.0)?;
     let (scales, factors) = (each(ctx, 2, channels, 1.0)?, each(ctx, 3, channels, 1.0)?);
     let packed = packed(form, shape, whole, &outputs[0].shape)?;
@@ -51,30 +95,16 @@ pub(super) fn pack(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, Strin
     };
     // Kernels know the power of two of sums over all that they see, filled up.
     let seen = match (form, shape) {
-        (Weights::Filters, &[_, c, r, s]) => crate::graph::infer::bytes::filled(c) * r * s,
+        (Weights::Filters, &[_, c, r, s]) => filled(c) * r * s,
         _ => products,
     };
     let unit = sum_unit(seen, form == Weights::Depthwise);
-    let count = outputs[1].shape[0];
-    let (mut s, mut z) = (Vec::new(), Vec::new());
-    for channel in 0..count {
-        if channel >= channels {
-            s.push(0.0);
-            z.push((result_zero as f64 / OFFSET_UNIT) as f32);
-            continue;
-        }
-        let at = channel as usize;
-        let factor = data_scale * scales[at] * factors[at] / result_scale;
-        let offset = bias[at] * factors[at] / result_scale + result_zero as f64
-            - zero as f64 * sum(channel) * factor;
-        s.push((factor / unit) as f32);
-        z.push((offset / OFFSET_UNIT) as f32);
-    }
-    let vector = |data: Vec<f32>| Constant::F32 { shape: vec![count], data };
-    if s.iter().chain(&z).any(|x| !x.is_finite()) {
-        return Err("its scales make numbers that are not finite".into());
-    }
-    Ok(vec![packed, vector(s), vector(z)])
+    let steps = Steps::of(ctx)?;
+    let channel =
+        |at: usize| steps.channel(scales[at] * factors[at], bias[at] * factors[at], sum(at as i64));
+    let all = (0..channels as usize).map(channel).collect();
+    let [s, z] = steps.vectors(all, outputs[1].shape[0], unit)?;
+    Ok(vec![packed, s, z])
 }
 
 /// Weights in the order of kernels.
@@ -118,11 +148,8 @@ fn packed(form: Weights, shape: &[i64], whole: &[f32], to: &[i64]) -> Result<Con
 /// normalisation.
 pub(super) fn pack_scales(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let channels = ctx.int_or("channels", 0)?;
-    let number = |name: &str| Ok::<f64, String>(f64::from(ctx.float_or(name, 1.0)?));
-    let (data_scale, result_scale) = (number("data_scale")?, number("result_scale")?);
-    let (zero, result_zero) = (ctx.int_or("zero", 0)?, ctx.int_or("result_zero", 0)?);
     let (addends, factors): (Vec<f64>, Vec<f64>) = if ctx.node.attributes.contains_key("epsilon") {
-        let epsilon = number("epsilon")?;
+        let epsilon = f64::from(ctx.float_or("epsilon", 0.0)?);
         let of = |i: usize| each(ctx, i, channels, 0.0);
         let (scale, shift, mean, variance) = (of(0)?, of(1)?, of(2)?, of(3)?);
         let factors: Vec<f64> =
@@ -133,17 +160,8 @@ pub(super) fn pack_scales(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>
         let (sums, factors) = (each(ctx, 0, channels, 0.0)?, each(ctx, 1, channels, 1.0)?);
         (sums.iter().zip(&factors).map(|(b, f)| b * f).collect(), factors)
     };
-    let count = outputs[0].shape[0] as usize;
-    let (mut s, mut z) = (vec![0.0; count], vec![(result_zero as f64 / OFFSET_UNIT) as f32; count]);
-    for (at, (addend, factor)) in addends.iter().zip(&factors).enumerate().take(count) {
-        let factor = data_scale * factor / result_scale;
-        let offset = addend / result_scale + result_zero as f64 - zero as f64 * factor;
-        s[at] = factor as f32;
-        z[at] = (offset / OFFSET_UNIT) as f32;
-    }
-    if s.iter().chain(&z).any(|x| !x.is_finite()) {
-        return Err("its scales make numbers that are not finite".into());
-    }
-    let vector = |data: Vec<f32>| Constant::F32 { shape: vec![count as i64], data };
-    Ok(vec![vector(s), vector(z)])
+    let steps = Steps::of(ctx)?;
+    let all =
+        addends.iter().zip(&factors).map(|(addend, factor)| steps.channel(*factor, *addend, 1.0));
+    steps.vectors(all.collect(), outputs[0].shape[0], 1.0).map(Vec::from)
 }

@@ -12,8 +12,8 @@
 //! byte up in a table of 256.
 
 use super::{Ctx, OpEntry, Output, op};
-use crate::DType;
-use crate::operator::{BytePool, ByteRange, ByteResult, ByteSum, Conv};
+use crate::operator::{BytePool, ByteRange, ByteResult, ByteSum, Conv, MatMul};
+use crate::{DType, TensorKind};
 
 pub(super) const OPS: &[OpEntry] = &[
     op("ToBytes", to_bytes),
@@ -149,9 +149,8 @@ fn ends(ctx: &Ctx, [low, high]: [&str; 2]) -> Result<ByteRange, String> {
 }
 
 fn pack_scales(ctx: &Ctx) -> Result<Vec<Output>, String> {
-    let channels = filled(ctx.int_or("channels", 0)?);
-    let channels =
-        if ctx.int_or("filled", 0)? != 0 { channels } else { ctx.int_or("channels", 0)? };
+    let channels = ctx.int_or("channels", 0)?;
+    let channels = if ctx.int_or("filled", 0)? != 0 { filled(channels) } else { channels };
     let vector = || Output { dtype: Some(DType::F32), shape: vec![channels] };
     Ok(vec![vector(), vector()])
 }
@@ -223,24 +222,30 @@ fn conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
     byte(made.output().shape())
 }
 
-fn matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
-    let (x, w) = (ctx.shape(0)?, ctx.shape(1)?);
+/// The product of a node by the packed weights that are its operand `weights`.
+pub fn product(ctx: &Ctx, weights: usize) -> Result<MatMul, String> {
+    let (x, w) = (ctx.shape(0)?, ctx.shape(weights)?);
     match (x.split_last(), w) {
-        (Some((k, rows)), &[n, of]) if *k == of => byte(rows.iter().copied().chain([n]).collect()),
+        (Some((&k, rows)), &[n, of]) if k == of => {
+            Ok(MatMul::plain(rows.iter().product(), n, k, TensorKind::Weight))
+        }
         _ => Err(format!("operands of shapes {x:?} and {w:?} do not suit each other")),
     }
 }
 
-/// The shape of a product whose first operand's zero point the run computes.
+/// The shape of such a product's result.
+fn rows_of(ctx: &Ctx, weights: usize) -> Result<Vec<i64>, String> {
+    let n = product(ctx, weights)?.n;
+    let rows = ctx.shape(0)?.split_last().map_or(&[][..], |(_, rows)| rows);
+    Ok(rows.iter().copied().chain([n]).collect())
+}
+
+fn matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    byte(rows_of(ctx, 1)?)
+}
+
 fn dynamic_product(ctx: &Ctx) -> Result<Vec<Output>, String> {
-    let (x, w) = (ctx.shape(0)?, ctx.shape(2)?);
-    match (x.split_last(), w) {
-        (Some((k, rows)), &[n, of]) if *k == of => {
-            let shape = rows.iter().copied().chain([n]).collect();
-            Ok(vec![Output { dtype: Some(DType::F32), shape }])
-        }
-        _ => Err(format!("operands of shapes {x:?} and {w:?} do not suit each other")),
-    }
+    Ok(vec![Output { dtype: Some(DType::F32), shape: rows_of(ctx, 2)? }])
 }
 
 /// The pooling of a node.

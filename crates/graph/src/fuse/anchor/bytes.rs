@@ -2,16 +2,15 @@
 //! (`core/src/graph/infer/bytes.rs`): each is a kernel of its own.
 
 use super::Anchor;
-use crate::feed::Feed;
 use crate::view::View;
+use squall_core::Workload;
 use squall_core::graph::Node;
-use squall_core::graph::infer::{Ctx, bytes};
-use squall_core::operator::{ByteResult, ByteSum, Epilogue, Gate, MatMul, byte_sum, scaled_bytes};
-use squall_core::{TensorKind, Workload};
+use squall_core::graph::infer::{Ctx, bytes, nbits};
+use squall_core::operator::{ByteResult, ByteSum, Gate, byte_sum, scaled_bytes};
 
 /// The kernel of such a node; none of those that are no kernel, or of another domain.
 pub(super) fn of(view: &View<'_>, node: &Node) -> Option<Result<Anchor, String>> {
-    if node.domain != squall_core::graph::infer::nbits::DOMAIN {
+    if node.domain != nbits::DOMAIN {
         return None;
     }
     let build = match node.op.as_str() {
@@ -29,17 +28,8 @@ pub(super) fn of(view: &View<'_>, node: &Node) -> Option<Result<Anchor, String>>
     let made = build(&ctx).and_then(|(stem, workload)| {
         let output = *node.outputs.first().ok_or("it has no output")?;
         let shape = view.shape(output).ok_or("the shape of its result is not known")?;
-        Ok(Anchor {
-            stem: format!("{stem}_u8"),
-            workload,
-            feeds: node.inputs.iter().flatten().map(|&v| Feed::Value(v)).collect(),
-            steps: Epilogue::none(),
-            step_feeds: Vec::new(),
-            shape: shape.to_vec(),
-            output,
-            bias_name: "B",
-            scalable: false,
-        })
+        let feeds = node.inputs.iter().flatten().copied().collect();
+        Ok(Anchor::without_steps(format!("{stem}_u8"), workload, feeds, (output, shape)))
     });
     Some(made)
 }
@@ -52,21 +42,12 @@ fn conv(ctx: &Ctx) -> Made {
 }
 
 fn matmul(ctx: &Ctx) -> Made {
-    let (x, &[n, k]) = (ctx.shape(0)?, ctx.shape(1)?) else {
-        return Err("its weights are no matrix".into());
-    };
-    let m = x.iter().rev().skip(1).product();
-    let product = MatMul::plain(m, n, k, TensorKind::Weight);
-    let result = bytes::result(ctx)?;
+    let (product, result) = (bytes::product(ctx, 1)?, bytes::result(ctx)?);
     Ok((product.name() + behind(result), product.in_bytes(result)?))
 }
 
 fn dynamic(ctx: &Ctx) -> Made {
-    let (x, &[n, k]) = (ctx.shape(0)?, ctx.shape(2)?) else {
-        return Err("its weights are no matrix".into());
-    };
-    let m = x.iter().rev().skip(1).product();
-    let product = MatMul::plain(m, n, k, TensorKind::Weight);
+    let product = bytes::product(ctx, 2)?;
     Ok((product.name(), product.of_dynamic_bytes()?))
 }
 
