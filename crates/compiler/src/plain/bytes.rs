@@ -41,6 +41,13 @@ fn entered(dtype: DType, x: &str) -> String {
     }
 }
 
+/// Loops over blocks of pixels: `count` from `first` on, of image `n`.
+const BLOCKS: &str = "  for (long b = 0; b < IMAGES * ((PIXELS + AT_ONCE - 1) / AT_ONCE); b++) {
+    const long blocks = (PIXELS + AT_ONCE - 1) / AT_ONCE, n = b / blocks;
+    const long first = b % blocks * AT_ONCE;
+    const long count = PIXELS - first < AT_ONCE ? PIXELS - first : AT_ONCE;
+";
+
 const BYTE_OF: &str = "static inline unsigned char byte_of(float x) {
   float v = rintf(x / SCALE) + (float)ZERO;
   v = v > 0.0f ? v : 0.0f;
@@ -76,11 +83,7 @@ fn to_bytes(p: &mut Program) -> Result<(), String> {
         }
     };
     p.body(&format!(
-        "  for (long b = 0; b < IMAGES * ((PIXELS + AT_ONCE - 1) / AT_ONCE); b++) {{
-    const long blocks = (PIXELS + AT_ONCE - 1) / AT_ONCE, n = b / blocks;
-    const long first = b % blocks * AT_ONCE;
-    const long count = PIXELS - first < AT_ONCE ? PIXELS - first : AT_ONCE;
-    unsigned char *const to = y0 + (n * PIXELS + first) * CF;
+        "{BLOCKS}    unsigned char *const to = y0 + (n * PIXELS + first) * CF;
     for (long c = 0; c < CF; c += 4) {{
       unsigned char t[4][AT_ONCE];
       for (long l = 0; l < 4; l++) {{
@@ -121,11 +124,7 @@ fn from_bytes(p: &mut Program) -> Result<(), String> {
         return Err("its channels are not filled up".into());
     }
     p.body(&format!(
-        "  for (long b = 0; b < IMAGES * ((PIXELS + AT_ONCE - 1) / AT_ONCE); b++) {{
-    const long blocks = (PIXELS + AT_ONCE - 1) / AT_ONCE, n = b / blocks;
-    const long first = b % blocks * AT_ONCE;
-    const long count = PIXELS - first < AT_ONCE ? PIXELS - first : AT_ONCE;
-    const unsigned char *const from = x0 + (n * PIXELS + first) * CF;
+        "{BLOCKS}    const unsigned char *const from = x0 + (n * PIXELS + first) * CF;
     for (long c = 0; c < C; c++)
       for (long i = 0; i < count; i++) y0[(n * C + c) * PIXELS + first + i] = {placed};
   }}
