@@ -210,6 +210,17 @@ fn bounds_follow_the_level_that_holds_the_data() {
 }
 
 #[test]
+fn tasks_of_bytes_have_a_peak_of_their_own() {
+    let mut t = task("a", 1, Some(5_000.0), Some(50_000.0));
+    let of = |t: &TaskReport| html::page(&report(vec![t.clone()], Some(roof())));
+    assert!(of(&t).contains("peak 100 GFLOP/s") && !of(&t).contains("peak of bytes"));
+    assert_eq!(t.share(&roof()), Some(2.0));
+    t.of_bytes = true;
+    assert!(of(&t).contains("peak of bytes 400 GFLOP/s"));
+    assert_eq!(t.share(&roof()), Some(0.5));
+}
+
+#[test]
 fn json_has_the_keys_that_scripts_use() {
     let v = json::report(&report(
         vec![task("a", 3, Some(10.0), Some(100.0)), task("c", 1, None, None)],

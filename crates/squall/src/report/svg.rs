@@ -112,11 +112,13 @@ pub fn roofline(report: &Report, roof: &Roof) -> String {
     let intensities = places().map(|p| p.0).chain([ridge * 0.3, ridge * 4.0]);
     let x = Log::around(intensities, left, w - right);
     let rates = places().map(|p| p.1);
-    let y = Log::around(
-        rates.chain([roof.peak_gflops * 1.1, roof.memory_gbs * x.from]),
-        h - bottom,
-        top,
-    );
+    // Bytes have a peak of their own.
+    let of_bytes = dots.iter().any(|d| d.task.of_bytes);
+    let of_bytes = of_bytes.then_some(("peak of bytes", roof.peak_gflops * roof.byte_pace));
+    let peaks: Vec<(&str, f64)> =
+        [("peak", roof.peak_gflops)].into_iter().chain(of_bytes).collect();
+    let ends = peaks.iter().map(|p| p.1 * 1.1).chain([roof.memory_gbs * x.from]);
+    let y = Log::around(rates.chain(ends), h - bottom, top);
     let mut s = open(w, h, "Roofline: arithmetic intensity against rate");
     grid(&mut s, &x, &y, w - right, h - bottom);
     let _ = write!(
@@ -131,7 +133,7 @@ pub fn roofline(report: &Report, roof: &Roof) -> String {
          text-anchor='middle'>GFLOP/s</text>",
         (top + h - bottom) / 2.0
     );
-    roofs(&mut s, roof, &x, &y);
+    roofs(&mut s, roof, &peaks, &x, &y);
     dots.iter().for_each(|d| d.draw(&mut s, roof, &x, &y));
     s + "</svg>"
 }
@@ -176,8 +178,9 @@ impl Dot<'_> {
     }
 }
 
-/// The bandwidths of a roof as slopes, and its peak as a flat line.
-fn roofs(s: &mut String, roof: &Roof, x: &Log, y: &Log) {
+/// The bandwidths of a roof as slopes up to the highest of its peaks, and these as flat lines.
+fn roofs(s: &mut String, roof: &Roof, peaks: &[(&str, f64)], x: &Log, y: &Log) {
+    let highest = peaks.iter().map(|p| p.1).fold(0.0, f64::max);
     let memory = [("memory".to_string(), roof.memory_gbs)];
     let lines = roof
         .levels
@@ -187,7 +190,7 @@ fn roofs(s: &mut String, roof: &Roof, x: &Log, y: &Log) {
         .chain(memory);
     for (i, (name, gbs)) in lines.enumerate() {
         let start = x.from.max(y.from / gbs);
-        let end = (roof.peak_gflops / gbs).min(x.to);
+        let end = (highest / gbs).min(x.to);
         if start >= end {
             continue;
         }
@@ -201,21 +204,22 @@ fn roofs(s: &mut String, roof: &Roof, x: &Log, y: &Log) {
         slope_label(s, &text, ((x1, y1), (x2, y2)), 0.08 + 0.16 * (i % 5) as f64);
     }
     let fastest = roof.levels.iter().map(|l| l.gbs).fold(roof.memory_gbs, f64::max);
-    let flat = (roof.peak_gflops / fastest).max(x.from);
-    let py = y.at(roof.peak_gflops);
-    let _ = write!(
-        s,
-        "<line class='roof' x1='{:.1}' y1='{py:.1}' x2='{:.1}' y2='{py:.1}'/>",
-        x.at(flat),
-        x.end
-    );
-    let _ = write!(
-        s,
-        "<text class='tick' x='{}' y='{:.1}' text-anchor='end'>peak {} GFLOP/s</text>",
-        x.end - 4.0,
-        py - 6.0,
-        short(roof.peak_gflops)
-    );
+    for (name, peak) in peaks {
+        let (flat, py) = ((peak / fastest).max(x.from), y.at(*peak));
+        let _ = write!(
+            s,
+            "<line class='roof' x1='{:.1}' y1='{py:.1}' x2='{:.1}' y2='{py:.1}'/>",
+            x.at(flat),
+            x.end
+        );
+        let _ = write!(
+            s,
+            "<text class='tick' x='{}' y='{:.1}' text-anchor='end'>{name} {} GFLOP/s</text>",
+            x.end - 4.0,
+            py - 6.0,
+            short(*peak)
+        );
+    }
 }
 
 /// A label along a line, a share of it from its start, moved so that it ends before the line does.
