@@ -50,6 +50,29 @@ RT_MOVES_OF(rt_2, rt_move_2)
 RT_MOVES_OF(rt_4, rt_move_4)
 RT_MOVES_OF(rt_8, rt_move_8)
 
+/* The bits of a float rounded to bf16, to the nearest and ties to even; of what is no number, the
+ * same. */
+static inline uint16_t to_bf16(uint32_t bits) {
+  uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? 0x7fff : rounded);
+}
+
+/* The two innermost axes of a copy that converts. The inner loop of adjacent elements has a text of
+ * its own, of which compilers make vectors. */
+#define RT_CASTS_OF(NAME, F, T, MADE)                                                              \
+  static void NAME(const F *from, T *to, rt_axis rows, rt_axis last) {                             \
+    for (size_t r = 0; r < rows.extent; r++, to += rows.to, from += rows.from) {                   \
+      if (last.to == 1 && last.from == 1)                                                          \
+        for (size_t i = 0; i < last.extent; i++) to[i] = MADE(from[i]);                            \
+      else                                                                                         \
+        for (size_t i = 0; i < last.extent; i++)                                                   \
+          to[i * last.to] = MADE(from[(ptrdiff_t)i * last.from]);                                  \
+    }                                                                                              \
+  }
+#define RT_WIDENED(x) ((uint32_t)(x) << 16)
+RT_CASTS_OF(rt_narrow, rt_move_4, rt_move_2, to_bf16)
+RT_CASTS_OF(rt_widen, rt_move_2, rt_move_4, RT_WIDENED)
+
 /* A copy between two buffers, as its tasks see it. */
 typedef struct {
   const rt_move *move;
@@ -69,9 +92,17 @@ static void piece_of(const copying *c, size_t index) {
     to += place * m->axes[a].to;
     from += (ptrdiff_t)place * m->axes[a].from;
   }
-  const unsigned char *f = c->from + from * (ptrdiff_t)m->size;
+  const unsigned char *f = c->from + from * (ptrdiff_t)m->from_size;
   unsigned char *t = c->to + to * m->size;
   rt_axis rows = m->axes[m->rank - 2], last = m->axes[m->rank - 1];
+  if (m->size < m->from_size) {
+    rt_narrow((const rt_move_4 *)f, (rt_move_2 *)t, rows, last);
+    return;
+  }
+  if (m->size > m->from_size) {
+    rt_widen((const rt_move_2 *)f, (rt_move_4 *)t, rows, last);
+    return;
+  }
   switch (m->size) {
   case 1: rt_1_rows((const rt_move_1 *)f, (rt_move_1 *)t, rows, last); break;
   case 2: rt_2_rows((const rt_move_2 *)f, (rt_move_2 *)t, rows, last); break;
@@ -118,11 +149,12 @@ static void arrange(rt_move *m, const rt_step *step) {
   }
 }
 
-void rt_move_ready(rt_move *m, const rt_step *s, size_t size) {
+void rt_move_ready(rt_move *m, const rt_step *s, size_t from_size, size_t size) {
   memset(m, 0, sizeof *m);
   m->kind = s->kind;
   m->size = size;
-  m->from_at = s->kind == RT_FILL ? 0 : s->from_at * size;
+  m->from_size = from_size;
+  m->from_at = s->kind == RT_FILL ? 0 : s->from_at * from_size;
   m->to_at = s->to_at * size;
   m->count = s->count;
   m->runs = s->runs;

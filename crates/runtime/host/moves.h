@@ -4,10 +4,12 @@
 #include "plan.h"
 #include "pool.h"
 
-/* A move of elements of `size` bytes, relative to the starts of its two buffers. */
+/* A move of elements of `size` bytes, relative to the starts of its two buffers. Where a copy
+ * reads elements of `from_size`, others than it writes, it converts them: floats of 32 bits to
+ * bf16, or those to these. */
 typedef struct {
   rt_step_kind kind;
-  size_t size;
+  size_t size, from_size;
   uint64_t from_at, to_at; /* bytes */
   uint64_t count;
   const uint64_t *runs;
@@ -16,8 +18,8 @@ typedef struct {
   rt_axis axes[RT_AXES + 2];
 } rt_move;
 
-/* Makes the move of a step ready. */
-void rt_move_ready(rt_move *m, const rt_step *s, size_t size);
+/* Makes the move of a step ready; sizes are those of its buffers' elements. */
+void rt_move_ready(rt_move *m, const rt_step *s, size_t from_size, size_t size);
 /* Performs it between buffers; it allocates nothing. A fill reads no source. */
 void rt_move_run(const rt_move *m, const void *from, void *to, const rt_pool *pool);
 

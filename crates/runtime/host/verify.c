@@ -186,12 +186,18 @@ static int axes_fit(const rt_step *s, int source, uint64_t at, uint64_t count) {
   return 1;
 }
 
+/* Whether a copy reads what it writes, or converts between floats of 32 bits and bf16. */
+static int converts(char from, char to) {
+  return from == to || (from == 'f' && to == 'B') || (from == 'B' && to == 'f');
+}
+
 static int move_fits(const rt_plan *p, const rt_step *s) {
   int fill = s->kind == RT_FILL;
   if (s->to >= p->buffer_count || (!fill && s->from >= p->buffer_count)) return 0;
   const rt_buffer *to = &p->buffers[s->to], *from = fill ? to : &p->buffers[s->from];
   if (!written(to->role)) return 0;
-  if (!fill && (!read_by_calls(from->role) || from->is.type != to->is.type)) return 0;
+  int agree = s->kind == RT_COPY ? converts(from->is.type, to->is.type) : from->is.type == to->is.type;
+  if (!fill && (!read_by_calls(from->role) || !agree)) return 0;
   if (fill)
     return s->value_bytes == rt_size_of(to->is.type) && s->to_at <= to->is.count &&
            s->count <= to->is.count - s->to_at;

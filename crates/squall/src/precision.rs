@@ -83,10 +83,10 @@ impl Input {
         if p == Precision::F32 {
             return Ok(self);
         }
-        if target.is_cpu() {
+        if target.is_cpu() && p != Precision::Bf16 {
             return Err(Error::Usage {
                 message: format!("models in {} are run on GPUs only", p.name()),
-                hint: "add `--target cuda`, or leave --precision out".into(),
+                hint: "add `--target cuda`, choose `--precision bf16`, or leave it out".into(),
             });
         }
         let last = self.graph.as_ref().map(last_ones).unwrap_or_default();

@@ -83,11 +83,6 @@ pub(crate) fn derive(w: &Workload, t: &Target) -> Vec<Sketch> {
 }
 
 fn derive_wanted(facts: &Facts<'_>) -> Vec<Sketch> {
-    let w = facts.workload;
-    // Vectors of 16-bit elements are not printed yet.
-    if w.inputs.iter().any(|i| i.dtype.is_half()) || w.stages.iter().any(|s| s.dtype.is_half()) {
-        return vec![plain::sketch(facts)];
-    }
     let derived = RULES.iter().map(|(_, rule)| rule(facts)).find(|list| !list.is_empty());
     let mut list = derived.unwrap_or_else(|| vec![plain::sketch(facts)]);
     list.extend(winograd::derive(facts));

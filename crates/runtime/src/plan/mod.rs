@@ -59,6 +59,8 @@ impl Element {
     pub const F32: Element = Element('f');
     /// Bytes.
     pub const U8: Element = Element('u');
+    /// bf16.
+    pub const BF16: Element = Element('B');
     /// All letters.
     pub const LETTERS: &str = "fdhBbusSiIlLo";
 

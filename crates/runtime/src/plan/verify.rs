@@ -258,6 +258,11 @@ fn source<'a>(p: &'a HostPlan, at: &At, element: Element) -> Option<&'a Buffer> 
     (is_read(b.role) && b.element == element).then_some(b)
 }
 
+/// Whether a copy reads what it writes, or converts between floats of 32 bits and bf16.
+fn converts(from: Element, to: Element) -> bool {
+    from == to || matches!((from, to), (Element::F32, Element::BF16) | (Element::BF16, Element::F32))
+}
+
 /// Whether the elements that a copy touches on one side lie in the buffer.
 fn axes_fit(
     axes: &[MoveAxis],
@@ -286,7 +291,10 @@ fn movement(p: &HostPlan, s: &Step) -> Option<()> {
         }
         Work::Copy { from, to, axes } => {
             let t = target(p, to)?;
-            let f = source(p, from, t.element)?;
+            let f = p.buffers.get(from.buffer as usize).filter(|b| is_read(b.role))?;
+            if !converts(f.element, t.element) {
+                return None;
+            }
             if !(1..=MOST_AXES).contains(&axes.len()) {
                 return None;
             }
