@@ -33,8 +33,8 @@ impl Architecture {
     }
 }
 
-/// A named level of instructions. A further one (bf16) is a variant here, its row in
-/// [`LEVELS`], and the bits of its features.
+/// A named level of instructions. A further one is a variant here, its row in [`LEVELS`], and the
+/// bits of its features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Isa {
     /// SSE4.2: vectors of 16 bytes, no fused multiply-add.
@@ -45,6 +45,8 @@ pub enum Isa {
     X86_64V4,
     /// The same with products of bytes, four at once (`vpdpbusd`).
     X86_64V4Vnni,
+    /// The same with products of pairs of bf16 (`vdpbf16ps`).
+    X86_64V4Bf16,
     /// NEON: 32 vectors of 16 bytes.
     Armv8A,
 }
@@ -52,6 +54,8 @@ pub enum Isa {
 /// A register that the instruction `cpuid` of x86 writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuidRegister {
+    /// EAX.
+    Eax,
     /// EBX.
     Ebx,
     /// ECX.
@@ -63,8 +67,10 @@ pub enum CpuidRegister {
 pub struct Feature {
     /// Its name, as Rust and compilers have it.
     pub name: &'static str,
-    /// The leaf of `cpuid`; its subleaf is 0.
+    /// The leaf of `cpuid`.
     pub leaf: u32,
+    /// Its subleaf.
+    pub subleaf: u32,
     /// The register.
     pub register: CpuidRegister,
     /// The bit.
@@ -72,15 +78,15 @@ pub struct Feature {
 }
 
 const fn ecx(name: &'static str, leaf: u32, bit: u32) -> Feature {
-    Feature { name, leaf, register: CpuidRegister::Ecx, bit }
+    Feature { name, leaf, subleaf: 0, register: CpuidRegister::Ecx, bit }
 }
 
 const fn ebx(name: &'static str, bit: u32) -> Feature {
-    Feature { name, leaf: 7, register: CpuidRegister::Ebx, bit }
+    Feature { name, leaf: 7, subleaf: 0, register: CpuidRegister::Ebx, bit }
 }
 
 /// The features that levels need, each once, the level's own after those of lower ones.
-const FEATURES: [Feature; 19] = [
+const FEATURES: [Feature; 20] = [
     ecx("sse3", 1, 0),
     ecx("ssse3", 1, 9),
     ecx("sse4.1", 1, 19),
@@ -100,6 +106,7 @@ const FEATURES: [Feature; 19] = [
     ebx("avx512bw", 30),
     ebx("avx512vl", 31),
     ecx("avx512vnni", 7, 11),
+    Feature { name: "avx512bf16", leaf: 7, subleaf: 1, register: CpuidRegister::Eax, bit: 5 },
 ];
 
 /// What holds of a level.
@@ -113,8 +120,8 @@ pub struct Level {
     pub architecture: Architecture,
     /// The flag by which GCC and Clang make code of it.
     pub flag: &'static str,
-    /// A flag beside it, for instructions that its level in compilers lacks.
-    pub extension: Option<&'static str>,
+    /// Flags beside it, for instructions that its level in compilers lacks.
+    pub extensions: &'static [&'static str],
     /// Width of a vector register in bytes.
     pub vector_bytes: usize,
     /// Vector registers that its code names.
@@ -129,13 +136,13 @@ pub struct Level {
 }
 
 /// All levels; of one architecture the lower ones first, of which the higher ones are supersets.
-pub const LEVELS: [Level; 5] = [
+pub const LEVELS: [Level; 6] = [
     Level {
         isa: Isa::X86_64V2,
         name: "x86-64-v2",
         architecture: Architecture::X86_64,
         flag: "-march=x86-64-v2",
-        extension: None,
+        extensions: &[],
         vector_bytes: 16,
         vector_registers: 16,
         fused: false,
@@ -147,7 +154,7 @@ pub const LEVELS: [Level; 5] = [
         name: "x86-64-v3",
         architecture: Architecture::X86_64,
         flag: "-march=x86-64-v3",
-        extension: None,
+        extensions: &[],
         vector_bytes: 32,
         vector_registers: 16,
         fused: true,
@@ -159,7 +166,7 @@ pub const LEVELS: [Level; 5] = [
         name: "x86-64-v4",
         architecture: Architecture::X86_64,
         flag: "-march=x86-64-v4",
-        extension: None,
+        extensions: &[],
         vector_bytes: 64,
         vector_registers: 32,
         fused: true,
@@ -171,7 +178,7 @@ pub const LEVELS: [Level; 5] = [
         name: "x86-64-v4-vnni",
         architecture: Architecture::X86_64,
         flag: "-march=x86-64-v4",
-        extension: Some("-mavx512vnni"),
+        extensions: &["-mavx512vnni"],
         vector_bytes: 64,
         vector_registers: 32,
         fused: true,
@@ -179,11 +186,23 @@ pub const LEVELS: [Level; 5] = [
         xcr0: 0xe6,
     },
     Level {
+        isa: Isa::X86_64V4Bf16,
+        name: "x86-64-v4-bf16",
+        architecture: Architecture::X86_64,
+        flag: "-march=x86-64-v4",
+        extensions: &["-mavx512vnni", "-mavx512bf16"],
+        vector_bytes: 64,
+        vector_registers: 32,
+        fused: true,
+        features: 20,
+        xcr0: 0xe6,
+    },
+    Level {
         isa: Isa::Armv8A,
         name: "armv8-a",
         architecture: Architecture::Aarch64,
         flag: "-march=armv8-a",
-        extension: None,
+        extensions: &[],
         vector_bytes: 16,
         vector_registers: 32,
         fused: true,
@@ -200,7 +219,7 @@ impl Level {
 
     /// The flags by which compilers make code of it.
     pub fn flags(&self) -> impl Iterator<Item = &'static str> {
-        std::iter::once(self.flag).chain(self.extension)
+        std::iter::once(self.flag).chain(self.extensions.iter().copied())
     }
 }
 
@@ -258,7 +277,7 @@ mod tests {
         for l in &LEVELS {
             assert_eq!((l.isa.level(), Isa::named(l.name)), (l, Some(l.isa)));
             let named = l.flag.strip_prefix("-march=").is_some_and(|n| l.name.starts_with(n));
-            assert!(named && (l.extension.is_some() || l.flag.ends_with(l.name)), "{}", l.name);
+            assert!(named && (!l.extensions.is_empty() || l.flag.ends_with(l.name)), "{}", l.name);
             assert_eq!(serde_json::to_string(&l.isa).unwrap(), format!("\"{}\"", l.name));
         }
         let error = "avx2".parse::<Isa>().unwrap_err();
@@ -272,6 +291,7 @@ mod tests {
         assert_eq!(last(Isa::X86_64V3), Some("bmi2"));
         assert_eq!(last(Isa::X86_64V4), Some("avx512vl"));
         assert_eq!(last(Isa::X86_64V4Vnni), Some("avx512vnni"));
+        assert_eq!(last(Isa::X86_64V4Bf16), Some("avx512bf16"));
         assert_eq!(last(Isa::Armv8A), None);
     }
 }

@@ -517,6 +517,8 @@ impl Cursor {
             "min" => Binary::Min,
             "pow" => Binary::Pow,
             "dot" => Binary::Dot,
+            "dot_pair" => Binary::DotPair,
+            "pair" => Binary::Pair,
             _ => return self.error(format!("unknown function `{name}`")),
         };
         self.expect(",")?;

@@ -255,8 +255,8 @@ impl Workload {
         Source((self.inputs.len() + i) as u32)
     }
 
-    /// Whether a stage only arranges elements of weights, or puts zeros between them: it is
-    /// computed ahead of the call, as the weights' packing is.
+    /// Whether a stage only arranges elements of weights, in pairs too, or puts zeros between them:
+    /// it is computed ahead of the call, as the weights' packing is.
     pub fn is_of_weights(&self, s: &Stage) -> bool {
         let weight = |e: &Expr| match e {
             Expr::Load { source, .. } => {
@@ -266,6 +266,7 @@ impl Workload {
         };
         let arranged = match &s.body {
             Expr::Select { then, other, .. } => weight(then) && matches!(**other, Expr::Const(_)),
+            Expr::Binary(Binary::Pair, low, high) => weight(low) && weight(high),
             body => weight(body),
         };
         arranged && s.reduction.is_none() && self.stages.last() != Some(s)
@@ -431,7 +432,7 @@ impl Workload {
 
     /// Whether it multiplies bytes, four of them at once.
     pub fn multiplies_bytes(&self) -> bool {
-        self.inputs.iter().any(|i| i.dtype.is_packed())
+        self.inputs.iter().any(|i| matches!(i.dtype, DType::U8x4 | DType::I8x4))
     }
 
     /// Evaluates the workload in double precision, each stage rounded to its format: the meaning

@@ -4,7 +4,7 @@
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
 
-enum { AVX_SETS = 0x1ffffe0, AVX512_SETS = 0xfff000 };
+enum { AVX_SETS = 0x1ffffe0, AVX512_SETS = 0x2fff000 };
 
 /* Which registers the system saves. */
 static uint32_t saved(void) {
@@ -17,17 +17,17 @@ static uint32_t saved(void) {
 uint64_t rt_cpu_has(void) {
   static const struct {
     int bit;
-    uint32_t leaf;
+    uint32_t leaf, subleaf;
     int reported, at;
   } sets[] = {
-#define SET(name, bit, leaf, reported, at) {bit, leaf, reported, at},
+#define SET(name, bit, leaf, subleaf, reported, at) {bit, leaf, subleaf, reported, at},
       RT_CPU_SETS(SET)
 #undef SET
   };
   uint64_t has = 0;
   for (unsigned i = 0; i < sizeof sets / sizeof *sets; i++) {
     uint32_t r[4] = {0, 0, 0, 0};
-    if (!__get_cpuid_count(sets[i].leaf, 0, &r[0], &r[1], &r[2], &r[3])) continue;
+    if (!__get_cpuid_count(sets[i].leaf, sets[i].subleaf, &r[0], &r[1], &r[2], &r[3])) continue;
     if (r[sets[i].reported] >> sets[i].at & 1) has |= (uint64_t)1 << sets[i].bit;
   }
   uint32_t a, b, c = 0, d;

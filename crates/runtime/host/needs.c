@@ -79,4 +79,7 @@ const uint64_t rt_cpu_needs = 0
 #ifdef __GFNI__
                               | (uint64_t)1 << 24
 #endif
+#ifdef __AVX512BF16__
+                              | (uint64_t)1 << 25
+#endif
     ;

@@ -56,7 +56,13 @@ mod tests {
         let flop = task.workload.flop() as f64;
         let any = least_time(&task.workload, &target(), None);
         assert!(any.0 > 1.0 && any.0 < flop / (LANE * 8.0), "{any}");
-        let roof = Roof { peak_gflops: 10.0, byte_pace: 4.0, memory_gbs: 1.0, levels: Vec::new() };
+        let roof = Roof {
+            peak_gflops: 10.0,
+            byte_pace: 4.0,
+            pair_pace: 2.0,
+            memory_gbs: 1.0,
+            levels: Vec::new(),
+        };
         assert_eq!(least_time(&task.workload, &target(), Some(&roof)).0, flop / 80.0);
         let small = Workload::parse(
             "workload relu\ndata X: f32[4]\nstage Y: f32[i: 4] = max(X[i], 0)\noutput Y\n",

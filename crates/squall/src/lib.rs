@@ -76,7 +76,7 @@ pub use machine::{fitted_cpu, fitted_gpu};
 pub use network_runoff::Settled;
 pub use peers::{Library, Peer, PeerTimes};
 pub use precision::Precision;
-pub use report::{Inference, Report, Roof, RoofLevel, StopReason, TaskReport};
+pub use report::{Factors, Inference, Report, Roof, RoofLevel, StopReason, TaskReport};
 pub use request::{InferenceRequest, InputRequest, TuneRequest};
 pub use runner::RunnerRequest;
 pub use settings::{Budget, BudgetRequest, TargetRequest};

@@ -291,6 +291,7 @@ pub fn measure_roof(device: &Device, toolchain: &Toolchain) -> Result<Roof, Erro
     Ok(Roof {
         peak_gflops: r.peak_gflops,
         byte_pace: squall_measure::cpu::byte_pace(device.target.isa),
+        pair_pace: squall_measure::cpu::pair_pace(device.target.isa),
         memory_gbs: r.bandwidth_gbs,
         levels: caches.map(level).collect(),
     })
@@ -303,6 +304,7 @@ pub fn gpu_roof(gpu: &Gpu, toolchain: &Toolchain) -> Result<Roof, Error> {
     Ok(Roof {
         peak_gflops: r.peak_gflops,
         byte_pace: 1.0,
+        pair_pace: 1.0,
         memory_gbs: r.copy_gbs,
         levels: vec![l2],
     })

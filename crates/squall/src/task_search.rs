@@ -1,6 +1,6 @@
 //! A task while it is tuned: its state, its strategy, and the counts that its report is made of.
 
-use crate::report::{Failures, StopReason, TaskReport, Winner, baseline};
+use crate::report::{Factors, Failures, StopReason, TaskReport, Winner, baseline};
 use crate::task_state::{History, TaskState, name_of};
 use squall_core::{Candidate, CpuCost, Measurement, Nanos, Outcome, TaskSetup, Trial, is_untuned};
 use squall_records::Name;
@@ -116,16 +116,18 @@ impl TaskSearch<'_> {
 /// The report of a task, of which its trials ended for a reason.
 pub(crate) fn report(state: &TaskState, tally: Tally, stop: StopReason) -> TaskReport {
     let (task, winner) = (state.task, state.standings.winner());
+    let flop = task.workload.flop();
+    let operations = winner.map_or(flop, |w| state.operations(w.0));
     TaskReport {
         id: task.id,
         name: task.name.clone(),
         kind: task.workload.kind.clone(),
         count: task.count,
         nodes: task.nodes.clone(),
-        flop: task.workload.flop(),
-        operations: winner.map_or(task.workload.flop(), |w| state.operations(w.0)),
+        flop,
+        operations,
         bytes: task.workload.bytes().0,
-        of_bytes: task.workload.multiplies_bytes(),
+        factors: Factors::of(&task.workload, operations),
         baseline: baseline(&task.workload),
         untuned: tally.untuned,
         best: winner.map(|w| w.1),

@@ -1,8 +1,8 @@
 //! Reports of made-up sessions: sums, bounds, the page.
 
 use squall::report::{
-    FailureClass, GraphKernel, KernelGraph, Report, Roof, RoofLevel, StopReason, TaskReport,
-    UntunedNode, Winner, html, json,
+    Factors, FailureClass, GraphKernel, KernelGraph, Report, Roof, RoofLevel, StopReason,
+    TaskReport, UntunedNode, Winner, html, json,
 };
 use squall::{Inference, KernelCounts, Library, Peer, PeerTimes};
 use squall_core::{CpuCost, Nanos, Objective, TaskId, Workload};
@@ -12,6 +12,7 @@ fn roof() -> Roof {
     Roof {
         peak_gflops: 100.0,
         byte_pace: 4.0,
+        pair_pace: 2.0,
         memory_gbs: 10.0,
         levels: vec![level("L1", 32 << 10, 200.0), level("L2", 1 << 20, 50.0)],
     }
@@ -31,7 +32,7 @@ fn task(name: &str, count: u64, best: Option<f64>, untuned: Option<f64>) -> Task
         flop: 1_000_000,
         operations: 1_000_000,
         bytes: 10_000,
-        of_bytes: false,
+        factors: Factors::Floats,
         untuned: untuned.map(Nanos),
         baseline: "plain loops",
         best: best.map(Nanos),
@@ -215,7 +216,7 @@ fn tasks_of_bytes_have_a_peak_of_their_own() {
     let of = |t: &TaskReport| html::page(&report(vec![t.clone()], Some(roof())));
     assert!(of(&t).contains("peak 100 GFLOP/s") && !of(&t).contains("peak of bytes"));
     assert_eq!(t.share(&roof()), Some(2.0));
-    t.of_bytes = true;
+    t.factors = Factors::Bytes;
     assert!(of(&t).contains("peak of bytes 400 GFLOP/s"));
     assert_eq!(t.share(&roof()), Some(0.5));
 }

@@ -1,5 +1,5 @@
 //! The C functions that bring numbers of fewer bits to lanes of 32 and back, and that multiply four
-//! bytes with four at once.
+//! bytes with four at once, or two numbers of bf16 with two.
 
 use super::dialect::Used;
 use std::fmt::Write;
@@ -48,6 +48,9 @@ pub(super) fn scalars(used: &Used) -> String {
     if used.has("dot") {
         s += DOT;
     }
+    if used.has("pair") || used.has("dot_pair") {
+        s += PAIRS;
+    }
     s
 }
 
@@ -76,6 +79,16 @@ pub(super) fn vectors(l: i64, used: &Used) -> String {
     }
     if used.has("dot") {
         s += &dot(l);
+    }
+    if used.has("pair") {
+        let _ = writeln!(
+            s,
+            "static inline i{l} pair_v{l}(v{l} low, v{l} high) {{ return ((i{l})low >> 16 & 0xffff) \
+             | ((i{l})high & -0x10000); }}"
+        );
+    }
+    if used.has("dot_pair") {
+        s += &dot_pair(l);
     }
     s
 }
@@ -180,6 +193,54 @@ static inline double dot_d(double s, double a, double b) {
   return s + dot_f(0, (int)(unsigned)(long long)a, (int)(unsigned)(long long)b);
 }
 ";
+
+/// Pairs of single numbers; references keep the bits of one in a double.
+const PAIRS: &str = "union pair_bits { unsigned bits; float x; };
+static inline int pair_f(float low, float high) {
+  union pair_bits l = {.x = low}, h = {.x = high};
+  return (int)(l.bits >> 16 | (h.bits & 0xffff0000u));
+}
+static inline double pair_d(double low, double high) {
+  return (double)(unsigned)pair_f((float)low, (float)high);
+}
+static inline float dot_pair_f(float s, int a, int b) {
+  union pair_bits x = {(unsigned)a << 16}, y = {(unsigned)b << 16};
+  union pair_bits z = {(unsigned)a & 0xffff0000u}, w = {(unsigned)b & 0xffff0000u};
+  return s + x.x * y.x + z.x * w.x;
+}
+static inline double dot_pair_d(double s, double a, double b) {
+  union pair_bits x = {(unsigned)(long long)a << 16}, y = {(unsigned)(long long)b << 16};
+  union pair_bits z = {(unsigned)(long long)a & 0xffff0000u};
+  union pair_bits w = {(unsigned)(long long)b & 0xffff0000u};
+  return s + (double)x.x * y.x + (double)z.x * w.x;
+}
+";
+
+/// `s + a * b` for two numbers of bf16 a lane: one instruction where there is `vdpbf16ps`, which
+/// compilers have under different names and types, so that it is written as it is assembled;
+/// elsewhere both products as floats.
+fn dot_pair(l: i64) -> String {
+    let feature = match l {
+        16 => Some("defined(__AVX512BF16__)"),
+        4 | 8 => Some("defined(__AVX512BF16__) && defined(__AVX512VL__)"),
+        _ => None,
+    };
+    let mut s = format!("static inline v{l} dot_pair_v{l}(v{l} s, i{l} a, i{l} b) {{\n");
+    if let Some(feature) = feature {
+        let _ = writeln!(
+            s,
+            "#if {feature}\n  __asm__(\"vdpbf16ps %2, %1, %0\" : \"+v\"(s) : \"v\"(a), \
+             \"v\"(b));\n  return s;\n#else"
+        );
+    }
+    let _ = writeln!(
+        s,
+        "  s += (v{l})(a << 16) * (v{l})(b << 16);\n  \
+         return s + (v{l})(a & -0x10000) * (v{l})(b & -0x10000);"
+    );
+    s += if feature.is_some() { "#endif\n}\n" } else { "}\n" };
+    s
+}
 
 /// `s + a * b` for four bytes a lane, those of `a` without sign: one instruction where there is
 /// `vpdpbusd`; elsewhere exact products of 16 bits, of even and of odd bytes. (`vpmaddubsw` takes

@@ -1,5 +1,5 @@
 //! How programs of vectors keep numbers: floats compute, whole numbers of 32 bits (and four bytes
-//! that are multiplied at once) have lanes of their own, and what memory holds in fewer bits is
+//! or two numbers of bf16 that are multiplied at once) have lanes of their own, and what memory holds in fewer bits is
 //! widened when it is loaded and rounded when it is stored.
 
 use super::printer::{Printer, Value};
@@ -24,7 +24,7 @@ impl Printer<'_> {
     pub(super) fn is_whole(&self, e: &Expr) -> bool {
         match e {
             Expr::Load { source, .. } => self.holds_whole(*source),
-            Expr::Binary(Binary::Dot, ..) => !self.o.double,
+            Expr::Binary(Binary::Dot | Binary::Pair, ..) => !self.o.double,
             Expr::Select { then, other, .. } => self.is_whole(then) || self.is_whole(other),
             _ => false,
         }
@@ -74,27 +74,46 @@ impl Printer<'_> {
         }
     }
 
-    /// The product of four bytes with four, added to a sum where one is given.
-    pub(super) fn dot(&self, sum: Option<&str>, a: Value, b: Value) -> Value {
+    /// The product of four bytes with four, or of a pair with a pair, added to a sum where one is
+    /// given.
+    pub(super) fn dot(&self, op: Binary, sum: Option<&str>, a: Value, b: Value) -> Value {
         let vector = a.vector || b.vector;
         let lanes = self.simd.vector.map_or(1, |v| v.1);
         let lanes = if vector { lanes } else { 1 };
-        let name = self.function("dot", lanes);
+        let of_bytes = op == Binary::Dot;
+        let name = self.function(if of_bytes { "dot" } else { "dot_pair" }, lanes);
         let [a, b] = [a, b].map(|x| if vector { self.widen(x, lanes) } else { x.text });
-        let nothing =
-            if vector { format!("{}(0)", self.function("all_whole", lanes)) } else { "0".into() };
-        let text = format!("{name}({}, {a}, {b})", sum.unwrap_or(&nothing));
-        Value { text, vector, whole: !self.o.double }
+        let nothing = || match (vector, of_bytes) {
+            (true, true) => format!("{}(0)", self.function("all_whole", lanes)),
+            (true, false) => self.widen(Value::scalar(self.constant(0.0)), lanes),
+            (false, _) => "0".into(),
+        };
+        let text = format!("{name}({}, {a}, {b})", sum.map_or_else(nothing, String::from));
+        Value { text, vector, whole: of_bytes && !self.o.double }
     }
 
-    /// The statement that adds the product of four bytes with four to a place of whole numbers.
-    pub(super) fn add_dot(&mut self, place: &str, (a, b): (&Expr, &Expr), lanes: i64) -> String {
+    /// Two numbers as one element.
+    pub(super) fn pair(&self, low: Value, high: Value) -> Value {
+        let vector = low.vector || high.vector;
+        let lanes = self.simd.vector.filter(|_| vector).map_or(1, |v| v.1);
+        let name = self.function("pair", lanes);
+        let [a, b] = [low, high].map(|x| if vector { self.widen(x, lanes) } else { x.text });
+        Value { text: format!("{name}({a}, {b})"), vector, whole: !self.o.double }
+    }
+
+    /// The statement that adds a product of elements of several numbers to a place.
+    pub(super) fn add_dot(
+        &mut self,
+        place: &str,
+        (op, a, b): (Binary, &Expr, &Expr),
+        lanes: i64,
+    ) -> String {
         let [a, b] = [a, b].map(|e| self.value(e));
         let [a, b] = [a, b].map(|v| match lanes {
             1 => v,
             _ => Value { vector: true, whole: true, text: self.widen(v, lanes) },
         });
-        format!("{place} = {};", self.dot(Some(place), a, b).text)
+        format!("{place} = {};", self.dot(op, Some(place), a, b).text)
     }
 
     /// The statement that stores a value at a place of its own lanes, or combines it in.

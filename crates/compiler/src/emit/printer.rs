@@ -209,7 +209,7 @@ impl<'a> Printer<'a> {
             DType::Bf16 => self.d.numbers.bf16,
             DType::U8 => "unsigned char",
             DType::I8 => "signed char",
-            DType::I32 | DType::U8x4 | DType::I8x4 => "int",
+            DType::I32 | DType::U8x4 | DType::I8x4 | DType::Bf16x2 => "int",
             _ => self.d.numbers.f32,
         }
     }
@@ -315,8 +315,10 @@ impl<'a> Printer<'a> {
 
     pub fn binary(&self, op: Binary, a: Value, b: Value) -> Value {
         let vector = a.vector || b.vector;
-        if op == Binary::Dot {
-            return self.dot(None, a, b);
+        match op {
+            Binary::Dot | Binary::DotPair => return self.dot(op, None, a, b),
+            Binary::Pair => return self.pair(a, b),
+            _ => {}
         }
         let [a, b] = [a, b].map(|x| self.as_float(x));
         let sign = match op {
@@ -324,7 +326,7 @@ impl<'a> Printer<'a> {
             Binary::Sub => "-",
             Binary::Mul => "*",
             Binary::Div => "/",
-            Binary::Max | Binary::Min | Binary::Pow | Binary::Dot => {
+            _ => {
                 let lanes = self.lanes(vector);
                 let name = match op {
                     Binary::Max => "max",

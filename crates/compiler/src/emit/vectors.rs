@@ -347,9 +347,12 @@ impl Printer<'_> {
         let off = self.offset(b, index);
         let name = c_name(&self.n.buffer(b).name);
         let whole = self.holds_whole(b);
-        // Products of bytes take the sum in.
+        // Products of elements of several numbers take the sum in.
         let product = match (op, value) {
-            (Some(Reducer::Sum), Expr::Binary(Binary::Dot, x, y)) if whole => Some((&**x, &**y)),
+            (Some(Reducer::Sum), Expr::Binary(d @ Binary::Dot, x, y)) if whole => {
+                Some((*d, &**x, &**y))
+            }
+            (Some(Reducer::Sum), Expr::Binary(d @ Binary::DotPair, x, y)) => Some((*d, &**x, &**y)),
             _ => None,
         };
         let v = match product {

@@ -9,6 +9,7 @@ mod collapse;
 mod cores;
 pub(crate) mod gpu;
 mod map;
+mod pairs;
 mod plain;
 mod rows;
 mod tile;
@@ -24,6 +25,7 @@ use squall_core::{
 };
 use std::sync::Arc;
 
+pub use pairs::by_pairs;
 pub use plain::{reference, reference_of};
 
 /// Stack that a kernel may use for its tiles; a thread has a few MiB.
@@ -83,7 +85,10 @@ pub(crate) fn derive(w: &Workload, t: &Target) -> Vec<Sketch> {
 }
 
 fn derive_wanted(facts: &Facts<'_>) -> Vec<Sketch> {
-    let derived = RULES.iter().map(|(_, rule)| rule(facts)).find(|list| !list.is_empty());
+    let w = facts.workload;
+    let paired = by_pairs(w).map(|p| tile::derive(&Facts { workload: &p, ..*facts }));
+    let derived = paired.into_iter().chain(RULES.iter().map(|(_, rule)| rule(facts)));
+    let derived = derived.into_iter().find(|list| !list.is_empty());
     let mut list = derived.unwrap_or_else(|| vec![plain::sketch(facts)]);
     list.extend(winograd::derive(facts));
     list

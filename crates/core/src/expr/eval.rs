@@ -36,6 +36,8 @@ impl Binary {
             Binary::Min => x.min(y),
             Binary::Pow => x.powf(y),
             Binary::Dot => dot(x, y),
+            Binary::DotPair => dot_pair(x, y),
+            Binary::Pair => pair(x, y),
         }
     }
 }
@@ -67,7 +69,7 @@ impl DType {
             DType::I32 => x.round_ties_even().clamp(f64::from(i32::MIN), f64::from(i32::MAX)),
             // Doubles from 2^53 on are whole numbers, so rounding changes smaller ones alone.
             DType::I64 => x.round_ties_even().clamp(i64::MIN as f64, i64::MAX as f64),
-            DType::F64 | DType::U8x4 | DType::I8x4 => x,
+            DType::F64 | DType::U8x4 | DType::I8x4 | DType::Bf16x2 => x,
         }
     }
 }
@@ -109,6 +111,26 @@ fn dot(x: f64, y: f64) -> f64 {
         (Some(a), Some(b)) => {
             a.iter().zip(b).map(|(a, b)| f64::from(i32::from(*a) * i32::from(b as i8))).sum()
         }
+        _ => f64::NAN,
+    }
+}
+
+/// The bits of two numbers of bf16 as one number.
+fn pair(low: f64, high: f64) -> f64 {
+    let bits = |x: f64| DType::Bf16.half_bits(x as f32).map_or(0, u32::from);
+    f64::from(bits(low) | bits(high) << 16)
+}
+
+/// The products of two numbers of bf16 with two others, and their sum; of numbers that are no
+/// pairs, not a number.
+fn dot_pair(x: f64, y: f64) -> f64 {
+    let numbers = |v: f64| {
+        let is_pair = (0.0..=f64::from(u32::MAX)).contains(&v) && v == v.trunc();
+        let of = |bits: u32| f64::from(f32::from_bits(bits));
+        is_pair.then_some(v as u32).map(|v| [of(v << 16), of(v & 0xffff_0000)])
+    };
+    match (numbers(x), numbers(y)) {
+        (Some(a), Some(b)) => a[0] * b[0] + a[1] * b[1],
         _ => f64::NAN,
     }
 }

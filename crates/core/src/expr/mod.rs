@@ -230,11 +230,17 @@ pub enum Binary {
     /// The sum of the products of the four bytes of a [`DType::U8x4`] with those of a
     /// [`DType::I8x4`]: one instruction where a CPU has `vpdpbusd`.
     Dot,
+    /// The sum of the products of the two numbers of a [`DType::Bf16x2`] with those of another: one
+    /// instruction where a CPU has `vdpbf16ps`.
+    DotPair,
+    /// The [`DType::Bf16x2`] of two numbers, the first in its lower half.
+    Pair,
 }
 
 /// Numeric formats of tensors. No tensor is stored in `Tf32`: in an [`Expr::Cast`] it says how
 /// precisely factors are multiplied, and in memory it is an `F32` with 13 zero bits. `U8x4` and
-/// `I8x4` are four bytes that lie together, of which kernels see one number, their bits.
+/// `I8x4` are four bytes that lie together, `Bf16x2` two numbers of bf16, of which kernels see one
+/// number, their bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // the names are the formats
@@ -255,6 +261,7 @@ pub enum DType {
     Bool,
     U8x4,
     I8x4,
+    Bf16x2,
 }
 
 impl DType {
@@ -262,7 +269,8 @@ impl DType {
     pub fn bytes(self) -> u64 {
         match self {
             DType::F64 | DType::I64 | DType::U64 => 8,
-            DType::F32 | DType::I32 | DType::U32 | DType::Tf32 | DType::U8x4 | DType::I8x4 => 4,
+            DType::F32 | DType::I32 | DType::U32 | DType::Tf32 => 4,
+            DType::U8x4 | DType::I8x4 | DType::Bf16x2 => 4,
             DType::F16 | DType::Bf16 | DType::I16 | DType::U16 => 2,
             DType::I8 | DType::U8 | DType::Bool => 1,
         }
@@ -287,7 +295,7 @@ impl DType {
     ];
 
     /// The formats of workloads and loop nests.
-    pub const OF_KERNELS: [DType; 11] = [
+    pub const OF_KERNELS: [DType; 12] = [
         DType::F32,
         DType::F16,
         DType::Bf16,
@@ -299,6 +307,7 @@ impl DType {
         DType::Tf32,
         DType::U8x4,
         DType::I8x4,
+        DType::Bf16x2,
     ];
 
     /// Whether it is one of the floating-point formats of 16 bits.
@@ -312,9 +321,18 @@ impl DType {
         matches!(self, I8 | I16 | I32 | I64 | U8 | U16 | U32 | U64)
     }
 
-    /// Whether its elements are four bytes that kernels see as one number.
+    /// Whether its elements are some numbers that kernels see as one, their bits.
     pub fn is_packed(self) -> bool {
-        matches!(self, DType::U8x4 | DType::I8x4)
+        self.packed() > 1
+    }
+
+    /// How many numbers an element of it is.
+    pub fn packed(self) -> u64 {
+        match self {
+            DType::U8x4 | DType::I8x4 => 4,
+            DType::Bf16x2 => 2,
+            _ => 1,
+        }
     }
 
     /// Whether its values are floating-point numbers.
@@ -342,6 +360,7 @@ impl DType {
             DType::Bool => "bool",
             DType::U8x4 => "u8x4",
             DType::I8x4 => "i8x4",
+            DType::Bf16x2 => "bf16x2",
         }
     }
 
@@ -474,13 +493,15 @@ impl Expr {
     }
 
     /// Arithmetic operations in one evaluation: each unary, binary and transcendental function
-    /// counts one, a product of four bytes seven; selects, casts, loads and index arithmetic count
-    /// none.
+    /// counts one, a product of four bytes seven, of two pairs three; selects, casts, loads and index
+    /// arithmetic count none.
     pub fn flop(&self) -> u64 {
         let mut n = 0;
         self.visit(&mut |e| {
             n += match e {
                 Expr::Binary(Binary::Dot, ..) => 7,
+                Expr::Binary(Binary::DotPair, ..) => 3,
+                Expr::Binary(Binary::Pair, ..) => 0,
                 Expr::Unary(..) | Expr::Binary(..) => 1,
                 _ => 0,
             }

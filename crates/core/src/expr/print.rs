@@ -93,6 +93,8 @@ fn print(f: &mut fmt::Formatter<'_>, e: &Expr, names: &dyn Names, outer: u8) -> 
                 Binary::Min => return call(f, "min", &[a, b]),
                 Binary::Pow => return call(f, "pow", &[a, b]),
                 Binary::Dot => return call(f, "dot", &[a, b]),
+                Binary::DotPair => return call(f, "dot_pair", &[a, b]),
+                Binary::Pair => return call(f, "pair", &[a, b]),
             };
             if level < outer {
                 write!(f, "(")?;

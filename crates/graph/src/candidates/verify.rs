@@ -51,7 +51,7 @@ fn verify(m: &Model, c: &FusionCandidate) -> Result<(), String> {
         if !all_constant && (feed.is_made() || input.kind == TensorKind::Weight) {
             return wrong("it is computed at run time, and has to be known before");
         }
-        let each = if input.dtype.is_packed() { 4 } else { 1 };
+        let each = input.dtype.packed() as i64;
         if feed.elements(m) != Some(input.shape.iter().product::<i64>() * each) {
             return wrong("the model has another number of elements for it");
         }

@@ -22,9 +22,13 @@ pub const ALIGNMENT: usize = alignment(DType::F32);
 pub const fn alignment(dtype: DType) -> usize {
     match dtype {
         DType::F64 | DType::I64 | DType::U64 => ALIGNED_BYTES / 8,
-        DType::F32 | DType::I32 | DType::U32 | DType::Tf32 | DType::U8x4 | DType::I8x4 => {
-            ALIGNED_BYTES / 4
-        }
+        DType::F32
+        | DType::I32
+        | DType::U32
+        | DType::Tf32
+        | DType::U8x4
+        | DType::I8x4
+        | DType::Bf16x2 => ALIGNED_BYTES / 4,
         DType::F16 | DType::Bf16 | DType::I16 | DType::U16 => ALIGNED_BYTES / 2,
         DType::I8 | DType::U8 | DType::Bool => ALIGNED_BYTES,
     }

@@ -4,12 +4,13 @@ use squall_core::{Architecture, Isa, LEVELS, Level};
 use std::collections::HashMap;
 
 /// The features of x86 that Linux calls otherwise than compilers do.
-const LINUX: [(&str, &str); 5] = [
+const LINUX: [(&str, &str); 6] = [
     ("sse3", "pni"),
     ("sse4.1", "sse4_1"),
     ("sse4.2", "sse4_2"),
     ("lzcnt", "abm"),
     ("avx512vnni", "avx512_vnni"),
+    ("avx512bf16", "avx512_bf16"),
 ];
 
 /// The facts of a board.

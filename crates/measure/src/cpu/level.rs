@@ -96,8 +96,16 @@ fn in_path(program: &str) -> Option<PathBuf> {
 /// were measured at 132 of 104.
 pub fn byte_pace(isa: Option<Isa>) -> f64 {
     match isa.or_else(highest_level) {
-        Some(Isa::X86_64V4Vnni) => 4.0,
+        Some(Isa::X86_64V4Vnni | Isa::X86_64V4Bf16) => 4.0,
         _ => 132.0 / 104.0,
+    }
+}
+
+/// How many operations on pairs of bf16 take the time of one on floats of 32 bits.
+pub fn pair_pace(isa: Option<Isa>) -> f64 {
+    match isa.or_else(highest_level) {
+        Some(Isa::X86_64V4Bf16) => 2.0,
+        _ => 1.0,
     }
 }
 
@@ -111,7 +119,7 @@ fn has(feature: &str) -> bool {
         } };
     }
     detected!("sse3" "ssse3" "sse4.1" "sse4.2" "popcnt" "fma" "movbe" "avx" "f16c" "lzcnt" "bmi1"
-        "avx2" "bmi2" "avx512f" "avx512dq" "avx512cd" "avx512bw" "avx512vl" "avx512vnni")
+        "avx2" "bmi2" "avx512f" "avx512dq" "avx512cd" "avx512bw" "avx512vl" "avx512vnni" "avx512bf16")
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -138,7 +146,7 @@ mod tests {
     #[test]
     fn each_feature_of_the_table_is_asked_for() {
         // On a machine of another architecture no feature is.
-        if let Some(Isa::X86_64V4Vnni) = highest_level() {
+        if let Some(Isa::X86_64V4Bf16) = highest_level() {
             assert!(LEVELS.iter().flat_map(|l| l.needs()).all(|f| has(f.name)));
         }
         assert!(!has("a feature that no CPU has"));

@@ -20,7 +20,7 @@ pub(crate) use toolchain::NEVER;
 pub use ahead::{on_spare_cores, while_compiling};
 pub use device::{Cache, Device};
 pub use far::{connect, device_of};
-pub use level::{Execution, byte_pace, highest_level, runs};
+pub use level::{Execution, byte_pace, highest_level, pair_pace, runs};
 pub use object::Object;
 pub use roof::{CpuRoof, MemoryLevel, Prober, clock, roof};
 pub use toolchain::Toolchain;

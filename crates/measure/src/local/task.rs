@@ -115,7 +115,7 @@ fn tensors(setup: &TaskSetup, number: usize, folder: &Path) -> Result<HostPlan, 
     for i in &workload.inputs {
         // Kernels made by rule know f32, the formats of 16 bits and bytes.
         let known = match i.dtype {
-            DType::U8x4 | DType::I8x4 => true,
+            d if d.is_packed() => true,
             DType::F32 | DType::U8 | DType::I8 => true,
             d => workload.foreign.is_some() || d.is_half(),
         };

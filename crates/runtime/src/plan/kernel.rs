@@ -27,12 +27,13 @@ pub fn letter(d: DType) -> Option<char> {
 
 impl HostPlan {
     /// The tensors of a workload, as a session makes them: inputs in order, then outputs. Elements
-    /// of four bytes are bytes to a kernel's caller; bytes take all values.
+    /// of several numbers are these to a kernel's caller; bytes take all values.
     pub fn of_workload(w: &Workload) -> HostPlan {
         let element = |d: DType| {
             let bytes = match d {
                 DType::U8x4 => DType::U8,
                 DType::I8x4 => DType::I8,
+                DType::Bf16x2 => DType::Bf16,
                 d => d,
             };
             letter(bytes).and_then(Element::new).unwrap_or(Element::F32)
@@ -45,7 +46,7 @@ impl HostPlan {
         };
         let input = |(n, i): (usize, &Input)| {
             let role = if i.kind == TensorKind::Data { Role::Data } else { Role::Weight };
-            let count = w.input_span(n) * if i.dtype.is_packed() { 4 } else { 1 };
+            let count = w.input_span(n) * i.dtype.packed();
             Buffer { range: range(n), ..Buffer::own(role, element(i.dtype), count) }
         };
         let count = |o: &Stage| if w.has_gaps() { w.output_span() } else { o.elements() };

@@ -260,7 +260,8 @@ fn source<'a>(p: &'a HostPlan, at: &At, element: Element) -> Option<&'a Buffer> 
 
 /// Whether a copy reads what it writes, or converts between floats of 32 bits and bf16.
 fn converts(from: Element, to: Element) -> bool {
-    from == to || matches!((from, to), (Element::F32, Element::BF16) | (Element::BF16, Element::F32))
+    from == to
+        || matches!((from, to), (Element::F32, Element::BF16) | (Element::BF16, Element::F32))
 }
 
 /// Whether the elements that a copy touches on one side lie in the buffer.

@@ -215,10 +215,11 @@ fn choice(levels: &[&Level]) -> String {
             .iter()
             .map(|f| {
                 let register = match f.register {
+                    CpuidRegister::Eax => "eax",
                     CpuidRegister::Ebx => "ebx",
                     CpuidRegister::Ecx => "ecx",
                 };
-                format!("has(0x{:x}, {register}, {})", f.leaf, f.bit)
+                format!("has(0x{:x}, {}, {register}, {})", f.leaf, f.subleaf, f.bit)
             })
             .collect();
         if l.xcr0 != 0 {
@@ -248,12 +249,12 @@ fn choice(levels: &[&Level]) -> String {
 /// How x86 CPUs are asked. Registers that the operating system does not keep are not there.
 const CPUID: &str = "#include <cpuid.h>
 
-enum { ebx, ecx };
+enum { eax, ebx, ecx };
 
-static int has(unsigned leaf, int which, int bit) {
+static int has(unsigned leaf, unsigned subleaf, int which, int bit) {
   unsigned a, b, c, d;
-  if (!__get_cpuid_count(leaf, 0, &a, &b, &c, &d)) return 0;
-  return (which == ebx ? b : c) >> bit & 1;
+  if (!__get_cpuid_count(leaf, subleaf, &a, &b, &c, &d)) return 0;
+  return (which == eax ? a : which == ebx ? b : c) >> bit & 1;
 }
 
 static int kept(unsigned mask) {

@@ -408,7 +408,7 @@ impl<'a> Builder<'a> {
         }
         let mut buffers = Vec::new();
         for (n, (s, i)) in inputs.iter().zip(&workload.inputs).enumerate() {
-            let each = if i.dtype.is_packed() { 4 } else { 1 };
+            let each = i.dtype.packed() as usize;
             let elements = workload.input_span(n) as usize * each;
             let holds = match s {
                 ValueSource::Constant(c) => self.plan.constants[*c].len() == elements,

@@ -10,6 +10,7 @@ pub mod svg;
 pub use graph::{GraphKernel, KernelGraph};
 pub use inference::Inference;
 
+use squall_compiler::by_pairs;
 use squall_core::{CpuCost, FailStage, Nanos, Outcome, TaskId, Workload};
 use std::path::PathBuf;
 
@@ -23,6 +24,8 @@ pub struct Roof {
     pub peak_gflops: f64,
     /// How many operations on bytes take the time of one on floats.
     pub byte_pace: f64,
+    /// The same on pairs of bf16.
+    pub pair_pace: f64,
     /// Bytes per nanosecond from main memory.
     pub memory_gbs: f64,
     /// The caches, innermost first.
@@ -50,12 +53,21 @@ impl Roof {
 
     /// The same of a workload, by an algorithm of so many operations.
     pub fn bound_of(&self, w: &Workload, operations: u64) -> Nanos {
-        self.bound(self.paced(operations, w.multiplies_bytes()), w.bytes().0)
+        self.bound(self.paced(operations, Factors::of(w, operations)), w.bytes().0)
     }
 
-    /// Operations on floats that take as long as these of a task: of one over bytes fewer.
-    pub fn paced(&self, operations: u64, of_bytes: bool) -> u64 {
-        if of_bytes { (operations as f64 / self.byte_pace) as u64 } else { operations }
+    /// How many operations on factors take the time of one on floats.
+    pub fn pace(&self, of: Factors) -> f64 {
+        match of {
+            Factors::Floats => 1.0,
+            Factors::Pairs => self.pair_pace,
+            Factors::Bytes => self.byte_pace,
+        }
+    }
+
+    /// Operations on floats that take as long as these.
+    pub fn paced(&self, operations: u64, of: Factors) -> u64 {
+        (operations as f64 / self.pace(of)) as u64
     }
 
     /// What sets that bound: `arithmetic`, or the farthest level that bytes come from.
@@ -78,6 +90,29 @@ impl Roof {
             held += here;
         }
         moving + (bytes - held) as f64 / self.memory_gbs
+    }
+}
+
+/// What a kernel multiplies: numbers of each sort have a peak of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Factors {
+    /// Floats of 32 bits, or nothing.
+    Floats,
+    /// Numbers of bf16, by pairs where the CPU can.
+    Pairs,
+    /// Bytes.
+    Bytes,
+}
+
+impl Factors {
+    /// Those of a workload by an algorithm of so many operations. Of fewer than the expression has,
+    /// which is Winograd's, the factors are floats.
+    pub fn of(w: &Workload, operations: u64) -> Factors {
+        match w.multiplies_bytes() {
+            true => Factors::Bytes,
+            false if operations >= w.flop() && by_pairs(w).is_some() => Factors::Pairs,
+            false => Factors::Floats,
+        }
     }
 }
 
@@ -158,8 +193,8 @@ pub struct TaskReport {
     pub operations: u64,
     /// Bytes that a call must move.
     pub bytes: u64,
-    /// Whether it multiplies bytes.
-    pub of_bytes: bool,
+    /// What the winner multiplies.
+    pub factors: Factors,
     /// The name of its baseline: see [`baseline`].
     pub baseline: &'static str,
     /// Time of the baseline.
@@ -205,12 +240,12 @@ impl TaskReport {
 
     /// The least time in which the roof allows the winner's algorithm.
     pub fn bound(&self, roof: &Roof) -> Nanos {
-        roof.bound(roof.paced(self.operations, self.of_bytes), self.bytes)
+        roof.bound(roof.paced(self.operations, self.factors), self.bytes)
     }
 
     /// What sets that bound.
     pub fn limit<'r>(&self, roof: &'r Roof) -> &'r str {
-        roof.limit(roof.paced(self.operations, self.of_bytes), self.bytes)
+        roof.limit(roof.paced(self.operations, self.factors), self.bytes)
     }
 
     /// The share of what the roof allows its algorithm that the winner reaches.

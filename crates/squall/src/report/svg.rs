@@ -1,7 +1,7 @@
 //! Plots as SVG text: the roofline and convergence curves. Colours come from the page's style
 //! sheet, so that one page serves light and dark screens.
 
-use super::{Report, Roof, TaskReport};
+use super::{Factors, Report, Roof, TaskReport};
 use std::fmt::Write;
 
 /// Text with the characters escaped that HTML and SVG reserve.
@@ -112,11 +112,10 @@ pub fn roofline(report: &Report, roof: &Roof) -> String {
     let intensities = places().map(|p| p.0).chain([ridge * 0.3, ridge * 4.0]);
     let x = Log::around(intensities, left, w - right);
     let rates = places().map(|p| p.1);
-    // Bytes have a peak of their own.
-    let of_bytes = dots.iter().any(|d| d.task.of_bytes);
-    let of_bytes = of_bytes.then_some(("peak of bytes", roof.peak_gflops * roof.byte_pace));
-    let peaks: Vec<(&str, f64)> =
-        [("peak", roof.peak_gflops)].into_iter().chain(of_bytes).collect();
+    let own = [("peak of bf16", Factors::Pairs), ("peak of bytes", Factors::Bytes)];
+    let own = own.into_iter().filter(|(_, f)| dots.iter().any(|d| d.task.factors == *f));
+    let own = own.map(|(name, f)| (name, roof.peak_gflops * roof.pace(f)));
+    let peaks: Vec<(&str, f64)> = [("peak", roof.peak_gflops)].into_iter().chain(own).collect();
     let ends = peaks.iter().map(|p| p.1 * 1.1).chain([roof.memory_gbs * x.from]);
     let y = Log::around(rates.chain(ends), h - bottom, top);
     let mut s = open(w, h, "Roofline: arithmetic intensity against rate");

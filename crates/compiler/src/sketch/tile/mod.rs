@@ -512,7 +512,9 @@ fn sketch(
         Pad::Near => ",pad=near",
     };
     let part = if whole { "" } else { ",cut" };
-    let name = format!("tile@{}{kind}{part}", shape.tiled[shape.lane].short);
+    let by_pairs = f.workload.inputs.iter().any(|i| i.dtype == DType::Bf16x2);
+    let pairs = if by_pairs { ",pairs" } else { "" };
+    let name = format!("tile@{}{kind}{part}{pairs}", shape.tiled[shape.lane].short);
     if !(f.wanted)(&name) {
         return None;
     }

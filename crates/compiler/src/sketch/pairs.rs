@@ -1,0 +1,168 @@
+//! Products of bf16 by pairs: the same workload over the same memory, in which two numbers that lie
+//! side by side along the reduction are one element. One instruction multiplies the pairs of all
+//! lanes where a CPU has `vdpbf16ps`, with twice the rate of floats.
+//!
+//! Data must have the reduction's axis last in memory, as images with their channels last and rows
+//! of a product do. Weights that do not are put in pairs ahead of the call.
+
+use squall_core::expr::{Affine, Binary, Expr, Source, Var};
+use squall_core::workload::{Axis, Reducer, Stage};
+use squall_core::{DType, TensorKind, Workload};
+
+/// The workload by pairs; none where nothing is multiplied that could be. Its inputs are the same
+/// bytes as those of the given one.
+pub fn by_pairs(w: &Workload) -> Option<Workload> {
+    let mut mains = (0..w.stages.len()).filter(|&i| w.stages[i].reduction.is_some());
+    let (Some(main), None) = (mains.next(), mains.next()) else { return None };
+    let stage = &w.stages[main];
+    let Expr::Binary(Binary::Mul, x, y) = &stage.body else { return None };
+    let (Expr::Load { .. }, Expr::Load { .. }) = (&**x, &**y) else { return None };
+    if stage.reduction.as_ref().is_none_or(|r| r.op != Reducer::Sum) {
+        return None;
+    }
+    let first = stage.axes.len() as u32;
+    let reduce = stage.reduce_axes().iter().zip(first..);
+    let even = reduce.filter(|(a, _)| a.extent % 2 == 0).map(|(_, v)| Var(v));
+    even.filter_map(|v| Pairing { w, main, by: v }.made(x, y)).next()
+}
+
+/// A reduction's axis in a workload, of which two steps become one.
+struct Pairing<'a> {
+    w: &'a Workload,
+    main: usize,
+    by: Var,
+}
+
+impl Pairing<'_> {
+    fn made(&self, x: &Expr, y: &Expr) -> Option<Workload> {
+        let mut made = self.w.clone();
+        let mut ahead = Vec::new();
+        let a = self.factor(x, &mut made, &mut ahead)?;
+        let b = self.factor(y, &mut made, &mut ahead)?;
+        let stage = &mut made.stages[self.main];
+        let place = self.by.0 as usize - stage.axes.len();
+        stage.reduction.as_mut()?.axes[place].extent /= 2;
+        stage.body = Expr::binary(Binary::DotPair, a, b);
+        // Stages that are computed ahead come first, and all that is read behind them moves.
+        let (inputs, more) = (made.inputs.len() as u32, ahead.len() as u32);
+        for s in &mut made.stages {
+            s.body = moved(&s.body, &|s| match s.0 {
+                // What `factor` made counts from the end.
+                n if n > u32::MAX / 2 => Source(inputs + (u32::MAX - n)),
+                n if n >= inputs => Source(n + more),
+                n => Source(n),
+            });
+        }
+        made.stages.splice(0..0, ahead);
+        made.check().ok().map(|()| made)
+    }
+
+    /// A factor of the product as an element of pairs, with what it is read from made so.
+    fn factor(&self, e: &Expr, made: &mut Workload, ahead: &mut Vec<Stage>) -> Option<Expr> {
+        let Expr::Load { source, index } = e else { return None };
+        let (last, outer) = index.split_last()?;
+        let is_last = !outer.iter().any(|i| i.uses(self.by));
+        if is_last && let Some(half) = self.halved(last) {
+            self.view(*source, made)?;
+            let index = outer.iter().cloned().chain([half]).collect();
+            return Some(Expr::Load { source: *source, index });
+        }
+        let axis = index.iter().position(|i| i.as_var() == Some(self.by))?;
+        let is_alone = index.iter().enumerate().all(|(d, i)| d == axis || !i.uses(self.by));
+        let input = self.w.inputs.get(source.0 as usize)?;
+        let fits = input.kind == TensorKind::Weight && input.dtype == DType::Bf16;
+        if !is_alone || !fits || self.readers(*source) != 1 || input.shape[axis] % 2 != 0 {
+            return None;
+        }
+        let number = ahead.len() as u32;
+        ahead.push(in_pairs(input.name.as_str(), &input.shape, *source, axis));
+        Some(Expr::Load { source: Source(u32::MAX - number), index: index.clone() })
+    }
+
+    /// Half of a place along the last axis; none where some places are odd.
+    fn halved(&self, i: &Affine) -> Option<Affine> {
+        let others = i.terms().iter().filter(|(v, _)| *v != self.by);
+        let even = others.clone().all(|(_, c)| c % 2 == 0) && i.offset() % 2 == 0;
+        (even && i.coefficient(self.by) == 1).then(|| {
+            let halves = others.map(|(v, c)| (*v, c / 2)).chain([(self.by, 1)]);
+            Affine::new(halves, i.offset() / 2)
+        })
+    }
+
+    /// How many stages read a source.
+    fn readers(&self, s: Source) -> usize {
+        let reads = |x: &&Stage| x.body.loads().iter().any(|(source, _)| *source == s);
+        self.w.stages.iter().filter(reads).count()
+    }
+
+    /// Makes what is read one of pairs: an input, or a copy of one with a border.
+    fn view(&self, s: Source, made: &mut Workload) -> Option<()> {
+        if self.readers(s) != 1 {
+            return None;
+        }
+        let number = s.0 as usize;
+        let Some(copy) = number.checked_sub(self.w.inputs.len()) else {
+            let input = &mut made.inputs[number];
+            if input.dtype != DType::Bf16 {
+                return None;
+            }
+            input.dtype = DType::Bf16x2;
+            halve(input.shape.last_mut()?)?;
+            let room = made.rooms.get_mut(&self.w.inputs[number].name);
+            return room.map_or(Some(()), |r| halve(r.last_mut()?));
+        };
+        let stage = &self.w.stages[copy];
+        let innermost = Var(stage.axes.len().checked_sub(1)? as u32);
+        let (then, tests) = match &stage.body {
+            Expr::Select { conds, then, other } if **other == Expr::Const(0.0) => {
+                (&**then, &conds[..])
+            }
+            body => (body, &[][..]),
+        };
+        let Expr::Load { source, index } = then else { return None };
+        let (last, outer) = index.split_last()?;
+        let apart = !outer.iter().chain(tests.iter().map(|c| &c.index)).any(|i| i.uses(innermost));
+        let input = (source.0 as usize) < self.w.inputs.len();
+        if !apart || !input || last.as_var() != Some(innermost) || stage.reduction.is_some() {
+            return None;
+        }
+        let to = &mut made.stages[copy];
+        if to.dtype != DType::Bf16 {
+            return None;
+        }
+        to.dtype = DType::Bf16x2;
+        halve(&mut to.axes.last_mut()?.extent)?;
+        self.view(*source, made)
+    }
+}
+
+fn halve(extent: &mut i64) -> Option<()> {
+    (*extent % 2 == 0).then(|| *extent /= 2)
+}
+
+/// The stage that puts a weight's numbers in pairs along an axis.
+fn in_pairs(name: &str, shape: &[i64], source: Source, axis: usize) -> Stage {
+    let half =
+        |(d, &n): (usize, &i64)| Axis::new(format!("i{d}"), if d == axis { n / 2 } else { n });
+    let load = |offset: i64| {
+        let place = |d: usize| match (Var(d as u32), d == axis) {
+            (v, true) => Affine::new([(v, 2)], offset),
+            (v, false) => Affine::var(v),
+        };
+        Expr::load(source, (0..shape.len()).map(place).collect())
+    };
+    Stage {
+        name: format!("{name}_pairs"),
+        dtype: DType::Bf16x2,
+        axes: shape.iter().enumerate().map(half).collect(),
+        reduction: None,
+        body: Expr::binary(Binary::Pair, load(0), load(1)),
+    }
+}
+
+fn moved(e: &Expr, to: &dyn Fn(Source) -> Source) -> Expr {
+    e.rewrite(&mut |a| a.clone(), &mut |e| match e {
+        Expr::Load { source, index } => Expr::Load { source: to(source), index },
+        e => e,
+    })
+}
