@@ -34,10 +34,10 @@ pub struct InputArgs {
         squall::covers().map(|(name, about)| PossibleValue::new(name).help(about))),
         conflicts_with_all = ["channels", "assignment"])]
     pub cover: Option<String>,
-    /// The format in which a model's kernels work on a GPU: `f32`; `tf32`, to which factors of
-    /// products are rounded; `bf16` or `f16`, of which all tensors between kernels are. Sums are
-    /// 32-bit floats in all of them, and so are the model's inputs and outputs. Kernels of each are
-    /// kept apart; `squall check` says what a format loses [default: f32]
+    /// The format in which a model's kernels work: `f32`; `bf16`, on a GPU also `f16`, of which all
+    /// tensors between kernels are; on a GPU `tf32`, to which factors of products are rounded. Sums
+    /// are 32-bit floats in all of them, and so are the model's inputs and outputs. Kernels of each
+    /// are kept apart; `squall check` says what a format loses [default: f32]
     #[arg(long, value_name = "FORMAT", value_parser = precision())]
     pub precision: Option<Precision>,
 }

@@ -15,7 +15,8 @@ const CONV: &str = "workload conv2d
 data X: bf16[1, 7, 9, 8]
 weight W: bf16[20, 8, 3, 3]
 weight B: bf16[20]
-stage P: bf16[n: 1, h: 9, w: 11, c: 8] = select(0 <= h - 1 < 7 and 0 <= w - 1 < 9, X[n, h - 1, w - 1, c], 0)
+stage P: bf16[n: 1, h: 9, w: 11, c: 8] = select(0 <= h - 1 < 7 and 0 <= w - 1 < 9, \
+ X[n, h - 1, w - 1, c], 0)
 stage C: f32[n: 1, p: 7, q: 9, k: 20] = sum(c: 8, r: 3, s: 3) P[n, p + r, q + s, c] * W[k, c, r, s]
 stage Y: bf16[n: 1, p: 7, q: 9, k: 20] = max(C[n, p, q, k] + B[k], 0)
 output Y
@@ -25,7 +26,8 @@ output Y
 const GROUPS: &str = "workload conv2d
 data X: bf16[1, 5, 6, 8]
 weight W: bf16[2, 16, 4, 3, 3]
-stage C: f32[n: 1, p: 3, q: 4, g: 2, k: 16] = sum(c: 4, r: 3, s: 3) X[n, p + r, q + s, 4*g + c] * W[g, k, c, r, s]
+stage C: f32[n: 1, p: 3, q: 4, g: 2, k: 16] = sum(c: 4, r: 3, s: 3) \
+ X[n, p + r, q + s, 4*g + c] * W[g, k, c, r, s]
 stage Y: bf16[n: 1, p: 3, q: 4, g: 2, k: 16] = C[n, p, q, g, k]
 output Y
 ";

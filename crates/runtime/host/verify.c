@@ -196,7 +196,8 @@ static int move_fits(const rt_plan *p, const rt_step *s) {
   if (s->to >= p->buffer_count || (!fill && s->from >= p->buffer_count)) return 0;
   const rt_buffer *to = &p->buffers[s->to], *from = fill ? to : &p->buffers[s->from];
   if (!written(to->role)) return 0;
-  int agree = s->kind == RT_COPY ? converts(from->is.type, to->is.type) : from->is.type == to->is.type;
+  int agree = from->is.type == to->is.type;
+  if (s->kind == RT_COPY) agree = converts(from->is.type, to->is.type);
   if (!fill && (!read_by_calls(from->role) || !agree)) return 0;
   if (fill)
     return s->value_bytes == rt_size_of(to->is.type) && s->to_at <= to->is.count &&

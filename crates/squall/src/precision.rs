@@ -23,9 +23,10 @@ pub enum Precision {
     Tf32,
     /// All that lies between kernels, and their weights, are floats of 16 bits, 8 of them the
     /// exponent's; what a kernel computes stays 32-bit floats until it is stored. The model's
-    /// inputs and outputs stay as they are. On GPUs only.
+    /// inputs and outputs stay as they are.
     Bf16,
-    /// The same with 5 bits of the exponent: larger numbers than 65504 become infinite.
+    /// The same with 5 bits of the exponent: larger numbers than 65504 become infinite. On GPUs
+    /// only.
     F16,
 }
 

@@ -83,8 +83,8 @@ pub(super) fn vectors(l: i64, used: &Used) -> String {
     if used.has("pair") {
         let _ = writeln!(
             s,
-            "static inline i{l} pair_v{l}(v{l} low, v{l} high) {{ return ((i{l})low >> 16 & 0xffff) \
-             | ((i{l})high & -0x10000); }}"
+            "static inline i{l} pair_v{l}(v{l} low, v{l} high) {{ return ((i{l})low >> 16 & \
+             0xffff) | ((i{l})high & -0x10000); }}"
         );
     }
     if used.has("dot_pair") {

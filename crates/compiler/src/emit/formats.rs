@@ -1,6 +1,6 @@
-//! How programs of vectors keep numbers: floats compute, whole numbers of 32 bits (and four bytes
-//! or two numbers of bf16 that are multiplied at once) have lanes of their own, and what memory holds in fewer bits is
-//! widened when it is loaded and rounded when it is stored.
+//! How programs of vectors keep numbers: floats compute, whole numbers of 32 bits (and bytes or
+//! numbers of bf16, some of which are one element and multiplied at once) have lanes of their own,
+//! and what memory holds in fewer bits is widened when it is loaded and rounded when it is stored.
 
 use super::printer::{Printer, Value};
 use crate::nest::Scope;

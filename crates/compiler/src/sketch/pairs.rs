@@ -26,6 +26,11 @@ pub fn by_pairs(w: &Workload) -> Option<Workload> {
     even.filter_map(|v| Pairing { w, main, by: v }.made(x, y)).next()
 }
 
+/// Whether a workload was made by [`by_pairs`].
+pub(super) fn is_by_pairs(w: &Workload) -> bool {
+    w.inputs.iter().any(|i| i.dtype == DType::Bf16x2)
+}
+
 /// A reduction's axis in a workload, of which two steps become one.
 struct Pairing<'a> {
     w: &'a Workload,

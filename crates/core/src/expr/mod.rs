@@ -493,8 +493,8 @@ impl Expr {
     }
 
     /// Arithmetic operations in one evaluation: each unary, binary and transcendental function
-    /// counts one, a product of four bytes seven, of two pairs three; selects, casts, loads and index
-    /// arithmetic count none.
+    /// counts one, a product of four bytes seven, of two pairs three; selects, casts, loads and
+    /// index arithmetic count none.
     pub fn flop(&self) -> u64 {
         let mut n = 0;
         self.visit(&mut |e| {

@@ -119,7 +119,8 @@ fn has(feature: &str) -> bool {
         } };
     }
     detected!("sse3" "ssse3" "sse4.1" "sse4.2" "popcnt" "fma" "movbe" "avx" "f16c" "lzcnt" "bmi1"
-        "avx2" "bmi2" "avx512f" "avx512dq" "avx512cd" "avx512bw" "avx512vl" "avx512vnni" "avx512bf16")
+        "avx2" "bmi2" "avx512f" "avx512dq" "avx512cd" "avx512bw" "avx512vl" "avx512vnni"
+        "avx512bf16")
 }
 
 #[cfg(not(target_arch = "x86_64"))]

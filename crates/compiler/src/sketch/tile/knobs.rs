@@ -163,3 +163,28 @@ fn widths(extent: i64, native: i64) -> Vec<i64> {
     let keep = if extent % native == 0 { 1 } else { 2 };
     list[list.len().saturating_sub(keep)..].to_vec()
 }
+
+/// Orders of the outer tile loops: all for up to three axes, rotations beyond.
+pub(super) fn orders(tiled: &[TileAxis]) -> Vec<(String, Vec<usize>)> {
+    let n = tiled.len();
+    let mut list: Vec<Vec<usize>> = Vec::new();
+    let mut heap = |p: Vec<usize>| list.push(p);
+    match n {
+        0 | 1 => heap((0..n).collect()),
+        2 => [vec![0, 1], vec![1, 0]].into_iter().for_each(&mut heap),
+        3 => [
+            vec![0, 1, 2],
+            vec![0, 2, 1],
+            vec![1, 0, 2],
+            vec![1, 2, 0],
+            vec![2, 0, 1],
+            vec![2, 1, 0],
+        ]
+        .into_iter()
+        .for_each(&mut heap),
+        _ => (0..n).for_each(|r| heap((0..n).map(|i| (i + r) % n).collect())),
+    }
+    list.into_iter()
+        .map(|p| (p.iter().map(|&i| tiled[i].short.as_str()).collect::<Vec<_>>().join("_"), p))
+        .collect()
+}

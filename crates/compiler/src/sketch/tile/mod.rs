@@ -10,10 +10,11 @@ mod primitives;
 
 use super::collapse::collapse;
 use super::cores::made_on_all_cores;
+use super::pairs::is_by_pairs;
 use super::{Facts, Sketch, attempt, start};
 use crate::nest::{Loop, Nest, Scope, Stmt, accesses, aligned_bytes};
 use crate::schedule::Primitive;
-use knobs::draft;
+use knobs::{draft, orders};
 use primitives::primitives;
 use squall_core::expr::{Affine, Expr, Names, Source, Var};
 use squall_core::workload::{Stage, Workload};
@@ -512,8 +513,7 @@ fn sketch(
         Pad::Near => ",pad=near",
     };
     let part = if whole { "" } else { ",cut" };
-    let by_pairs = f.workload.inputs.iter().any(|i| i.dtype == DType::Bf16x2);
-    let pairs = if by_pairs { ",pairs" } else { "" };
+    let pairs = if is_by_pairs(f.workload) { ",pairs" } else { "" };
     let name = format!("tile@{}{kind}{part}{pairs}", shape.tiled[shape.lane].short);
     if !(f.wanted)(&name) {
         return None;
@@ -531,31 +531,6 @@ fn sketch(
         primitives: Box::new(primitives),
         full_optimisation: false,
     })
-}
-
-/// Orders of the outer tile loops: all for up to three axes, rotations beyond.
-fn orders(tiled: &[TileAxis]) -> Vec<(String, Vec<usize>)> {
-    let n = tiled.len();
-    let mut list: Vec<Vec<usize>> = Vec::new();
-    let mut heap = |p: Vec<usize>| list.push(p);
-    match n {
-        0 | 1 => heap((0..n).collect()),
-        2 => [vec![0, 1], vec![1, 0]].into_iter().for_each(&mut heap),
-        3 => [
-            vec![0, 1, 2],
-            vec![0, 2, 1],
-            vec![1, 0, 2],
-            vec![1, 2, 0],
-            vec![2, 0, 1],
-            vec![2, 1, 0],
-        ]
-        .into_iter()
-        .for_each(&mut heap),
-        _ => (0..n).for_each(|r| heap((0..n).map(|i| (i + r) % n).collect())),
-    }
-    list.into_iter()
-        .map(|p| (p.iter().map(|&i| tiled[i].short.as_str()).collect::<Vec<_>>().join("_"), p))
-        .collect()
 }
 
 /// The innermost loop of the padded copy and where its inside begins and ends.
