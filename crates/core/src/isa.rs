@@ -41,6 +41,8 @@ pub enum Isa {
     X86_64V2,
     /// AVX2 with fused multiply-add: 16 vectors of 32 bytes.
     X86_64V3,
+    /// The same with products of bytes, four at once, as CPUs without AVX-512 have them (AVX-VNNI).
+    X86_64V3Vnni,
     /// AVX-512 with its byte, word, doubleword and length extensions: 32 vectors of 64 bytes.
     X86_64V4,
     /// The same with products of bytes, four at once (`vpdpbusd`).
@@ -49,6 +51,10 @@ pub enum Isa {
     X86_64V4Bf16,
     /// NEON: 32 vectors of 16 bytes.
     Armv8A,
+    /// The same with products of bytes of one sign, four at once (`sdot`).
+    Armv82Dotprod,
+    /// The same with products of bytes of any sign (`usdot`) and of pairs of bf16 (`bfdot`).
+    Armv86A,
 }
 
 /// A register that the instruction `cpuid` of x86 writes.
@@ -62,31 +68,61 @@ pub enum CpuidRegister {
     Ecx,
 }
 
-/// Where an x86 CPU says that it has a feature.
+/// Where a CPU says that it has a feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reported {
+    /// A bit of what the instruction `cpuid` of x86 writes.
+    Cpuid {
+        /// The leaf that is asked for.
+        leaf: u32,
+        /// Its subleaf.
+        subleaf: u32,
+        /// The register.
+        register: CpuidRegister,
+        /// The bit.
+        bit: u32,
+    },
+    /// A bit of what Linux tells a program of its machine (`getauxval`).
+    Hwcap {
+        /// Whether it is in the second word, `AT_HWCAP2`.
+        second: bool,
+        /// The bit.
+        bit: u32,
+    },
+}
+
+/// A feature of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feature {
     /// Its name, as Rust and compilers have it.
     pub name: &'static str,
-    /// The leaf of `cpuid`.
-    pub leaf: u32,
-    /// Its subleaf.
-    pub subleaf: u32,
-    /// The register.
-    pub register: CpuidRegister,
-    /// The bit.
-    pub bit: u32,
+    /// Where the CPU says so.
+    pub at: Reported,
+}
+
+const fn cpuid(
+    name: &'static str,
+    (leaf, subleaf): (u32, u32),
+    register: CpuidRegister,
+    bit: u32,
+) -> Feature {
+    Feature { name, at: Reported::Cpuid { leaf, subleaf, register, bit } }
 }
 
 const fn ecx(name: &'static str, leaf: u32, bit: u32) -> Feature {
-    Feature { name, leaf, subleaf: 0, register: CpuidRegister::Ecx, bit }
+    cpuid(name, (leaf, 0), CpuidRegister::Ecx, bit)
 }
 
 const fn ebx(name: &'static str, bit: u32) -> Feature {
-    Feature { name, leaf: 7, subleaf: 0, register: CpuidRegister::Ebx, bit }
+    cpuid(name, (7, 0), CpuidRegister::Ebx, bit)
 }
 
-/// The features that levels need, each once, the level's own after those of lower ones.
-const FEATURES: [Feature; 20] = [
+const fn hwcap(name: &'static str, second: bool, bit: u32) -> Feature {
+    Feature { name, at: Reported::Hwcap { second, bit } }
+}
+
+/// The features that levels need, each once; of x86 the level's own after those of lower ones.
+const FEATURES: [Feature; 24] = [
     ecx("sse3", 1, 0),
     ecx("ssse3", 1, 9),
     ecx("sse4.1", 1, 19),
@@ -106,8 +142,22 @@ const FEATURES: [Feature; 20] = [
     ebx("avx512bw", 30),
     ebx("avx512vl", 31),
     ecx("avx512vnni", 7, 11),
-    Feature { name: "avx512bf16", leaf: 7, subleaf: 1, register: CpuidRegister::Eax, bit: 5 },
+    cpuid("avx512bf16", (7, 1), CpuidRegister::Eax, 5),
+    cpuid("avxvnni", (7, 1), CpuidRegister::Eax, 4),
+    hwcap("dotprod", false, 20),
+    hwcap("i8mm", true, 13),
+    hwcap("bf16", true, 14),
 ];
+
+/// The bits of the first features of [`FEATURES`].
+const fn first(n: u32) -> u32 {
+    (1 << n) - 1
+}
+
+/// The bits of AVX-VNNI, of ARM's products of bytes, and of those of any sign and of pairs.
+const AVX_VNNI: u32 = 1 << 20;
+const DOTPROD: u32 = 1 << 21;
+const I8MM_BF16: u32 = 3 << 22;
 
 /// What holds of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,15 +178,16 @@ pub struct Level {
     pub vector_registers: usize,
     /// Whether a multiplication and an addition are one instruction.
     pub fused: bool,
-    /// How many of the features, from the first, an x86 CPU must have.
-    features: usize,
+    /// The bits of the features that a CPU must have.
+    features: u32,
     /// The bits of the x86 register XCR0 by which the operating system says that it keeps the
     /// vector registers; 0 where any system does.
     pub xcr0: u64,
 }
 
-/// All levels; of one architecture the lower ones first, of which the higher ones are supersets.
-pub const LEVELS: [Level; 6] = [
+/// All levels; of one architecture the lower ones first, of which the higher ones are supersets. But
+/// AVX-512 does not bring AVX-VNNI.
+pub const LEVELS: [Level; 9] = [
     Level {
         isa: Isa::X86_64V2,
         name: "x86-64-v2",
@@ -146,7 +197,7 @@ pub const LEVELS: [Level; 6] = [
         vector_bytes: 16,
         vector_registers: 16,
         fused: false,
-        features: 5,
+        features: first(5),
         xcr0: 0,
     },
     Level {
@@ -158,7 +209,19 @@ pub const LEVELS: [Level; 6] = [
         vector_bytes: 32,
         vector_registers: 16,
         fused: true,
-        features: 13,
+        features: first(13),
+        xcr0: 0x6,
+    },
+    Level {
+        isa: Isa::X86_64V3Vnni,
+        name: "x86-64-v3-vnni",
+        architecture: Architecture::X86_64,
+        flag: "-march=x86-64-v3",
+        extensions: &["-mavxvnni"],
+        vector_bytes: 32,
+        vector_registers: 16,
+        fused: true,
+        features: first(13) | AVX_VNNI,
         xcr0: 0x6,
     },
     Level {
@@ -170,7 +233,7 @@ pub const LEVELS: [Level; 6] = [
         vector_bytes: 64,
         vector_registers: 32,
         fused: true,
-        features: 18,
+        features: first(18),
         xcr0: 0xe6,
     },
     Level {
@@ -182,7 +245,7 @@ pub const LEVELS: [Level; 6] = [
         vector_bytes: 64,
         vector_registers: 32,
         fused: true,
-        features: 19,
+        features: first(19),
         xcr0: 0xe6,
     },
     Level {
@@ -194,7 +257,7 @@ pub const LEVELS: [Level; 6] = [
         vector_bytes: 64,
         vector_registers: 32,
         fused: true,
-        features: 20,
+        features: first(20),
         xcr0: 0xe6,
     },
     Level {
@@ -209,12 +272,37 @@ pub const LEVELS: [Level; 6] = [
         features: 0,
         xcr0: 0,
     },
+    Level {
+        isa: Isa::Armv82Dotprod,
+        name: "armv8.2-a-dotprod",
+        architecture: Architecture::Aarch64,
+        flag: "-march=armv8.2-a+dotprod",
+        extensions: &[],
+        vector_bytes: 16,
+        vector_registers: 32,
+        fused: true,
+        features: DOTPROD,
+        xcr0: 0,
+    },
+    Level {
+        isa: Isa::Armv86A,
+        name: "armv8.6-a",
+        architecture: Architecture::Aarch64,
+        flag: "-march=armv8.6-a",
+        extensions: &[],
+        vector_bytes: 16,
+        vector_registers: 32,
+        fused: true,
+        features: DOTPROD | I8MM_BF16,
+        xcr0: 0,
+    },
 ];
 
 impl Level {
-    /// What an x86 CPU must have to run it; nothing of other architectures.
-    pub fn needs(&self) -> &'static [Feature] {
-        &FEATURES[..self.features]
+    /// What a CPU of its architecture must have to run it.
+    pub fn needs(&self) -> impl Iterator<Item = &'static Feature> + use<> {
+        let bits = self.features;
+        FEATURES.iter().enumerate().filter(move |(i, _)| bits >> i & 1 == 1).map(|(_, f)| f)
     }
 
     /// The flags by which compilers make code of it.
@@ -276,8 +364,10 @@ mod tests {
     fn levels_are_rows_of_one_table() {
         for l in &LEVELS {
             assert_eq!((l.isa.level(), Isa::named(l.name)), (l, Some(l.isa)));
-            let named = l.flag.strip_prefix("-march=").is_some_and(|n| l.name.starts_with(n));
-            assert!(named && (!l.extensions.is_empty() || l.flag.ends_with(l.name)), "{}", l.name);
+            let flag = l.flag.strip_prefix("-march=").map(|f| f.replace('+', "-"));
+            let named = flag.is_some_and(|f| l.name.starts_with(&f));
+            let whole = l.extensions.is_empty().then(|| l.flag.replace('+', "-"));
+            assert!(named && whole.is_none_or(|f| f.ends_with(l.name)), "{}", l.name);
             assert_eq!(serde_json::to_string(&l.isa).unwrap(), format!("\"{}\"", l.name));
         }
         let error = "avx2".parse::<Isa>().unwrap_err();
@@ -287,6 +377,9 @@ mod tests {
     #[test]
     fn levels_end_with_the_features_that_name_them() {
         let last = |isa: Isa| isa.level().needs().last().map(|f| f.name);
+        assert_eq!(last(Isa::X86_64V3Vnni), Some("avxvnni"));
+        assert_eq!(last(Isa::Armv82Dotprod), Some("dotprod"));
+        assert_eq!(last(Isa::Armv86A), Some("bf16"));
         assert_eq!(last(Isa::X86_64V2), Some("popcnt"));
         assert_eq!(last(Isa::X86_64V3), Some("bmi2"));
         assert_eq!(last(Isa::X86_64V4), Some("avx512vl"));

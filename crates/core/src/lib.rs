@@ -30,7 +30,7 @@ pub mod workload;
 
 pub use algorithm::{TunableName, UNTUNED, is_untuned};
 pub use device::{Caches, DeviceIdentity, Machine};
-pub use isa::{Architecture, CpuidRegister, Feature, Isa, LEVELS, Level};
+pub use isa::{Architecture, CpuidRegister, Feature, Isa, LEVELS, Level, Reported};
 pub use kernel::{
     Candidate, Judge, KernelSource, Language, Launch, LaunchArgument, LaunchPhase, Mapped,
     RealizeError, Reference, TensorMap, Tunable,

@@ -1,4 +1,4 @@
-/* How a processor is asked. Elsewhere than on x86 nothing is asked: all sets count as there. */
+/* How a processor is asked. Elsewhere than on x86 and ARM nothing is asked: all sets count. */
 #include "cpu.h"
 
 #if defined(__x86_64__) || defined(__i386__)
@@ -36,6 +36,19 @@ uint64_t rt_cpu_has(void) {
   if ((kept & 6) != 6) has &= ~(uint64_t)AVX_SETS;
   if ((kept & 0xe6) != 0xe6) has &= ~(uint64_t)AVX512_SETS;
   return has;
+}
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+
+/* Products of bytes of one sign, of any sign, and of pairs of bf16. */
+enum { DOTPROD = 26, I8MM = 27, BF16 = 28 };
+
+uint64_t rt_cpu_has(void) {
+  unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
+  uint64_t asked = (uint64_t)7 << DOTPROD, has = ~asked;
+  has |= (uint64_t)(first >> 20 & 1) << DOTPROD;
+  has |= (uint64_t)(second >> 13 & 1) << I8MM;
+  return has | (uint64_t)(second >> 14 & 1) << BF16;
 }
 #else
 uint64_t rt_cpu_has(void) { return UINT64_MAX; }

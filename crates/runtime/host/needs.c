@@ -82,4 +82,13 @@ const uint64_t rt_cpu_needs = 0
 #ifdef __AVX512BF16__
                               | (uint64_t)1 << 25
 #endif
+#ifdef __ARM_FEATURE_DOTPROD
+                              | (uint64_t)1 << 26
+#endif
+#ifdef __ARM_FEATURE_MATMUL_INT8
+                              | (uint64_t)1 << 27
+#endif
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+                              | (uint64_t)1 << 28
+#endif
     ;

@@ -217,20 +217,24 @@ static inline double dot_pair_d(double s, double a, double b) {
 ";
 
 /// `s + a * b` for two numbers of bf16 a lane: one instruction where there is `vdpbf16ps`, which
-/// compilers have under different names and types, so that it is written as it is assembled;
-/// elsewhere both products as floats.
+/// compilers have under different names and types, so that it is written as it is assembled, or
+/// ARM's `bfdot`; elsewhere both products as floats.
 fn dot_pair(l: i64) -> String {
     let feature = match l {
         16 => Some("defined(__AVX512BF16__)"),
         4 | 8 => Some("defined(__AVX512BF16__) && defined(__AVX512VL__)"),
         _ => None,
     };
+    let arm = match l {
+        4 => assembled("#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)", &["bfdot"], "8h"),
+        _ => String::new(),
+    };
     let mut s = format!("static inline v{l} dot_pair_v{l}(v{l} s, i{l} a, i{l} b) {{\n");
     if let Some(feature) = feature {
         let _ = writeln!(
             s,
             "#if {feature}\n  __asm__(\"vdpbf16ps %2, %1, %0\" : \"+v\"(s) : \"v\"(a), \
-             \"v\"(b));\n  return s;\n#else"
+             \"v\"(b));\n  return s;\n{arm}#else"
         );
     }
     let _ = writeln!(
@@ -242,8 +246,22 @@ fn dot_pair(l: i64) -> String {
     s
 }
 
+/// Instructions of ARM that add products of lanes of four bytes to `s`, of `a` or of what stands
+/// in their names after a space, and `b`.
+fn assembled(condition: &str, names: &[&str], lanes: &str) -> String {
+    let mut s = format!("{condition}\n");
+    for name in names {
+        let (name, a) = name.split_once(' ').unwrap_or((name, "a"));
+        let _ = writeln!(
+            s,
+            "  __asm__(\"{name} %0.4s, %1.{lanes}, %2.{lanes}\" : \"+w\"(s) : \"w\"({a}), \"w\"(b));"
+        );
+    }
+    s + "  return s;\n"
+}
+
 /// `s + a * b` for four bytes a lane, those of `a` without sign: one instruction where there is
-/// `vpdpbusd`; elsewhere exact products of 16 bits, of even and of odd bytes. (`vpmaddubsw` takes
+/// `vpdpbusd` or ARM's `usdot`; with `sdot` alone `a - 128` is multiplied, and 64 twice; elsewhere exact products of 16 bits, of even and of odd bytes. (`vpmaddubsw` takes
 /// bytes as they are, but its sums of two saturate.)
 fn dot(l: i64) -> String {
     let single = match l {
@@ -295,7 +313,15 @@ fn dot(l: i64) -> String {
             call("even", &format!("(s{l})b << 8 >> 8")),
             call("odd", &format!("(s{l})b >> 8")),
         );
-        head = "#else";
+        head = "#elif";
+    }
+    if l == 4 {
+        s += &assembled(&format!("{head} defined(__ARM_FEATURE_MATMUL_INT8)"), &["usdot"], "16b");
+        s += "#elif defined(__ARM_FEATURE_DOTPROD)\n  i4 c = a ^ (int)0x80808080, d = {0x40404040, \
+              0x40404040, 0x40404040, 0x40404040};\n";
+        let less = assembled("", &["sdot c", "sdot d", "sdot d"], "16b");
+        s += less.trim_start();
+        head = "#elif";
     }
     let portable = "s + (a & 255) * (b << 24 >> 24) + (a >> 8 & 255) * (b << 16 >> 24) + \
                     (a >> 16 & 255) * (b << 8 >> 24) + (a >> 24 & 255) * (b >> 24)";

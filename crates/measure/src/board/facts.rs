@@ -4,13 +4,15 @@ use squall_core::{Architecture, Isa, LEVELS, Level};
 use std::collections::HashMap;
 
 /// The features of x86 that Linux calls otherwise than compilers do.
-const LINUX: [(&str, &str); 6] = [
+const LINUX: [(&str, &str); 8] = [
     ("sse3", "pni"),
     ("sse4.1", "sse4_1"),
     ("sse4.2", "sse4_2"),
     ("lzcnt", "abm"),
     ("avx512vnni", "avx512_vnni"),
     ("avx512bf16", "avx512_bf16"),
+    ("avxvnni", "avx_vnni"),
+    ("dotprod", "asimddp"),
 ];
 
 /// The facts of a board.
@@ -44,13 +46,13 @@ impl Facts {
         let flags: Vec<&str> = cpuinfo
             .lines()
             .filter_map(|l| l.split_once(':'))
-            .find(|(key, _)| key.trim() == "flags")
+            .find(|(key, _)| matches!(key.trim(), "flags" | "Features"))
             .map(|(_, flags)| flags.split_whitespace().collect())
             .unwrap_or_default();
         let word = |name: &'static str| {
             LINUX.iter().find(|(ours, _)| *ours == name).map_or(name, |(_, theirs)| theirs)
         };
-        let needs = level.needs().iter().map(|f| f.name);
+        let needs = level.needs().map(|f| f.name);
         needs.filter(|name| !flags.contains(&word(name))).collect()
     }
 
@@ -79,6 +81,10 @@ mod tests {
         assert_eq!(facts("x86_64", v3).absent(Isa::X86_64V4.level())[0], "avx512f");
         assert_eq!(facts("x86_64", "flags : fpu\n").highest_level(), None);
         assert_eq!(facts("aarch64", "CPU part : 0xd0b\n").highest_level(), Some(Isa::Armv8A));
+        let arm = "Features\t: fp asimd aes atomics asimdhp asimddp\n";
+        assert_eq!(facts("aarch64", arm).highest_level(), Some(Isa::Armv82Dotprod));
+        let arm = "Features\t: fp asimd asimddp sve i8mm bf16\n";
+        assert_eq!(facts("aarch64", arm).highest_level(), Some(Isa::Armv86A));
         assert_eq!(facts("riscv64", "").architecture(), None);
     }
 }

@@ -21,6 +21,8 @@ const DRAWS: usize = 300;
 /// from a pool of this size. The pool is drawn anew when weights are fitted, because a point that
 /// is looked at again costs little.
 const POOL: usize = 1500;
+/// Values of a knob beyond which not all are tried in the place of one.
+const MANY: usize = 256;
 /// How fast the influence of a success or failure falls with distance.
 const NEARNESS: f64 = 4.0;
 
@@ -61,6 +63,7 @@ impl Bayesian {
             3..=4 => 0.08,
             _ => 0.12,
         });
+        axes = axes.into_iter().flat_map(KnobAxis::smoothed).collect();
         axes.extend(KnobAxis::products(points, 0.03));
         Bayesian {
             climb: Some(Stepped::new(Climb::default())),
@@ -129,7 +132,21 @@ pub(super) fn far(
     best.map(|(_, s)| s).or_else(|| points.fresh(rng))
 }
 
-/// Fresh neighbours: any other value of one knob, or one step along each of two.
+/// The values of a knob that are tried in the place of one: all others, or, where there are many,
+/// those at distances that grow by half.
+fn others(width: usize, at: usize) -> Vec<usize> {
+    if width <= MANY {
+        return (0..width).filter(|&v| v != at).collect();
+    }
+    let mut distances = vec![1];
+    while let Some(&d) = distances.last().filter(|&&d| d < width) {
+        distances.push(d + (d / 2).max(1));
+    }
+    let both = distances.iter().flat_map(|d| [at.checked_sub(*d), Some(at + d)]);
+    both.flatten().filter(|&v| v < width).collect()
+}
+
+/// Fresh neighbours: another value of one knob, or one step along each of two.
 pub(super) fn neighbours(points: &mut PointTable, centre: PointId, out: &mut Vec<PointId>) {
     let at: Vec<usize> = points.point(centre).iter().map(|&i| i as usize).collect();
     let live = points.live().to_vec();
@@ -138,7 +155,7 @@ pub(super) fn neighbours(points: &mut PointTable, centre: PointId, out: &mut Vec
         [i.checked_sub(1), Some(i + 1).filter(|&j| j < points.width(k))].into_iter().flatten()
     };
     for (n, &a) in live.iter().enumerate() {
-        for v in (0..points.width(a)).filter(|&v| v != at[a]) {
+        for v in others(points.width(a), at[a]) {
             out.extend(points.moved(centre, &[(a, v)]));
         }
         for &b in &live[n + 1..] {
@@ -212,7 +229,7 @@ impl PointSearch for Bayesian {
 
 /// The probability that a point runs, by the outcomes of the points near it.
 struct Feasibility {
-    /// For each live knob exp(-4 d_j) for all pairs of values.
+    /// For each live knob exp(-4 d_j) by how many places values lie apart; of words whether they do.
     near: Vec<Vec<f32>>,
     /// For each point the weights of the successes and of the failures near it, and how many of
     /// the observed points these sums cover.
@@ -225,15 +242,16 @@ struct Feasibility {
 impl Feasibility {
     fn new(points: &PointTable) -> Feasibility {
         let near = |&k: &usize| {
-            let w = points.width(k);
-            let far = |a: usize, b: usize| match (a == b, points.is_ordered(k)) {
-                (true, _) => 0.0,
-                (false, false) => 1.0,
-                (false, true) => {
-                    0.5 + 0.5 * (points.level(k, a as u16) - points.level(k, b as u16)).abs()
-                }
+            let (places, ordered) = match points.is_ordered(k) {
+                true => (points.width(k), true),
+                false => (2, false),
             };
-            (0..w * w).map(|i| (-NEARNESS * far(i / w, i % w)).exp() as f32).collect()
+            let far = |apart: usize| match (apart, ordered) {
+                (0, _) => 0.0,
+                (_, false) => 1.0,
+                (_, true) => 0.5 + 0.5 * points.level(k, apart as u16),
+            };
+            (0..places).map(|apart| (-NEARNESS * far(apart)).exp() as f32).collect()
         };
         Feasibility {
             near: points.live().iter().map(near).collect(),
@@ -265,7 +283,8 @@ impl Feasibility {
         for &o in &self.observed[sum.2 as usize..] {
             let q = points.point(o);
             let near = |(j, &k): (usize, &usize)| {
-                self.near[j][p[k] as usize * points.width(k) + q[k] as usize]
+                let apart = p[k].abs_diff(q[k]) as usize;
+                self.near[j][if points.is_ordered(k) { apart } else { apart.min(1) }]
             };
             let near: f32 = points.live().iter().enumerate().map(near).product();
             if points.time(o).is_finite() { sum.0 += near } else { sum.1 += near }

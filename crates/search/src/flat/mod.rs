@@ -6,6 +6,8 @@
 mod anneal;
 mod bayes;
 mod climb;
+#[cfg(test)]
+mod function_tests;
 mod point_table;
 mod population;
 mod random;

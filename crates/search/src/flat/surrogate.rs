@@ -15,6 +15,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 /// Products with more values than this are left out, and more products than this.
 const MOST_VALUES: usize = 4096;
 const MOST_PRODUCTS: usize = 28;
+/// Values of a knob from which on they are steps of a scale, and the middles of its weights' priors.
+const FINE: usize = 48;
+const SMOOTH: f64 = 4.0;
+const ROUGH: f64 = 0.02;
 /// Where weights are kept.
 const WEIGHTS: std::ops::RangeInclusive<f64> = 0.003..=20.0;
 /// Noise, as a share of the variance.
@@ -49,6 +53,8 @@ pub(crate) struct KnobAxis {
     /// The distance of two different values, and the factor on the difference of their levels.
     apart: f32,
     slope: f32,
+    /// The factor on the square of that difference.
+    bend: f32,
     /// The middle of the weight's prior.
     weight: f64,
 }
@@ -62,7 +68,8 @@ impl KnobAxis {
     }
 
     fn distance(&self, a: usize, b: usize) -> f32 {
-        if a == b { 0.0 } else { self.apart + self.slope * (self.level[a] - self.level[b]).abs() }
+        let far = (self.level[a] - self.level[b]).abs();
+        if a == b { 0.0 } else { self.apart + self.slope * far + self.bend * far * far }
     }
 
     /// One for each live knob; the middle of its weight's prior goes by its number of values.
@@ -71,9 +78,35 @@ impl KnobAxis {
             let w = points.width(k);
             let (apart, slope) = if points.is_ordered(k) { (0.5, 0.5) } else { (1.0, 0.0) };
             let level = (0..w).map(|v| points.level(k, v as u16) as f32).collect();
-            KnobAxis { first: k, second: None, inner: 1, level, apart, slope, weight: weight(w) }
+            KnobAxis {
+                first: k,
+                second: None,
+                inner: 1,
+                level,
+                apart,
+                slope,
+                bend: 0.0,
+                weight: weight(w),
+            }
         };
         points.live().iter().map(axis).collect()
+    }
+
+    /// Makes an axis of so many values that they are steps of a scale two axes: one along which
+    /// the function is smooth, and, with little weight at first, one that tells values apart.
+    pub fn smoothed(self) -> Vec<KnobAxis> {
+        if self.level.len() < FINE || self.slope == 0.0 {
+            return vec![self];
+        }
+        let smooth = KnobAxis {
+            level: self.level.clone(),
+            apart: 0.0,
+            slope: 0.0,
+            bend: 1.0,
+            weight: SMOOTH,
+            ..self
+        };
+        vec![smooth, KnobAxis { weight: ROUGH, ..self }]
     }
 
     /// One for each product of two sizes, as threads of a block are; its level is the logarithm.
@@ -96,6 +129,7 @@ impl KnobAxis {
                     level,
                     apart: 0.0,
                     slope: 1.0,
+                    bend: 0.0,
                     weight,
                 });
             }

@@ -5,7 +5,9 @@
 use super::choose::Chosen;
 use crate::error::Error;
 use crate::target_context::TargetContext;
-use squall_core::{Architecture, Bytes, CpuidRegister, Isa, KernelSource, Language, Level};
+use squall_core::{
+    Architecture, Bytes, CpuidRegister, Feature, Isa, KernelSource, Language, Level, Reported,
+};
 use squall_measure::cpu::Toolchain;
 use std::fmt::Write as _;
 
@@ -99,7 +101,7 @@ pub fn join(mut all: Vec<(TargetContext, Vec<Chosen>)>) -> Result<(Vec<Chosen>, 
 
 /// The level's name as a part of names in C.
 fn suffix(level: &Level) -> String {
-    level.name.replace('-', "_")
+    level.name.replace(['-', '.'], "_")
 }
 
 /// A kernel whose functions have names of the level's own: the preprocessor renames them, so that
@@ -207,21 +209,10 @@ const PREPARE: Signature<'static> = (
 /// The source that finds the CPU's level: 1 for the lowest, 0 for none of them.
 fn choice(levels: &[&Level]) -> String {
     let names: Vec<String> = levels.iter().map(|l| format!("\"{}\"", l.name)).collect();
-    let x86 = levels.iter().any(|l| !l.needs().is_empty());
+    let asked = levels.iter().any(|l| l.needs().next().is_some());
     let mut tests = String::new();
     for (i, l) in levels.iter().enumerate() {
-        let mut has: Vec<String> = l
-            .needs()
-            .iter()
-            .map(|f| {
-                let register = match f.register {
-                    CpuidRegister::Eax => "eax",
-                    CpuidRegister::Ebx => "ebx",
-                    CpuidRegister::Ecx => "ecx",
-                };
-                format!("has(0x{:x}, {}, {register}, {})", f.leaf, f.subleaf, f.bit)
-            })
-            .collect();
+        let mut has: Vec<String> = l.needs().map(test).collect();
         if l.xcr0 != 0 {
             has.push(format!("kept(0x{:x})", l.xcr0));
         }
@@ -239,12 +230,39 @@ fn choice(levels: &[&Level]) -> String {
          number: 1 for the lowest of this library, 0 where the CPU has none of them. */\nint \
          {CHOICE}(void) {{\n  if (level < 0) find();\n  return level;\n}}\n\n/* Its name, or \
          `none`. */\nconst char *{CHOICE}_name(void) {{ return names[{CHOICE}()]; }}\n",
-        if x86 { CPUID } else { "" },
+        match levels.first().map(|l| l.architecture).filter(|_| asked) {
+            Some(Architecture::X86_64) => CPUID,
+            Some(Architecture::Aarch64) => HWCAP,
+            None => "",
+        },
         names.join(", "),
         levels.len(),
         levels.len(),
     )
 }
+
+/// The test in C whether the CPU has a feature.
+fn test(f: &Feature) -> String {
+    match f.at {
+        Reported::Cpuid { leaf, subleaf, register, bit } => {
+            let register = match register {
+                CpuidRegister::Eax => "eax",
+                CpuidRegister::Ebx => "ebx",
+                CpuidRegister::Ecx => "ecx",
+            };
+            format!("has(0x{leaf:x}, {subleaf}, {register}, {bit})")
+        }
+        Reported::Hwcap { second, bit } => {
+            format!("has({}, {bit})", if second { "AT_HWCAP2" } else { "AT_HWCAP" })
+        }
+    }
+}
+
+/// How Linux is asked what an ARM CPU has.
+const HWCAP: &str = "#include <sys/auxv.h>
+
+static int has(unsigned long word, int bit) { return getauxval(word) >> bit & 1; }
+";
 
 /// How x86 CPUs are asked. Registers that the operating system does not keep are not there.
 const CPUID: &str = "#include <cpuid.h>
