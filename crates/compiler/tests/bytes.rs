@@ -1,6 +1,9 @@
 //! Kernels of bytes: every sketch's sampled configurations mean what the workload means, by the
 //! interpreter and by compiled C, also where sums of two products do not fit 16 bits.
 
+mod machines;
+
+use machines::Machine;
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -155,8 +158,9 @@ fn program(kernels: &[(usize, KernelSource)], raw: &[Vec<Vec<u8>>], cases: &[Wor
     format!("{main}int main(void) {{\n{body}return 0; }}\n")
 }
 
-#[test]
-fn compiled_kernels_of_bytes_give_the_reference_output() {
+/// Sampled kernels of every case for some targets, on some machines; of the last target the
+/// instruction that multiplies is in the code of a machine that has it.
+fn compiled(targets: &[Target], machines: &[Machine], (best, instruction): (&Machine, &str)) {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let named = cases();
     let cases: Vec<Workload> = named.iter().map(|(_, w)| w.clone()).collect();
@@ -164,10 +168,10 @@ fn compiled_kernels_of_bytes_give_the_reference_output() {
     let mut kernels = Vec::new();
     for (c, w) in cases.iter().enumerate() {
         kernels.push((c, reference(w, &format!("c{c}_reference"))));
-        let u = untuned(w, &targets()[0]);
+        let u = untuned(w, &targets[0]);
         let plain = u.realize(&u.space().nth(0), &format!("c{c}_untuned"));
         kernels.push((c, plain.expect("plain loops")));
-        for (t, target) in targets().iter().enumerate() {
+        for (t, target) in targets.iter().enumerate() {
             for (si, s) in sketches(w, target).iter().enumerate() {
                 let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
                 for ci in 0..3 {
@@ -184,18 +188,11 @@ fn compiled_kernels_of_bytes_give_the_reference_output() {
         std::fs::write(&path, &k.source).expect("written");
         files.push(path);
     }
-    let (main, exe) = (dir.path().join("main.c"), dir.path().join("main"));
+    let main = dir.path().join("main.c");
     std::fs::write(&main, program(&kernels, &raw, &cases)).expect("written");
-    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    // Once with all that this machine has, once in portable C.
-    for flags in [&["-O1", "-march=native"][..], &["-O1"]] {
-        let mut c = std::process::Command::new(&cc);
-        let c = c.args(flags).arg("-w").arg("-o").arg(&exe).arg(&main).args(&files).arg("-lm");
-        let o = c.output().expect("a C compiler");
-        assert!(o.status.success(), "{}", String::from_utf8_lossy(&o.stderr));
-        let o = std::process::Command::new(&exe).output().expect("runs");
-        assert!(o.status.success(), "{:?}", o.status);
-        let text = String::from_utf8_lossy(&o.stdout);
+    files.push(main);
+    for machine in machines {
+        let text = machine.output(&files, dir.path());
         assert_eq!(text.lines().count(), kernels.len());
         for line in text.lines() {
             let mut words = line.split(' ');
@@ -205,17 +202,29 @@ fn compiled_kernels_of_bytes_give_the_reference_output() {
             agree(symbol, &got, &cases[case].evaluate(&seen[case]));
         }
     }
-    // VNNI's instruction is in the code where the level has it, if the compiler knows it.
-    let vnni = kernels.iter().find(|(c, k)| *c == 0 && k.symbol.contains("_t1_"));
-    let path = dir.path().join(format!("{}.c", vnni.expect("a kernel").1.symbol));
-    let mut c = std::process::Command::new(&cc);
-    let c =
-        c.args(["-O1", "-w", "-S", "-o", "-"]).args(Isa::X86_64V4Vnni.level().flags()).arg(path);
-    if let Ok(o) = c.output()
-        && o.status.success()
-    {
-        assert!(String::from_utf8_lossy(&o.stdout).contains("vpdpbusd"));
-    } else {
-        println!("skipped: the compiler knows no VNNI");
+    let last = format!("_t{}_", targets.len() - 1);
+    let one = kernels.iter().find(|(c, k)| *c == 0 && k.symbol.contains(&last));
+    let path = dir.path().join(format!("{}.c", one.expect("a kernel").1.symbol));
+    match best.assembly(&path) {
+        Some(text) => assert!(text.contains(instruction), "{text}"),
+        None => println!("skipped: the compiler knows no {instruction}"),
     }
+}
+
+#[test]
+fn compiled_kernels_of_bytes_give_the_reference_output() {
+    // Once with all that this machine has, once in portable C.
+    let machines = [&["-march=native"][..], &[]].map(Machine::here);
+    let flags: Vec<&str> = Isa::X86_64V4Vnni.level().flags().collect();
+    compiled(&targets(), &machines, (&Machine::here(&flags), "vpdpbusd"));
+}
+
+#[test]
+fn emulated_kernels_of_bytes_give_the_reference_output() {
+    let of = |flag| Machine::arm(&[flag]);
+    let all = ["-march=armv8-a", "-march=armv8.2-a+dotprod", "-march=armv8.6-a"].map(of);
+    let machines: Vec<Machine> = all.into_iter().flatten().collect();
+    let Some(best) = machines.last() else { return };
+    let neon = Target::at_level(Isa::Armv86A, &[Bytes(32 << 10), Bytes(1 << 20)]);
+    compiled(&[neon], &machines, (best, "usdot"));
 }

@@ -1,6 +1,9 @@
 //! Products of bf16 by pairs: the rewritten workload means what the given one means, and so does
 //! every sketch's sampled configuration, by the interpreter and by compiled C.
 
+mod machines;
+
+use machines::Machine;
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -243,17 +246,18 @@ fn program(kernels: &[(usize, KernelSource)], raw: &[Vec<Vec<f64>>], cases: &[Wo
     format!("{main}int main(void) {{\n{body}return 0; }}\n")
 }
 
-#[test]
-fn compiled_kernels_of_bf16_give_the_reference_output() {
+/// Sampled kernels of every case for some targets, on some machines; of the last target the
+/// instruction that multiplies is in the code of a machine that has it.
+fn compiled(targets: &[Target], machines: &[Machine], (best, instruction): (&Machine, &str)) {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let cases: Vec<Workload> = cases().into_iter().map(|(_, w)| w).chain(others()).collect();
     let raw: Vec<_> = cases.iter().map(|w| numbers(w, 4)).collect();
     let mut kernels = Vec::new();
     for (c, w) in cases.iter().enumerate() {
-        let u = untuned(w, &targets()[0]);
+        let u = untuned(w, &targets[0]);
         let plain = u.realize(&u.space().nth(0), &format!("c{c}_untuned"));
         kernels.push((c, plain.expect("plain loops")));
-        for (t, target) in targets().iter().enumerate() {
+        for (t, target) in targets.iter().enumerate() {
             for (si, s) in sketches(w, target).iter().enumerate() {
                 let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
                 for ci in 0..3 {
@@ -270,18 +274,11 @@ fn compiled_kernels_of_bf16_give_the_reference_output() {
         std::fs::write(&path, &k.source).expect("written");
         files.push(path);
     }
-    let (main, exe) = (dir.path().join("main.c"), dir.path().join("main"));
+    let main = dir.path().join("main.c");
     std::fs::write(&main, program(&kernels, &raw, &cases)).expect("written");
-    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    // Once with all that this machine has, once in portable C.
-    for flags in [&["-O1", "-march=native"][..], &["-O1"]] {
-        let mut c = std::process::Command::new(&cc);
-        let c = c.args(flags).arg("-w").arg("-o").arg(&exe).arg(&main).args(&files).arg("-lm");
-        let o = c.output().expect("a C compiler");
-        assert!(o.status.success(), "{}", String::from_utf8_lossy(&o.stderr));
-        let o = std::process::Command::new(&exe).output().expect("runs");
-        assert!(o.status.success(), "{:?}", o.status);
-        let text = String::from_utf8_lossy(&o.stdout);
+    files.push(main);
+    for machine in machines {
+        let text = machine.output(&files, dir.path());
         assert_eq!(text.lines().count(), kernels.len());
         for line in text.lines() {
             let mut words = line.split(' ');
@@ -292,17 +289,29 @@ fn compiled_kernels_of_bf16_give_the_reference_output() {
             agree(symbol, &got, &cases[case].evaluate(&dense(&cases[case], &raw[case])));
         }
     }
-    // The instruction is in the code where the level has it, if the compiler knows it.
-    let paired = kernels.iter().find(|(c, k)| *c == 0 && k.symbol.contains("_t1_"));
-    let path = dir.path().join(format!("{}.c", paired.expect("a kernel").1.symbol));
-    let mut c = std::process::Command::new(&cc);
-    let c =
-        c.args(["-O1", "-w", "-S", "-o", "-"]).args(Isa::X86_64V4Bf16.level().flags()).arg(path);
-    if let Ok(o) = c.output()
-        && o.status.success()
-    {
-        assert!(String::from_utf8_lossy(&o.stdout).contains("vdpbf16ps"));
-    } else {
-        println!("skipped: the compiler knows no AVX-512 BF16");
+    let last = format!("_t{}_", targets.len() - 1);
+    let one = kernels.iter().find(|(c, k)| *c == 0 && k.symbol.contains(&last));
+    let path = dir.path().join(format!("{}.c", one.expect("a kernel").1.symbol));
+    match best.assembly(&path) {
+        Some(text) => assert!(text.contains(instruction), "{text}"),
+        None => println!("skipped: the compiler knows no {instruction}"),
     }
+}
+
+#[test]
+fn compiled_kernels_of_bf16_give_the_reference_output() {
+    // Once with all that this machine has, once in portable C.
+    let machines = [&["-march=native"][..], &[]].map(Machine::here);
+    let flags: Vec<&str> = Isa::X86_64V4Bf16.level().flags().collect();
+    compiled(&targets(), &machines, (&Machine::here(&flags), "vdpbf16ps"));
+}
+
+#[test]
+fn emulated_kernels_of_bf16_give_the_reference_output() {
+    let of = |flag| Machine::arm(&[flag]);
+    let all = ["-march=armv8-a", "-march=armv8.2-a+dotprod", "-march=armv8.6-a"].map(of);
+    let machines: Vec<Machine> = all.into_iter().flatten().collect();
+    let Some(best) = machines.last() else { return };
+    let neon = Target::at_level(Isa::Armv86A, &[Bytes(32 << 10), Bytes(1 << 20)]);
+    compiled(&[neon], &machines, (best, "bfdot"));
 }

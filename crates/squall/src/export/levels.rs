@@ -277,7 +277,7 @@ static int has(unsigned leaf, unsigned subleaf, int which, int bit) {
 
 static int kept(unsigned mask) {
   unsigned low, high;
-  if (!has(1, ecx, 27)) return 0;
+  if (!has(1, 0, ecx, 27)) return 0;
   __asm__ volatile(\"xgetbv\" : \"=a\"(low), \"=d\"(high) : \"c\"(0));
   return (low & mask) == mask;
 }
