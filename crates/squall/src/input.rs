@@ -59,10 +59,11 @@ impl Input {
                 "flop": t.workload.flop(), "bytes": t.workload.bytes().0, "nodes": t.nodes,
             })
         };
-        let untuned = |u: &Untuned| json!({"node": u.node, "op": u.op, "reason": u.reason});
+        let untuned_json = |u: &Untuned| json!({"node": u.node, "op": u.op, "reason": u.reason});
         let tasks: Vec<Value> = self.tasks.iter().map(task).collect();
-        let untuned: Vec<Value> = self.untuned.iter().map(untuned).collect();
-        json!({"tasks": tasks, "untuned": untuned})
+        let untuned: Vec<Value> = self.untuned.iter().map(untuned_json).collect();
+        let floats: Vec<Value> = self.floats_beside_bytes().iter().map(untuned_json).collect();
+        json!({"tasks": tasks, "untuned": untuned, "floats": floats})
     }
 
     /// Reads an input: the path of a `.onnx`, `.ops`, `.workload` or `.toml` file, an operator

@@ -3,13 +3,20 @@
 use crate::error::Error;
 use crate::input::Input;
 use crate::network::weights;
+use squall_core::tasks::Untuned;
 use squall_graph::Assignment;
+use squall_graph::bytes::stayed;
 use std::path::Path;
 
 /// The stages that [`Input::graph_stage`] prints.
 pub const GRAPH_STAGES: &[&str] = &["model", "candidates", "assignment", "plan"];
 
 impl Input {
+    /// The operators of a model over bytes that compute floats, and why.
+    pub fn floats_beside_bytes(&self) -> Vec<Untuned> {
+        self.graph.as_ref().map(|g| stayed(g.model())).unwrap_or_default()
+    }
+
     /// A stage of a model as text.
     pub fn graph_stage(&self, stage: &str) -> Result<String, Error> {
         let Some(graph) = &self.graph else {
@@ -20,7 +27,11 @@ impl Input {
             });
         };
         Ok(match stage {
-            "model" => graph.model().to_string(),
+            "model" => {
+                let why = |u: Untuned| format!("# floats: {:?} {}: {}\n", u.node, u.op, u.reason);
+                let floats: String = self.floats_beside_bytes().into_iter().map(why).collect();
+                graph.model().to_string() + &floats
+            }
             "candidates" => graph.candidates().to_string(),
             "assignment" => graph.to_string(),
             _ => {

@@ -546,3 +546,29 @@ fn convolutions_of_random_windows_are_right_over_bytes() {
         right(&m, &values, form);
     }
 }
+
+/// A convolution in two groups has no kernel of bytes, and those around it do.
+#[test]
+fn what_stays_floats_is_named_with_the_reason() {
+    for form in [Form::Pairs, Form::Operators] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut m = Maker::new(form);
+        let x = m.input(&[2, 3, 15, 13]);
+        let plain = Case { k: 8, window: 3, stride: 1, pad: 1, groups: 1, relu: false };
+        let a = m.conv("first", &x, plain);
+        let b = m.conv("grouped", &a, Case { groups: 2, ..plain });
+        m.conv("last", &b, plain);
+        let path = folder.path().join("model.onnx");
+        std::fs::write(&path, m.build.take().expect("a network").bytes()).unwrap();
+        let request = InputRequest::new(path.display().to_string());
+        let input = request.load(TargetRequest::Cpu).unwrap();
+        let floats = input.floats_beside_bytes();
+        assert_eq!(floats.len(), 1, "{floats:?}");
+        assert!(floats[0].op == "Conv" && floats[0].reason.contains("several groups"));
+        let text = input.graph_stage("model").unwrap();
+        let line = text.lines().find(|l| l.starts_with("# floats: ")).unwrap();
+        assert!(line.contains(&floats[0].node) && line.contains("several groups"), "{line}");
+        assert!(squall_core::graph::Model::parse(&text).is_ok());
+        assert_eq!(input.json()["floats"][0]["op"], "Conv");
+    }
+}

@@ -107,7 +107,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             three(r.memory_gbs)
         ))?;
     }
-    not_tuned(&input.untuned).map(|()| 0)
+    reasons("floats in a model of bytes", &input.floats_beside_bytes())?;
+    reasons("not tuned", &input.untuned).map(|()| 0)
 }
 
 /// Says which kernels make the cheapest cover of a model, and what the others would cost.
@@ -138,12 +139,12 @@ fn fused(a: &Args, target: TargetRequest) -> Result<(), Failure> {
     ))
 }
 
-/// Says what is not tuned, and why.
-fn not_tuned(untuned: &[Untuned]) -> Result<(), Failure> {
+/// Says of which nodes something holds, and why.
+fn reasons(what: &str, untuned: &[Untuned]) -> Result<(), Failure> {
     if untuned.is_empty() {
         return Ok(());
     }
-    say(format_args!("\nnot tuned:"))?;
+    say(format_args!("\n{what}:"))?;
     let mut t = table(&["operator", "nodes", "first of them", "reason"]);
     for c in [2, 3] {
         t.align_left(c);

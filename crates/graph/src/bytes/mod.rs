@@ -10,6 +10,7 @@ mod dynamic;
 mod finish;
 mod hold;
 mod operators;
+mod stayed;
 mod table;
 mod trace;
 mod windows;
@@ -19,6 +20,7 @@ use hold::{Holder, Quantised};
 use squall_core::DType;
 use squall_core::graph::infer::{Ctx, infer, nbits};
 use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId};
+pub use stayed::stayed;
 use std::collections::{BTreeMap, HashMap};
 
 /// The model with its quantised operators over bytes; none where there are none, or where the

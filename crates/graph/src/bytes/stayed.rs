@@ -1,0 +1,61 @@
+//! Which operators of a model that multiplies bytes compute floats, and why.
+
+use crate::candidates::MOVES;
+use crate::fuse::step::is_elementwise;
+use crate::view::{View, int, is_standard};
+use squall_core::DType;
+use squall_core::graph::{Model, Node};
+use squall_core::tasks::Untuned;
+
+/// Operators that only rename, or that are the borders between bytes and floats.
+const BORDERS: &[&str] = &["Cast", "Constant", "Identity", "QuantizeLinear", "DequantizeLinear"];
+
+/// The nodes of a rewritten model that compute floats and are no elementwise steps, which join the
+/// kernels beside them, each with what keeps it from bytes. Nothing of a model without bytes.
+pub fn stayed(model: &Model) -> Vec<Untuned> {
+    let of_bytes = |n: &Node| n.op.ends_with("Bytes") && !is_standard(n, &n.op);
+    if !model.nodes.iter().any(of_bytes) {
+        return Vec::new();
+    }
+    let view = View::new(model);
+    let computes = |n: &&Node| {
+        let op = n.op.as_str();
+        let is_other = MOVES.contains(&op) || BORDERS.contains(&op) || is_elementwise(op);
+        let gives = n.outputs.first().and_then(|&o| model.values[o].dtype);
+        let reads = n.inputs.iter().flatten().any(|&v| !view.is_weight(v));
+        is_standard(n, op) && !n.folded && !is_other && gives == Some(DType::F32) && reads
+    };
+    let named = |n: &Node| Untuned {
+        node: n.name.clone(),
+        op: n.op.clone(),
+        reason: reason(&view, n).to_string(),
+    };
+    model.nodes.iter().filter(computes).map(named).collect()
+}
+
+/// What keeps a node from bytes.
+fn reason(view: &View<'_>, n: &Node) -> &'static str {
+    let given = |i: usize| n.inputs.get(i).copied().flatten();
+    let is_activation = |i: usize| given(i).is_some_and(|v| !view.is_weight(v));
+    // What is multiplied by rounded numbers was brought to its steps in the run.
+    let is_rounded = |i: usize| {
+        let producer = given(i).and_then(|v| view.producer(view.root(v)));
+        producer.is_some_and(|p| is_standard(&view.model.nodes[p], "Sub"))
+    };
+    match n.op.as_str() {
+        "Conv" | "ConvTranspose" if is_activation(1) => "its filters are no constants",
+        "Conv" if is_rounded(0) => "the range of its input is known in the run alone",
+        "Conv" if int(n, "group", 1) > 1 => "there is none of bytes in several groups",
+        "Conv" => "what it reads, gives or adds is not quantised so that bytes could hold it",
+        "MatMul" | "Gemm" if is_activation(0) && is_activation(1) => {
+            "both of its factors are activations"
+        }
+        "MatMul" | "Gemm" => "what it reads or gives is not quantised, or no multiple of four",
+        "Softmax"
+        | "LogSoftmax"
+        | "LayerNormalization"
+        | "InstanceNormalization"
+        | "GroupNormalization" => "sums over rows of floats are exact enough in floats alone",
+        _ => "there is none of bytes",
+    }
+}
