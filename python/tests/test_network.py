@@ -40,6 +40,13 @@ def test_a_network_gives_the_bits_of_squall_run(network, tmp_path):
     assert np.load(out).tobytes() == y.tobytes()
 
 
+def test_a_network_in_bf16(network, tmp_path):
+    half = squall.compile(MODEL, folder=tmp_path / "bf16", precision="bf16")
+    y, exact = half(X), network(X)
+    assert y.dtype == np.float32 and not np.array_equal(y, exact)
+    assert np.abs(y - exact).max() <= 0.03 * np.abs(exact).max()
+
+
 def test_inputs_by_name_and_in_other_layouts(network):
     name, y = network.inputs[0]["name"], network(X)
     assert np.array_equal(network(**{name: X}), y)

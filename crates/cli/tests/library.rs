@@ -114,6 +114,25 @@ fn the_output_has_the_bits_of_run() {
     }
 }
 
+/// Kernels of bf16 lie in the library, and copies that convert where a caller's floats meet.
+#[test]
+fn a_network_in_bf16_has_the_bits_of_run() {
+    let p = Place::new();
+    let (model, x) = (example("small_net.onnx"), example("small_net_input.npy"));
+    let bytes = |path: &Path| squall::arrays::read_array(path).unwrap().bytes;
+    std::fs::write(p.path().join("x.bin"), bytes(Path::new(&x))).unwrap();
+    let half = ["--precision", "bf16"];
+    let export = ["export", &model, "--network", "net", "--out", "lib", "--build"];
+    p.squall(&[&export[..], &half].concat()).ok();
+    let asked = ["run", &model, "--input", &x, "--output", "y.npy"];
+    p.squall(&[&asked[..], &half].concat()).ok();
+    p.squall(&["run", &model, "--input", &x, "--output", "f32.npy"]).ok();
+    succeeds(&p.path().join("lib"), &["./example", "../x.bin"]);
+    let got = std::fs::read(p.path().join("lib/output_0.bin")).unwrap();
+    assert_eq!(got, bytes(&p.path().join("y.npy")));
+    assert_ne!(got, bytes(&p.path().join("f32.npy")));
+}
+
 #[test]
 fn compilers_have_nothing_to_say() {
     let own = std::env::var("SQUALL_CLANG").unwrap_or("clang".into());
