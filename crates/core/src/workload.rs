@@ -264,10 +264,13 @@ impl Workload {
             }
             _ => false,
         };
-        let arranged = match &s.body {
+        let bounded = |e: &Expr| match e {
             Expr::Select { then, other, .. } => weight(then) && matches!(**other, Expr::Const(_)),
-            Expr::Binary(Binary::Pair, low, high) => weight(low) && weight(high),
-            body => weight(body),
+            e => weight(e),
+        };
+        let arranged = match &s.body {
+            Expr::Binary(Binary::Pair, low, high) => weight(low) && bounded(high),
+            body => bounded(body),
         };
         arranged && s.reduction.is_none() && self.stages.last() != Some(s)
     }

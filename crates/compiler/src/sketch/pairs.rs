@@ -3,9 +3,11 @@
 //! lanes where a CPU has `vdpbf16ps`, with twice the rate of floats.
 //!
 //! Data must have the reduction's axis last in memory, as images with their channels last and rows
-//! of a product do. Weights that do not are put in pairs ahead of the call.
+//! of a product do. Weights that do not are put in pairs ahead of the call. A first layer of stride
+//! two has its channels first: there the copy that has a border is made of pairs along a row, and
+//! a window of odd width gets a column of zeros.
 
-use squall_core::expr::{Affine, Binary, Expr, Source, Var};
+use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
 use squall_core::workload::{Axis, Reducer, Stage};
 use squall_core::{DType, TensorKind, Workload};
 
@@ -21,14 +23,17 @@ pub fn by_pairs(w: &Workload) -> Option<Workload> {
         return None;
     }
     let first = stage.axes.len() as u32;
-    let reduce = stage.reduce_axes().iter().zip(first..);
-    let even = reduce.filter(|(a, _)| a.extent % 2 == 0).map(|(_, v)| Var(v));
-    even.filter_map(|v| Pairing { w, main, by: v }.made(x, y)).next()
+    let reduce = || stage.reduce_axes().iter().zip(first..);
+    let along_memory = reduce().filter(|(a, _)| a.extent % 2 == 0).map(|(_, v)| (v, false));
+    let along_rows = reduce().filter(|(a, _)| a.extent > 2).map(|(_, v)| (v, true));
+    let mut all = along_memory.chain(along_rows);
+    all.find_map(|(v, window)| Pairing { w, main, by: Var(v), window }.made(x, y))
 }
 
 /// Whether a workload was made by [`by_pairs`].
 pub(super) fn is_by_pairs(w: &Workload) -> bool {
-    w.inputs.iter().any(|i| i.dtype == DType::Bf16x2)
+    let of_inputs = w.inputs.iter().map(|i| i.dtype);
+    of_inputs.chain(w.stages.iter().map(|s| s.dtype)).any(|d| d == DType::Bf16x2)
 }
 
 /// A reduction's axis in a workload, of which two steps become one.
@@ -36,6 +41,8 @@ struct Pairing<'a> {
     w: &'a Workload,
     main: usize,
     by: Var,
+    /// Whether the copy with a border is made of pairs, in the place of what it copies.
+    window: bool,
 }
 
 impl Pairing<'_> {
@@ -46,7 +53,8 @@ impl Pairing<'_> {
         let b = self.factor(y, &mut made, &mut ahead)?;
         let stage = &mut made.stages[self.main];
         let place = self.by.0 as usize - stage.axes.len();
-        stage.reduction.as_mut()?.axes[place].extent /= 2;
+        let extent = &mut stage.reduction.as_mut()?.axes[place].extent;
+        *extent = (*extent + 1) / 2;
         stage.body = Expr::binary(Binary::DotPair, a, b);
         // Stages that are computed ahead come first, and all that is read behind them moves.
         let (inputs, more) = (made.inputs.len() as u32, ahead.len() as u32);
@@ -67,8 +75,16 @@ impl Pairing<'_> {
         let Expr::Load { source, index } = e else { return None };
         let (last, outer) = index.split_last()?;
         let is_last = !outer.iter().any(|i| i.uses(self.by));
-        if is_last && let Some(half) = self.halved(last) {
-            self.view(*source, made)?;
+        let mut seen = made.clone();
+        let view = |seen: &mut Workload| match self.window {
+            true => self.copy(*source, seen),
+            false => self.view(*source, seen),
+        };
+        if is_last
+            && let Some(half) = self.halved(last)
+            && view(&mut seen).is_some()
+        {
+            *made = seen;
             let index = outer.iter().cloned().chain([half]).collect();
             return Some(Expr::Load { source: *source, index });
         }
@@ -76,7 +92,7 @@ impl Pairing<'_> {
         let is_alone = index.iter().enumerate().all(|(d, i)| d == axis || !i.uses(self.by));
         let input = self.w.inputs.get(source.0 as usize)?;
         let fits = input.kind == TensorKind::Weight && input.dtype == DType::Bf16;
-        if !is_alone || !fits || self.readers(*source) != 1 || input.shape[axis] % 2 != 0 {
+        if !is_alone || !fits || self.readers(*source) != 1 {
             return None;
         }
         let number = ahead.len() as u32;
@@ -141,14 +157,48 @@ impl Pairing<'_> {
     }
 }
 
+impl Pairing<'_> {
+    /// Makes a copy with a border along its last axis one of pairs.
+    fn copy(&self, s: Source, made: &mut Workload) -> Option<()> {
+        let copy = (s.0 as usize).checked_sub(self.w.inputs.len())?;
+        let stage = &self.w.stages[copy];
+        let last = Var(stage.axes.len().checked_sub(1)? as u32);
+        let Expr::Select { conds, then, other } = &stage.body else { return None };
+        let Expr::Load { source, .. } = &**then else { return None };
+        let input = self.w.inputs.get(source.0 as usize)?;
+        let bounded = conds.iter().any(|c| c.index.uses(last)) && **other == Expr::Const(0.0);
+        let is_bf16 = stage.dtype == DType::Bf16 && input.dtype == DType::Bf16;
+        if !bounded || !is_bf16 || self.readers(s) != 1 {
+            return None;
+        }
+        // The column `2 i + half` in the place of `i`.
+        let at = |half: i64| {
+            let column = |a: &Affine| {
+                let c = a.coefficient(last);
+                let mut moved = a.plus(half * c);
+                moved.add_term(last, c);
+                moved
+            };
+            stage.body.rewrite(&mut |a| column(a), &mut |e| e)
+        };
+        let to = &mut made.stages[copy];
+        to.body = Expr::binary(Binary::Pair, at(0), at(1));
+        to.dtype = DType::Bf16x2;
+        let extent = &mut to.axes.last_mut()?.extent;
+        *extent = (*extent + 1) / 2;
+        Some(())
+    }
+}
+
 fn halve(extent: &mut i64) -> Option<()> {
     (*extent % 2 == 0).then(|| *extent /= 2)
 }
 
-/// The stage that puts a weight's numbers in pairs along an axis.
+/// The stage that puts a weight's numbers in pairs along an axis; of an odd number the last goes
+/// with 0.
 fn in_pairs(name: &str, shape: &[i64], source: Source, axis: usize) -> Stage {
-    let half =
-        |(d, &n): (usize, &i64)| Axis::new(format!("i{d}"), if d == axis { n / 2 } else { n });
+    let extent = |d: usize, n: i64| if d == axis { (n + 1) / 2 } else { n };
+    let half = |(d, &n): (usize, &i64)| Axis::new(format!("i{d}"), extent(d, n));
     let load = |offset: i64| {
         let place = |d: usize| match (Var(d as u32), d == axis) {
             (v, true) => Affine::new([(v, 2)], offset),
@@ -156,12 +206,20 @@ fn in_pairs(name: &str, shape: &[i64], source: Source, axis: usize) -> Stage {
         };
         Expr::load(source, (0..shape.len()).map(place).collect())
     };
+    let second = match shape[axis] % 2 {
+        0 => load(1),
+        _ => {
+            let index = Affine::new([(Var(axis as u32), 2)], 1);
+            let conds = vec![Cond { index, low: 0, high: shape[axis] }];
+            Expr::Select { conds, then: Box::new(load(1)), other: Box::new(Expr::Const(0.0)) }
+        }
+    };
     Stage {
         name: format!("{name}_pairs"),
         dtype: DType::Bf16x2,
         axes: shape.iter().enumerate().map(half).collect(),
         reduction: None,
-        body: Expr::binary(Binary::Pair, load(0), load(1)),
+        body: Expr::binary(Binary::Pair, load(0), second),
     }
 }
 

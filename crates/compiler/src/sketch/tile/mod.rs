@@ -16,7 +16,7 @@ use crate::nest::{Loop, Nest, Scope, Stmt, accesses, aligned_bytes};
 use crate::schedule::Primitive;
 use knobs::{draft, orders};
 use primitives::primitives;
-use squall_core::expr::{Affine, Expr, Names, Source, Var};
+use squall_core::expr::{Affine, Binary, Expr, Names, Source, Var};
 use squall_core::workload::{Stage, Workload};
 use squall_core::{Configuration, DType, Target};
 use std::sync::Arc;
@@ -193,7 +193,8 @@ pub(super) fn padding(w: &Workload, main: usize) -> bool {
 
 fn is_padding(w: &Workload, s: &Stage) -> bool {
     s.reduction.is_none()
-        && (matches!(s.body, Expr::Select { .. }) || s.body.flop() > 0)
+        && (matches!(s.body, Expr::Select { .. } | Expr::Binary(Binary::Pair, ..))
+            || s.body.flop() > 0)
         && !w.is_of_weights(s)
 }
 
@@ -568,7 +569,8 @@ fn copy_chain(n: &Nest, s: &Stmt, chain: &mut Vec<(Var, i64)>, f: Visit<'_>) {
         Stmt::Store { value: Expr::Select { conds, .. }, .. } => f(chain, conds),
         // What is computed ahead has no border.
         Stmt::Store { buffer, value, .. }
-            if n.buffer(*buffer).scope != Scope::Output && value.flop() > 0 =>
+            if n.buffer(*buffer).scope != Scope::Output
+                && (value.flop() > 0 || matches!(value, Expr::Binary(Binary::Pair, ..))) =>
         {
             f(chain, &[]);
         }
