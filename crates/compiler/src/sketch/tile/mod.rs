@@ -117,9 +117,13 @@ struct Shape {
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     let Some((w, main)) = with_epilogue(f.workload) else { return Vec::new() };
     let mut out = Vec::new();
-    let pads = match padding(&w, main) {
-        true => vec![Pad::Copy, Pad::Near, Pad::Guard],
-        false => vec![Pad::None],
+    // What a copy puts in pairs would be made of two tests at each read.
+    let makes_pairs = |s: &Stage| matches!(s.body, Expr::Binary(Binary::Pair, ..));
+    let is_of_pairs = w.stages[..main].iter().any(|s| makes_pairs(s) && !w.is_of_weights(s));
+    let pads = match (padding(&w, main), is_of_pairs) {
+        (true, true) => vec![Pad::Copy, Pad::Near],
+        (true, false) => vec![Pad::Copy, Pad::Near, Pad::Guard],
+        (false, _) => vec![Pad::None],
     };
     for pad in pads {
         let Some((base, prefix)) = shape_base(&w, main, pad) else { continue };
