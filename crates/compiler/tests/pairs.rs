@@ -70,6 +70,7 @@ fn cases() -> Vec<(&'static str, Workload)> {
     vec![
         ("product", product(7, 19, 36, TensorKind::Weight)),
         ("row", product(1, 40, 128, TensorKind::Weight)),
+        ("product of data", product(20, 24, 36, TensorKind::Data)),
         ("conv", parsed(CONV)),
         ("groups", parsed(GROUPS)),
         ("scores", parsed(SCORES)),
@@ -173,7 +174,7 @@ fn what_has_no_pairs_side_by_side_stays_as_it_is() {
     let float = MatMul::plain(4, 8, 6, TensorKind::Weight).workload().expect("a product");
     for (why, w) in [
         ("an odd reduction", product(4, 8, 7, TensorKind::Weight)),
-        ("data whose columns lie apart", product(4, 8, 6, TensorKind::Data)),
+        ("few rows by data whose columns lie apart", product(4, 8, 6, TensorKind::Data)),
         ("floats of 32 bits", float),
         ("channels first", others().swap_remove(0)),
         ("a group that begins odd", parsed(&GROUPS.replace("4*g + c", "3*g + c"))),

@@ -3,13 +3,17 @@
 //! lanes where a CPU has `vdpbf16ps`, with twice the rate of floats.
 //!
 //! Data must have the reduction's axis last in memory, as images with their channels last and rows
-//! of a product do. Weights that do not are put in pairs ahead of the call. A first layer of stride
+//! of a product do. Weights that do not are put in pairs ahead of the call, and data that is read
+//! often enough in a copy. A first layer of stride
 //! two has its channels first: there the copy that has a border is made of pairs along a row, and
 //! a window of odd width gets a column of zeros.
 
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
 use squall_core::workload::{Axis, Reducer, Stage};
 use squall_core::{DType, TensorKind, Workload};
+
+/// How often each element of data must be read for a copy of pairs to pay off.
+const WORTH_PAIRING: i64 = 16;
 
 /// The workload by pairs; none where nothing is multiplied that could be. Its inputs are the same
 /// bytes as those of the given one.
@@ -91,8 +95,8 @@ impl Pairing<'_> {
         let axis = index.iter().position(|i| i.as_var() == Some(self.by))?;
         let is_alone = index.iter().enumerate().all(|(d, i)| d == axis || !i.uses(self.by));
         let input = self.w.inputs.get(source.0 as usize)?;
-        let fits = input.kind == TensorKind::Weight && input.dtype == DType::Bf16;
-        if !is_alone || !fits || self.readers(*source) != 1 {
+        let pays = input.kind == TensorKind::Weight || self.uses(index) >= WORTH_PAIRING;
+        if !is_alone || !pays || input.dtype != DType::Bf16 || self.readers(*source) != 1 {
             return None;
         }
         let number = ahead.len() as u32;
@@ -108,6 +112,13 @@ impl Pairing<'_> {
             let halves = others.map(|(v, c)| (*v, c / 2)).chain([(self.by, 1)]);
             Affine::new(halves, i.offset() / 2)
         })
+    }
+
+    /// How often the product reads each element at an index.
+    fn uses(&self, index: &[Affine]) -> i64 {
+        let axes = self.w.stages[self.main].axes.iter().zip(0..);
+        let other = axes.filter(|(_, v)| !index.iter().any(|i| i.uses(Var(*v))));
+        other.map(|(a, _)| a.extent).product()
     }
 
     /// How many stages read a source.
@@ -194,8 +205,7 @@ fn halve(extent: &mut i64) -> Option<()> {
     (*extent % 2 == 0).then(|| *extent /= 2)
 }
 
-/// The stage that puts a weight's numbers in pairs along an axis; of an odd number the last goes
-/// with 0.
+/// The stage that puts numbers in pairs along an axis; of an odd number the last goes with 0.
 fn in_pairs(name: &str, shape: &[i64], source: Source, axis: usize) -> Stage {
     let extent = |d: usize, n: i64| if d == axis { (n + 1) / 2 } else { n };
     let half = |(d, &n): (usize, &i64)| Axis::new(format!("i{d}"), extent(d, n));
