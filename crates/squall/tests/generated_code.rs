@@ -1,6 +1,6 @@
 //! Generated kernels stay as they are, byte for byte, unless a change means to change them: a
 //! digest of the sources of sampled configurations of every sketch, for the workloads of
-//! `examples/workloads.ops` and `benches/gpu.ops`, compared with `generated_code.txt`.
+//! `examples/workloads.ops`, `benches/narrow.ops` and `benches/gpu.ops`, compared with `generated_code.txt`.
 //! `SQUALL_BLESS=1 cargo test -p squall --test generated_code` writes that file anew.
 
 mod machine;
@@ -86,6 +86,7 @@ fn generated_kernels_are_what_they_were() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/generated_code.txt");
     let now = list("avx2", &cpu(32, 16), "examples/workloads.ops")
         + &list("avx512", &cpu(64, 32), "examples/workloads.ops")
+        + &list("avx512", &cpu(64, 32), "benches/narrow.ops")
         + &list("h200", &h200(), "examples/workloads.ops")
         + &list("h200", &h200(), "benches/gpu.ops");
     if std::env::var_os("SQUALL_BLESS").is_some() {
