@@ -185,8 +185,8 @@ pub struct Level {
     pub xcr0: u64,
 }
 
-/// All levels; of one architecture the lower ones first, of which the higher ones are supersets. But
-/// AVX-512 does not bring AVX-VNNI.
+/// All levels; of one architecture the lower ones first, of which the higher ones are supersets,
+/// though AVX-512 does not bring AVX-VNNI.
 pub const LEVELS: [Level; 9] = [
     Level {
         isa: Isa::X86_64V2,

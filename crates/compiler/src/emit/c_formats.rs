@@ -226,7 +226,11 @@ fn dot_pair(l: i64) -> String {
         _ => None,
     };
     let arm = match l {
-        4 => assembled("#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)", &["bfdot"], "8h"),
+        4 => assembled(
+            "#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)",
+            &[("bfdot", "a")],
+            "8h",
+        ),
         _ => String::new(),
     };
     let mut s = format!("static inline v{l} dot_pair_v{l}(v{l} s, i{l} a, i{l} b) {{\n");
@@ -246,23 +250,22 @@ fn dot_pair(l: i64) -> String {
     s
 }
 
-/// Instructions of ARM that add products of lanes of four bytes to `s`, of `a` or of what stands
-/// in their names after a space, and `b`.
-fn assembled(condition: &str, names: &[&str], lanes: &str) -> String {
+/// Instructions of ARM, where a condition holds, that each add products of what is named with `b` to
+/// `s`, by lanes of four bytes.
+fn assembled(condition: &str, list: &[(&str, &str)], lanes: &str) -> String {
     let mut s = format!("{condition}\n");
-    for name in names {
-        let (name, a) = name.split_once(' ').unwrap_or((name, "a"));
-        let _ = writeln!(
-            s,
-            "  __asm__(\"{name} %0.4s, %1.{lanes}, %2.{lanes}\" : \"+w\"(s) : \"w\"({a}), \"w\"(b));"
-        );
+    for (name, a) in list {
+        let operands = format!("\"+w\"(s) : \"w\"({a}), \"w\"(b)");
+        let text = format!("{name} %0.4s, %1.{lanes}, %2.{lanes}");
+        let _ = writeln!(s, "  __asm__(\"{text}\" : {operands});");
     }
     s + "  return s;\n"
 }
 
 /// `s + a * b` for four bytes a lane, those of `a` without sign: one instruction where there is
-/// `vpdpbusd` or ARM's `usdot`; with `sdot` alone `a - 128` is multiplied, and 64 twice; elsewhere exact products of 16 bits, of even and of odd bytes. (`vpmaddubsw` takes
-/// bytes as they are, but its sums of two saturate.)
+/// `vpdpbusd` or ARM's `usdot`. With `sdot` alone `a - 128` is multiplied, and 64 twice. Elsewhere
+/// exact products of 16 bits, of even and of odd bytes. (`vpmaddubsw` takes bytes as they are, but
+/// its sums of two saturate.)
 fn dot(l: i64) -> String {
     let single = match l {
         16 => Some(("defined(__AVX512VNNI__)", "512", "_v16si")),
@@ -316,11 +319,11 @@ fn dot(l: i64) -> String {
         head = "#elif";
     }
     if l == 4 {
-        s += &assembled(&format!("{head} defined(__ARM_FEATURE_MATMUL_INT8)"), &["usdot"], "16b");
-        s += "#elif defined(__ARM_FEATURE_DOTPROD)\n  i4 c = a ^ (int)0x80808080, d = {0x40404040, \
-              0x40404040, 0x40404040, 0x40404040};\n";
-        let less = assembled("", &["sdot c", "sdot d", "sdot d"], "16b");
-        s += less.trim_start();
+        let i8mm = format!("{head} defined(__ARM_FEATURE_MATMUL_INT8)");
+        s += &assembled(&i8mm, &[("usdot", "a")], "16b");
+        let apart = "#elif defined(__ARM_FEATURE_DOTPROD)\n  i4 c = a ^ (int)0x80808080;\n  i4 d = \
+                     (i4){0} + 0x40404040;";
+        s += &assembled(apart, &[("sdot", "c"), ("sdot", "d"), ("sdot", "d")], "16b");
         head = "#elif";
     }
     let portable = "s + (a & 255) * (b << 24 >> 24) + (a >> 8 & 255) * (b << 16 >> 24) + \

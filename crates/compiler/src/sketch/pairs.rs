@@ -4,9 +4,8 @@
 //!
 //! Data must have the reduction's axis last in memory, as images with their channels last and rows
 //! of a product do. Weights that do not are put in pairs ahead of the call, and data that is read
-//! often enough in a copy. A first layer of stride
-//! two has its channels first: there the copy that has a border is made of pairs along a row, and
-//! a window of odd width gets a column of zeros.
+//! often enough in a copy. A first layer of stride two has its channels first: there the copy that
+//! has a border is made of pairs along a row, and a window of odd width gets a column of zeros.
 
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
 use squall_core::workload::{Axis, Reducer, Stage};
@@ -166,9 +165,7 @@ impl Pairing<'_> {
         halve(&mut to.axes.last_mut()?.extent)?;
         self.view(*source, made)
     }
-}
 
-impl Pairing<'_> {
     /// Makes a copy with a border along its last axis one of pairs.
     fn copy(&self, s: Source, made: &mut Workload) -> Option<()> {
         let copy = (s.0 as usize).checked_sub(self.w.inputs.len())?;

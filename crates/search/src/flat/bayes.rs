@@ -229,7 +229,7 @@ impl PointSearch for Bayesian {
 
 /// The probability that a point runs, by the outcomes of the points near it.
 struct Feasibility {
-    /// For each live knob exp(-4 d_j) by how many places values lie apart; of words whether they do.
+    /// For each live knob exp(-4 d_j) by how many places values lie apart; of words whether any.
     near: Vec<Vec<f32>>,
     /// For each point the weights of the successes and of the failures near it, and how many of
     /// the observed points these sums cover.

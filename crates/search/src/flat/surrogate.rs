@@ -15,8 +15,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 /// Products with more values than this are left out, and more products than this.
 const MOST_VALUES: usize = 4096;
 const MOST_PRODUCTS: usize = 28;
-/// Values of a knob from which on they are steps of a scale, and the middles of its weights' priors.
+/// Values of a knob from which on they are steps of a scale.
 const FINE: usize = 48;
+/// The middles of the priors of such a knob's two weights.
 const SMOOTH: f64 = 4.0;
 const ROUGH: f64 = 0.02;
 /// Where weights are kept.
