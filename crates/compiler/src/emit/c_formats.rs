@@ -250,7 +250,7 @@ fn dot_pair(l: i64) -> String {
     s
 }
 
-/// Instructions of ARM, where a condition holds, that each add products of what is named with `b` to
+/// Instructions of ARM, where a condition holds, that each add products of an operand with `b` to
 /// `s`, by lanes of four bytes.
 fn assembled(condition: &str, list: &[(&str, &str)], lanes: &str) -> String {
     let mut s = format!("{condition}\n");
