@@ -63,7 +63,12 @@ impl Input {
         let tasks: Vec<Value> = self.tasks.iter().map(task).collect();
         let untuned: Vec<Value> = self.untuned.iter().map(untuned_json).collect();
         let floats: Vec<Value> = self.floats_beside_bytes().iter().map(untuned_json).collect();
-        json!({"tasks": tasks, "untuned": untuned, "floats": floats})
+        let mut all = json!({"tasks": tasks, "untuned": untuned});
+        // Of a model over bytes alone.
+        if !floats.is_empty() {
+            all["floats"] = floats.into();
+        }
+        all
     }
 
     /// Reads an input: the path of a `.onnx`, `.ops`, `.workload` or `.toml` file, an operator
