@@ -371,7 +371,7 @@ mod tests {
             assert_eq!(serde_json::to_string(&l.isa).unwrap(), format!("\"{}\"", l.name));
         }
         let error = "avx2".parse::<Isa>().unwrap_err();
-        assert!(error.contains("avx2") && error.contains("x86-64-v3, x86-64-v4"), "{error}");
+        assert!(error.contains("avx2") && error.contains("x86-64-v3-vnni, x86-64-v4"), "{error}");
     }
 
     #[test]
