@@ -3,15 +3,13 @@
 
 mod machines;
 
-use machines::Machine;
+use machines::{Case, Machine, at_level, of_kind, sampled_nests};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
-use squall_compiler::{by_pairs, nest, sketches, untuned};
+use squall_compiler::{by_pairs, nest};
 use squall_core::operator::{Conv, MatMul, in_half};
-use squall_core::units::Bytes;
-use squall_core::{DType, Isa, KernelSource, Target, TensorKind, Workload};
-use std::fmt::Write;
+use squall_core::{DType, Isa, Target, TensorKind, Workload};
 
 /// A convolution with its channels last, and a border.
 const CONV: &str = "workload conv2d
@@ -109,8 +107,7 @@ output Y
 fn numbers(w: &Workload, seed: u64) -> Vec<Vec<f64>> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let count = |n: usize| w.input_span(n) as usize;
-    let one = |_| DType::Bf16.round(f64::from(rng.random_range(-1.0f32..1.0)));
-    let mut one = one;
+    let mut one = |_| DType::Bf16.round(f64::from(rng.random_range(-1.0f32..1.0)));
     (0..w.inputs.len()).map(|n| (0..count(n)).map(&mut one).collect()).collect()
 }
 
@@ -185,8 +182,7 @@ fn what_has_no_pairs_side_by_side_stays_as_it_is() {
 }
 
 fn targets() -> [Target; 2] {
-    [Isa::X86_64V3, Isa::X86_64V4Bf16]
-        .map(|isa| Target::at_level(isa, &[Bytes(32 << 10), Bytes(1 << 20)]))
+    [Isa::X86_64V3, Isa::X86_64V4Bf16].map(at_level)
 }
 
 #[test]
@@ -196,137 +192,43 @@ fn scheduled_nests_by_pairs_mean_what_the_workload_means() {
         let all = numbers(&w, 2);
         let want = w.evaluate(&dense(&w, &all));
         let paired = in_pairs(&by, &all);
-        let pick = |kind| {
-            let of = w.inputs.iter().zip(&paired).filter(|(i, _)| i.kind == kind);
-            of.map(|(_, v)| v.clone()).collect::<Vec<_>>()
-        };
-        let (data, weights) = (pick(TensorKind::Data), pick(TensorKind::Weight));
-        let mut count = 0;
-        for t in targets() {
-            for s in sketches(&w, &t).iter().filter(|s| s.name().contains(",pairs")) {
-                let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
-                for _ in 0..8 {
-                    let c = s.space().sample(&mut rng).to_string();
-                    let candidate = Some((s.name(), c.as_str()));
-                    let Ok(text) = squall_compiler::explain(&w, &t, "nest", candidate) else {
-                        continue;
-                    };
-                    let n = nest::parse(&text).expect("parses back");
-                    agree(name, &nest::interpret(&n, &data, &weights), &want);
-                    count += 1;
-                }
-            }
-        }
+        let (data, weights) =
+            (of_kind(&w, &paired, TensorKind::Data), of_kind(&w, &paired, TensorKind::Weight));
+        let of_pairs = |name: &str| name.contains(",pairs");
+        let count = sampled_nests(&w, &targets(), of_pairs, |n| {
+            agree(name, &nest::interpret(n, &data, &weights), &want);
+        });
         assert!(count > 10, "{name}: {count} configurations");
     }
 }
 
-/// Calls every kernel of every case and prints the bits of what it gives, a line each.
-fn program(kernels: &[(usize, KernelSource)], raw: &[Vec<Vec<f64>>], cases: &[Workload]) -> String {
-    let mut main = String::from("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n");
-    for (c, (w, raw)) in cases.iter().zip(raw).enumerate() {
-        for (i, values) in raw.iter().enumerate() {
-            let list = values.iter().map(|x| bits(*x).to_string()).collect::<Vec<_>>().join(",");
-            let _ = writeln!(
-                main,
-                "static unsigned short c{c}_{i}[] __attribute__((aligned(64))) = {{{list}}};"
-            );
-        }
-        for (kind, letter) in [(TensorKind::Data, 'd'), (TensorKind::Weight, 'w')] {
-            let of = w.inputs.iter().enumerate().filter(|(_, i)| i.kind == kind);
-            let list = of.map(|(i, _)| format!("c{c}_{i}")).chain(["0".into()]);
-            let list = list.collect::<Vec<_>>().join(",");
-            let _ = writeln!(main, "static const void *c{c}_{letter}[] = {{{list}}};");
-        }
-    }
-    main += "static void *memory(size_t n) { void *p = aligned_alloc(64, (n + 127) / 64 * 64);\n  \
-             memset(p, 0xff, n); return p; }\n";
-    let mut body = String::new();
-    for (c, k) in kernels {
-        let (s, n) = (&k.symbol, cases[*c].output().elements());
-        let _ = writeln!(
-            main,
-            "int {s}(const void *const *, void *const *, const void *, void *);\nint {s}_prepare(\
-             const void *const *, void *);"
-        );
-        let (p, m) = (k.prepared.0, k.workspace.0);
-        let prepare = if p > 0 { format!("{s}_prepare(c{c}_w, prepared);") } else { String::new() };
-        let _ = writeln!(
-            body,
-            "{{ unsigned short *y = memory({n} * 2); void *o[] = {{y}}; void *prepared = \
-             memory({p}); {prepare} {s}(c{c}_d, o, prepared, memory({m})); printf(\"{c} {s}\"); \
-             for (int i = 0; i < {n}; i++) printf(\" %d\", y[i]); puts(\"\"); }}"
-        );
-    }
-    format!("{main}int main(void) {{\n{body}return 0; }}\n")
-}
-
-/// Sampled kernels of every case for some targets, on some machines; of the last target the
-/// instruction that multiplies is in the code of a machine that has it.
-fn compiled(targets: &[Target], machines: &[Machine], (best, instruction): (&Machine, &str)) {
-    let dir = tempfile::tempdir().expect("a temporary folder");
-    let cases: Vec<Workload> = cases().into_iter().map(|(_, w)| w).chain(others()).collect();
-    let raw: Vec<_> = cases.iter().map(|w| numbers(w, 4)).collect();
-    let mut kernels = Vec::new();
-    for (c, w) in cases.iter().enumerate() {
-        let u = untuned(w, &targets[0]);
-        let plain = u.realize(&u.space().nth(0), &format!("c{c}_untuned"));
-        kernels.push((c, plain.expect("plain loops")));
-        for (t, target) in targets.iter().enumerate() {
-            for (si, s) in sketches(w, target).iter().enumerate() {
-                let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
-                for ci in 0..3 {
-                    let symbol = format!("c{c}_t{t}_s{si}_{ci}");
-                    let made = s.realize(&s.space().sample(&mut rng), &symbol);
-                    kernels.extend(made.ok().map(|k| (c, k)));
-                }
-            }
-        }
-    }
-    let mut files = Vec::new();
-    for (_, k) in &kernels {
-        let path = dir.path().join(format!("{}.c", k.symbol));
-        std::fs::write(&path, &k.source).expect("written");
-        files.push(path);
-    }
-    let main = dir.path().join("main.c");
-    std::fs::write(&main, program(&kernels, &raw, &cases)).expect("written");
-    files.push(main);
-    for machine in machines {
-        let text = machine.output(&files, dir.path());
-        assert_eq!(text.lines().count(), kernels.len());
-        for line in text.lines() {
-            let mut words = line.split(' ');
-            let case: usize = words.next().and_then(|w| w.parse().ok()).expect("a case");
-            let symbol = words.next().expect("a kernel");
-            let number = |w: &str| f32::from_bits(w.parse::<u32>().expect("bits") << 16);
-            let got: Vec<f64> = words.map(|w| f64::from(number(w))).collect();
-            agree(symbol, &got, &cases[case].evaluate(&dense(&cases[case], &raw[case])));
-        }
-    }
-    let last = format!("_t{}_", targets.len() - 1);
-    let one = kernels.iter().find(|(c, k)| *c == 0 && k.symbol.contains(&last));
-    let path = dir.path().join(format!("{}.c", one.expect("a kernel").1.symbol));
-    match best.assembly(&path) {
-        Some(text) => assert!(text.contains(instruction), "{text}"),
-        None => println!("skipped: the compiler knows no {instruction}"),
-    }
+/// Holds what kernels give to what their workloads mean.
+fn compiled(targets: &[Target], machines: &[Machine], best: (&Machine, &str)) {
+    let named = cases().into_iter().map(|(_, w)| w).chain(others());
+    let (cases, seen): (Vec<Case>, Vec<_>) = named
+        .map(|w| {
+            let all = numbers(&w, 4);
+            let bytes =
+                |v: &Vec<f64>| v.iter().flat_map(|x| (bits(*x) as u16).to_le_bytes()).collect();
+            ((w, all.iter().map(bytes).collect()), all)
+        })
+        .unzip();
+    machines::compiled(&cases, (targets, machines), best, |case, symbol, bits| {
+        let w = &cases[case].0;
+        let got: Vec<f64> = bits.iter().map(|b| f64::from(f32::from_bits(b << 16))).collect();
+        agree(symbol, &got, &w.evaluate(&dense(w, &seen[case])));
+    });
 }
 
 #[test]
 fn compiled_kernels_of_bf16_give_the_reference_output() {
-    // Once with all that this machine has, once in portable C.
-    let machines = [&["-march=native"][..], &[]].map(Machine::here);
     let flags: Vec<&str> = Isa::X86_64V4Bf16.level().flags().collect();
-    compiled(&targets(), &machines, (&Machine::here(&flags), "vdpbf16ps"));
+    compiled(&targets(), &Machine::both(), (&Machine::here(&flags), "vdpbf16ps"));
 }
 
 #[test]
 fn emulated_kernels_of_bf16_give_the_reference_output() {
-    let of = |flag| Machine::arm(&[flag]);
-    let all = ["-march=armv8-a", "-march=armv8.2-a+dotprod", "-march=armv8.6-a"].map(of);
-    let machines: Vec<Machine> = all.into_iter().flatten().collect();
+    let machines = Machine::arms();
     let Some(best) = machines.last() else { return };
-    let neon = Target::at_level(Isa::Armv86A, &[Bytes(32 << 10), Bytes(1 << 20)]);
-    compiled(&[neon], &machines, (best, "bfdot"));
+    compiled(&[at_level(Isa::Armv86A)], &machines, (best, "bfdot"));
 }

@@ -2,8 +2,10 @@
 //! interpreter and by the compiled C.
 
 mod cases;
+mod machines;
 
 use cases::{CASES, inputs, split_inputs};
+use machines::{Machine, at_level};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::{nest, schedule, sketches, untuned};
@@ -111,16 +113,8 @@ fn compiled_kernels_give_the_reference_output() {
 
 #[test]
 fn compiled_kernels_of_arm_give_the_reference_output_under_an_emulator() {
-    let (cc, emulator) = ("aarch64-linux-gnu-gcc", "qemu-aarch64");
-    for program in [cc, emulator] {
-        let asked = std::process::Command::new(program).arg("--version").output();
-        if !asked.is_ok_and(|o| o.status.success()) {
-            println!("skipped: there is no {program}");
-            return;
-        }
-    }
-    let neon = Target::at_level(Isa::Armv8A, &[Bytes(32 << 10), Bytes(1 << 20)]);
-    compiled(cc, &["-march=armv8-a", "-static"], &[emulator], &[neon]);
+    let Some(m) = Machine::arm(&["-march=armv8-a"]) else { return };
+    compiled(&m.compiler, &m.flags, m.emulator.as_slice(), &[at_level(Isa::Armv8A)]);
 }
 
 /// Compiles sampled kernels of every case with a compiler and runs them, by a command before the
