@@ -17,6 +17,9 @@ const WORTH_PAIRING: i64 = 16;
 /// The workload by pairs; none where nothing is multiplied that could be. Its inputs are the same
 /// bytes as those of the given one.
 pub fn by_pairs(w: &Workload) -> Option<Workload> {
+    if !w.inputs.iter().any(|i| i.dtype == DType::Bf16) {
+        return None;
+    }
     let mut mains = (0..w.stages.len()).filter(|&i| w.stages[i].reduction.is_some());
     let (Some(main), None) = (mains.next(), mains.next()) else { return None };
     let stage = &w.stages[main];
@@ -62,7 +65,7 @@ impl Pairing<'_> {
         // Stages that are computed ahead come first, and all that is read behind them moves.
         let (inputs, more) = (made.inputs.len() as u32, ahead.len() as u32);
         for s in &mut made.stages {
-            s.body = moved(&s.body, &|s| match s.0 {
+            s.body = s.body.map_sources(|s| match s.0 {
                 // What `factor` made counts from the end.
                 n if n > u32::MAX / 2 => Source(inputs + (u32::MAX - n)),
                 n if n >= inputs => Source(n + more),
@@ -228,11 +231,4 @@ fn in_pairs(name: &str, shape: &[i64], source: Source, axis: usize) -> Stage {
         reduction: None,
         body: Expr::binary(Binary::Pair, load(0), second),
     }
-}
-
-fn moved(e: &Expr, to: &dyn Fn(Source) -> Source) -> Expr {
-    e.rewrite(&mut |a| a.clone(), &mut |e| match e {
-        Expr::Load { source, index } => Expr::Load { source: to(source), index },
-        e => e,
-    })
 }

@@ -469,6 +469,14 @@ impl Expr {
         self.rewrite(&mut |a| a.map_vars(&mut f), &mut |e| e)
     }
 
+    /// Replaces every tensor that is read.
+    pub fn map_sources(&self, mut f: impl FnMut(Source) -> Source) -> Expr {
+        self.rewrite(&mut |a| a.clone(), &mut |e| match e {
+            Expr::Load { source, index } => Expr::Load { source: f(source), index },
+            e => e,
+        })
+    }
+
     /// All loads, in order of appearance.
     pub fn loads(&self) -> Vec<(Source, &[Affine])> {
         let mut out = Vec::new();

@@ -69,10 +69,9 @@ pub fn attention(scores: Workload, values: &Workload) -> Result<Workload, String
         Some(s) => stage(first + s),
         None => Source((ours + source.0 as usize - 1) as u32),
     };
-    let body = product.body.rewrite(&mut Affine::clone, &mut |e| match e {
-        Expr::Load { source: Source(0), index } => Expr::Load { source: stage(last + 2), index },
-        Expr::Load { source, index } => Expr::Load { source: theirs_at(source), index },
-        e => e,
+    let body = product.body.map_sources(|s| match s {
+        Source(0) => stage(last + 2),
+        s => theirs_at(s),
     });
     let mut axes = row.clone();
     let known: HashSet<&str> = table.axes.iter().map(|a| a.name.as_str()).collect();

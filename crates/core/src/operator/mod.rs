@@ -117,14 +117,9 @@ impl Epilogue {
             loads.push(load);
         }
         // Inputs are numbered before stages, so new inputs raise the numbers of the stages.
-        let mut up = |e: Expr| match e {
-            Expr::Load { source, index } if source.0 >= first => {
-                Expr::Load { source: Source(source.0 + added), index }
-            }
-            e => e,
-        };
+        let up = |s: Source| if s.0 >= first { Source(s.0 + added) } else { s };
         for s in stages.iter_mut().chain([&mut last]) {
-            s.body = s.body.rewrite(&mut Affine::clone, &mut up);
+            s.body = s.body.map_sources(up);
         }
         let value = match value_name {
             None => last.body.clone(),

@@ -118,12 +118,11 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     let Some((w, main)) = with_epilogue(f.workload) else { return Vec::new() };
     let mut out = Vec::new();
     // What a copy puts in pairs would be made of two tests at each read.
-    let makes_pairs = |s: &Stage| matches!(s.body, Expr::Binary(Binary::Pair, ..));
-    let is_of_pairs = w.stages[..main].iter().any(|s| makes_pairs(s) && !w.is_of_weights(s));
-    let pads = match (padding(&w, main), is_of_pairs) {
-        (true, true) => vec![Pad::Copy, Pad::Near],
-        (true, false) => vec![Pad::Copy, Pad::Near, Pad::Guard],
-        (false, _) => vec![Pad::None],
+    let of_pairs = |s: &Stage| makes_pairs(&s.body) && !w.is_of_weights(s);
+    let pads = match padding(&w, main) {
+        true if w.stages[..main].iter().any(of_pairs) => vec![Pad::Copy, Pad::Near],
+        true => vec![Pad::Copy, Pad::Near, Pad::Guard],
+        false => vec![Pad::None],
     };
     for pad in pads {
         let Some((base, prefix)) = shape_base(&w, main, pad) else { continue };
@@ -180,11 +179,7 @@ fn side_stages_first(w: &Workload) -> Workload {
     };
     let stage = |&i: &usize| {
         let s = &w.stages[i];
-        let body = s.body.rewrite(&mut |a| a.clone(), &mut |e| match e {
-            Expr::Load { source, index } => Expr::Load { source: moved(source), index },
-            e => e,
-        });
-        Stage { body, ..s.clone() }
+        Stage { body: s.body.map_sources(moved), ..s.clone() }
     };
     Workload { stages: order.iter().map(stage).collect(), ..w.clone() }
 }
@@ -197,9 +192,17 @@ pub(super) fn padding(w: &Workload, main: usize) -> bool {
 
 fn is_padding(w: &Workload, s: &Stage) -> bool {
     s.reduction.is_none()
-        && (matches!(s.body, Expr::Select { .. } | Expr::Binary(Binary::Pair, ..))
-            || s.body.flop() > 0)
+        && (matches!(s.body, Expr::Select { .. }) || computes(&s.body))
         && !w.is_of_weights(s)
+}
+
+/// Whether a copy makes something of what it reads: by arithmetic, or by putting it in pairs.
+fn computes(e: &Expr) -> bool {
+    e.flop() > 0 || makes_pairs(e)
+}
+
+fn makes_pairs(e: &Expr) -> bool {
+    matches!(e, Expr::Binary(Binary::Pair, ..))
 }
 
 /// How many axes a copy near its use is joined to, of those that it could be: all that a padding
@@ -573,8 +576,7 @@ fn copy_chain(n: &Nest, s: &Stmt, chain: &mut Vec<(Var, i64)>, f: Visit<'_>) {
         Stmt::Store { value: Expr::Select { conds, .. }, .. } => f(chain, conds),
         // What is computed ahead has no border.
         Stmt::Store { buffer, value, .. }
-            if n.buffer(*buffer).scope != Scope::Output
-                && (value.flop() > 0 || matches!(value, Expr::Binary(Binary::Pair, ..))) =>
+            if n.buffer(*buffer).scope != Scope::Output && computes(value) =>
         {
             f(chain, &[]);
         }
