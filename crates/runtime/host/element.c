@@ -49,7 +49,7 @@ static float from_half(char type, uint16_t h) {
 /* To the nearest, ties to even; of finite numbers that f16 can hold. */
 static uint16_t to_half(char type, float x) {
   union float_bits u = {.x = x};
-  if (type == 'B') return (uint16_t)((u.bits + 0x7fff + (u.bits >> 16 & 1)) >> 16);
+  if (type == 'B') return rt_bf16(u.bits);
   uint32_t sign = u.bits >> 16 & 0x8000;
   u.bits &= 0x7fffffff;
   if (u.x >= 65520.0f) return (uint16_t)(sign | 0x7c00);

@@ -17,6 +17,12 @@ typedef struct {
   const char *file; /* holds the values where it is given */
 } rt_tensor;
 
+/* The bits of a float rounded to bf16, to the nearest and ties to even; what is no number stays
+ * none. */
+static inline uint16_t rt_bf16(uint32_t bits) {
+  uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? 0x7fff : rounded);
+}
 size_t rt_size_of(char type);
 int rt_is_whole(char type);
 /* Between the last places of neighbouring numbers of 16 bits, relative to the number. */

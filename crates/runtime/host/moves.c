@@ -50,13 +50,6 @@ RT_MOVES_OF(rt_2, rt_move_2)
 RT_MOVES_OF(rt_4, rt_move_4)
 RT_MOVES_OF(rt_8, rt_move_8)
 
-/* The bits of a float rounded to bf16, to the nearest and ties to even; of what is no number, the
- * same. */
-static inline uint16_t to_bf16(uint32_t bits) {
-  uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-  return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? 0x7fff : rounded);
-}
-
 /* The two innermost axes of a copy that converts. The inner loop of adjacent elements has a text of
  * its own, of which compilers make vectors. */
 #define RT_CASTS_OF(NAME, F, T, MADE)                                                              \
@@ -70,7 +63,7 @@ static inline uint16_t to_bf16(uint32_t bits) {
     }                                                                                              \
   }
 #define RT_WIDENED(x) ((uint32_t)(x) << 16)
-RT_CASTS_OF(rt_narrow, rt_move_4, rt_move_2, to_bf16)
+RT_CASTS_OF(rt_narrow, rt_move_4, rt_move_2, rt_bf16)
 RT_CASTS_OF(rt_widen, rt_move_2, rt_move_4, RT_WIDENED)
 
 /* A copy between two buffers, as its tasks see it. */
