@@ -2,7 +2,7 @@
 
 use crate::candidates::MOVES;
 use crate::fuse::step::is_elementwise;
-use crate::view::{View, int, is_standard};
+use crate::view::{View, input, int, is_standard};
 use squall_core::DType;
 use squall_core::graph::{Model, Node};
 use squall_core::tasks::Untuned;
@@ -35,11 +35,10 @@ pub fn stayed(model: &Model) -> Vec<Untuned> {
 
 /// What keeps a node from bytes.
 fn reason(view: &View<'_>, n: &Node) -> &'static str {
-    let given = |i: usize| n.inputs.get(i).copied().flatten();
-    let is_activation = |i: usize| given(i).is_some_and(|v| !view.is_weight(v));
+    let is_activation = |i: usize| input(n, i).is_some_and(|v| !view.is_weight(v));
     // What is multiplied by rounded numbers was brought to its steps in the run.
     let is_rounded = |i: usize| {
-        let producer = given(i).and_then(|v| view.producer(view.root(v)));
+        let producer = input(n, i).and_then(|v| view.producer(view.root(v)));
         producer.is_some_and(|p| is_standard(&view.model.nodes[p], "Sub"))
     };
     match n.op.as_str() {
@@ -55,7 +54,7 @@ fn reason(view: &View<'_>, n: &Node) -> &'static str {
         | "LogSoftmax"
         | "LayerNormalization"
         | "InstanceNormalization"
-        | "GroupNormalization" => "sums over rows of floats are exact enough in floats alone",
+        | "GroupNormalization" => "there is none of bytes that sums over a row",
         _ => "there is none of bytes",
     }
 }

@@ -58,12 +58,12 @@ impl Bayesian {
     /// that products of sizes may matter; it resolves fast times more finely than slow ones, and
     /// takes turns with a local search when it finds nothing better.
     pub fn tuned(points: &PointTable) -> Bayesian {
-        let mut axes = KnobAxis::knobs(points, |values| match values {
+        let knobs = KnobAxis::knobs(points, |values| match values {
             0..=2 => 0.04,
             3..=4 => 0.08,
             _ => 0.12,
         });
-        axes = axes.into_iter().flat_map(KnobAxis::smoothed).collect();
+        let mut axes: Vec<KnobAxis> = knobs.into_iter().flat_map(KnobAxis::smoothed).collect();
         axes.extend(KnobAxis::products(points, 0.03));
         Bayesian {
             climb: Some(Stepped::new(Climb::default())),
