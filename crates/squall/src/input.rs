@@ -176,6 +176,22 @@ impl Input {
         }
     }
 
+    /// The model by the kernels of another assignment, beside this one.
+    pub(crate) fn covered_as(&self, graph: Assignment) -> Input {
+        let (tasks, untuned) = (graph.tasks().to_vec(), graph.untuned());
+        Input {
+            name: self.name.clone(),
+            kind: self.kind,
+            tasks,
+            untuned,
+            graph: Some(graph),
+            path: self.path.clone(),
+            own: Vec::new(),
+            bound: self.bound.clone(),
+            remade: self.remade.clone(),
+        }
+    }
+
     /// The same model, covered by the kernels of another assignment.
     pub fn with_graph(self, graph: Assignment) -> Input {
         let (tasks, untuned) = (graph.tasks().to_vec(), graph.untuned());

@@ -62,6 +62,13 @@ pub fn known_times(store: &Store, at: &TargetContext) -> Result<HashMap<TaskId, 
     Ok(known)
 }
 
+/// The same of this device and toolchain alone.
+pub(crate) fn times_here(store: &Store, at: &TargetContext) -> Result<HashMap<TaskId, f64>, Error> {
+    let mut known = known_times(store, at)?;
+    known.retain(|_, t| *t < ELSEWHERE);
+    Ok(known)
+}
+
 /// What is known of a task's time on this device: one of another says nothing beside estimates.
 fn here(known: &HashMap<TaskId, f64>, task: TaskId) -> Option<f64> {
     known.get(&task).copied().filter(|t| *t < ELSEWHERE)

@@ -24,6 +24,7 @@ mod ask_tell;
 mod belief;
 pub mod check;
 mod clock;
+mod cover_runoff;
 mod error;
 mod event;
 pub mod exchange;

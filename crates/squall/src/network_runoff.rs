@@ -70,6 +70,18 @@ struct Pair {
 struct Turns {
     tasks: Vec<TaskTurns>,
     whole: Sequential,
+    /// Whole inferences of both.
+    times: [Vec<Nanos>; 2],
+}
+
+/// What two networks came to that met as a whole.
+pub(crate) struct WholeMet {
+    /// Of the second; none where the time was over before.
+    pub verdict: Option<Verdict>,
+    /// Its time over that of the first.
+    pub ratio: f64,
+    /// Whole inferences of both.
+    pub times: [Vec<Nanos>; 2],
 }
 
 /// Times of a task's steps in both networks, in nanoseconds a call.
@@ -98,7 +110,8 @@ impl Turns {
             test: Some(Sequential::new(PAIRS)),
             times: Default::default(),
         };
-        Turns { tasks: tasks.map(turns).collect(), whole: Sequential::new(PAIRS) }
+        let (tasks, whole) = (tasks.map(turns).collect(), Sequential::new(PAIRS));
+        Turns { tasks, whole, times: Default::default() }
     }
 
     /// A turn of both networks.
@@ -112,7 +125,9 @@ impl Turns {
             test.give(both[0], both[1]);
             t.times.iter_mut().zip(both).for_each(|(all, ns)| all.push(Nanos(ns)));
         }
-        self.whole.give(a.best_ns as f64, b.best_ns as f64);
+        let both = [a, b].map(|t| t.best_ns as f64);
+        self.whole.give(both[0], both[1]);
+        self.times.iter_mut().zip(both).for_each(|(all, ns)| all.push(Nanos(ns)));
     }
 
     /// Whether some test wants more: those of the tasks, or that of the whole where there are none.
@@ -217,8 +232,14 @@ impl NetworkRunOff<'_> {
         Ok(next)
     }
 
+    /// Lets two networks meet as a whole.
+    pub fn meet(&self, a: &Network, b: &Network) -> Result<WholeMet, Error> {
+        let Turns { whole, times, .. } = self.turns((a, b), std::iter::empty(), self.end)?;
+        Ok(WholeMet { verdict: whole.verdict(), ratio: whole.ratio(), times })
+    }
+
     /// Why two networks of right kernels do not give the same, if they do not.
-    fn differs(&self, a: &Network, b: &Network) -> Result<Option<String>, Error> {
+    pub fn differs(&self, a: &Network, b: &Network) -> Result<Option<String>, Error> {
         let inputs = a.random_inputs(&[]);
         let mut loss = Loss::default();
         loss.add(&b.run(&inputs)?.0, &a.run(&inputs)?.0);

@@ -1,6 +1,7 @@
 //! What users ask for, as plain data: an input, and what it is tuned with.
 
 use crate::arrays::NamedArray;
+use crate::cover_runoff::is_open;
 use crate::error::Error;
 use crate::export::GuessRequest;
 use crate::input::Input;
@@ -116,7 +117,9 @@ impl InputRequest {
             return input.covered(name, &known, target);
         }
         if input.graph.is_some() {
-            return input.with_fastest_layout(store, &context.target(target, threads)?);
+            let at = &context.target(target, threads)?;
+            let input = if is_open(self, target) { input.by_decision(store, at)? } else { input };
+            return input.with_fastest_layout(store, at);
         }
         Ok(input.with_channels(Channels::usual(target, self.precision), target))
     }

@@ -3,6 +3,7 @@
 //! with the tasks that come of it. It can be run ([`Assignment::run`]) and planned
 //! ([`Assignment::plan`]).
 
+mod cover;
 pub mod flow;
 pub mod moving;
 mod text;

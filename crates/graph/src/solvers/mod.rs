@@ -10,7 +10,7 @@ mod layouts;
 mod unfused;
 mod whole;
 
-pub use whole::{CoverCost, CoverCosts, standings};
+pub use whole::{CheapestCover, CoverCost, CoverCosts, Unknown, cheapest_cover, standings};
 
 use crate::assignment::{Assignment, Choice};
 use crate::candidates::Candidates;

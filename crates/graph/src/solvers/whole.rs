@@ -18,22 +18,49 @@ use std::collections::{BTreeMap, BTreeSet};
 /// See [`super::Solve`]. Where the graph is too wide for a proof, greedy fusion with the fastest
 /// layouts stays.
 pub fn solve(all: &Candidates, choice: Choice, time: &Cost<'_>) -> Choice {
+    cheapest_cover(all, time, &Unknown::Estimated).map(|c| c.choice).unwrap_or_else(|_| {
+        let greedy = greedy::solve(all, choice, time);
+        layouts::fastest_in_place(all, greedy, time)
+    })
+}
+
+/// What counts as the time of a kernel that was never tuned.
+pub enum Unknown<'a> {
+    /// An estimate from bytes and operations, scaled as the times that are known.
+    Estimated,
+    /// The least that it can take: what this says of its workload, in nanoseconds, and nearly what
+    /// the kernels in its place that are known take. A cover of known kernels that is cheapest even
+    /// so needs no further trial.
+    AtLeast(&'a dyn Fn(&Workload) -> f64),
+    /// More than any kernel takes: kernels that are known are chosen wherever they cover.
+    Avoided,
+}
+
+/// A choice of kernels and layouts whose times add up to least.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CheapestCover {
+    /// The choice.
+    pub choice: Choice,
+    /// The sum of times, in nanoseconds.
+    pub time: f64,
+}
+
+/// The cheapest cover, exactly; fails with the reason where there is no proof.
+pub fn cheapest_cover(
+    all: &Candidates,
+    time: &Cost<'_>,
+    unknown: &Unknown<'_>,
+) -> Result<CheapestCover, String> {
     let everything = everything(all);
     let images = Images::of_all(all, &everything);
     let within = settled(all, &images.laid_out(&|_| true));
-    let programme = Programme::new(all, &images, &within, time);
-    match programme.problem.solve() {
-        Ok(cover) => {
-            let kernels = cover.producer.iter().zip(&programme.candidates);
-            let steps = kernels.filter_map(|(p, list)| p.map(|i| list[i])).collect();
-            let chosen = images.laid_out(&|g| cover.last[g]);
-            settled(all, &Choice { steps: ordered(all, steps), ..chosen })
-        }
-        Err(_) => {
-            let greedy = greedy::solve(all, choice, time);
-            layouts::fastest_in_place(all, greedy, time)
-        }
-    }
+    let programme = Programme::new(all, &images, &within, (time, unknown));
+    let cover = programme.problem.solve()?;
+    let kernels = cover.producer.iter().zip(&programme.candidates);
+    let steps = kernels.filter_map(|(p, list)| p.map(|i| list[i])).collect();
+    let chosen = images.laid_out(&|g| cover.last[g]);
+    let choice = settled(all, &Choice { steps: ordered(all, steps), ..chosen });
+    Ok(CheapestCover { choice, time: cover.time })
 }
 
 /// A kernel in the cheapest cover that it can be part of.
@@ -66,7 +93,7 @@ pub fn standings(all: &Candidates, time: &Cost<'_>) -> Result<CoverCosts, String
     let everything = everything(all);
     let images = Images::of_all(all, &everything);
     let within = settled(all, &images.laid_out(&|_| true));
-    let programme = Programme::new(all, &images, &within, time);
+    let programme = Programme::new(all, &images, &within, (time, &Unknown::Estimated));
     let best = programme.problem.solve()?;
     let (mut chosen, mut lost) = (Vec::new(), Vec::new());
     for (v, list) in programme.candidates.iter().enumerate() {
@@ -121,7 +148,12 @@ struct Programme {
 }
 
 impl Programme {
-    fn new(all: &Candidates, images: &Images<'_>, within: &Choice, time: &Cost<'_>) -> Programme {
+    fn new(
+        all: &Candidates,
+        images: &Images<'_>,
+        within: &Choice,
+        (time, unknown): (&Cost<'_>, &Unknown<'_>),
+    ) -> Programme {
         let m = &all.model;
         let mut given: BTreeMap<ValueId, Vec<usize>> = BTreeMap::new();
         for (i, c) in all.list.iter().enumerate() {
@@ -135,10 +167,17 @@ impl Programme {
             required.extend(reads(all, &Step::Node(n)));
         }
         required.extend(given.keys().copied().filter(|&v| view.users(v).is_empty()));
-        let times = Times { all, images, within, time };
-        let all_times: Vec<(Vec<usize>, Vec<Option<Known>>)> =
+        let times = Times { all, images, within, time, unknown };
+        let mut all_times: Vec<(Vec<usize>, Vec<Option<Known>>)> =
             (0..all.list.len()).map(|i| times.of(i)).collect();
-        let scale = scale(all_times.iter().flat_map(|(_, t)| t).flatten());
+        let scale = match unknown {
+            Unknown::Estimated => scale(all_times.iter().flat_map(|(_, t)| t).flatten()),
+            Unknown::AtLeast(_) => {
+                raise(all, &mut all_times);
+                1.0
+            }
+            Unknown::Avoided => 1.0,
+        };
         let values = given.iter().map(|(v, list)| {
             let producer = |&i: &usize| {
                 let feeds = all.list[i].feeds.iter();
@@ -176,6 +215,28 @@ impl Known {
     }
 }
 
+/// The share of the time of a kernel that is known which a kernel takes at least that does the same
+/// and more: it may be tuned better, and need not store what lies between.
+const OF_A_PART: f64 = 0.9;
+
+/// Raises what kernels of which nothing is known take at least to what those take that are known
+/// and cover no other nodes.
+fn raise(all: &Candidates, times: &mut [(Vec<usize>, Vec<Option<Known>>)]) {
+    let fastest =
+        |t: &[Option<Known>]| t.iter().flatten().filter_map(|k| k.measured).min_by(f64::total_cmp);
+    let known: Vec<Option<f64>> = times.iter().map(|(_, t)| fastest(t)).collect();
+    let mut of_node: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (i, c) in all.list.iter().enumerate().filter(|(i, _)| known[*i].is_some()) {
+        c.nodes.iter().for_each(|&n| of_node.entry(n).or_default().push(i));
+    }
+    for (i, c) in all.list.iter().enumerate().filter(|(i, _)| known[*i].is_none()) {
+        let parts = c.nodes.iter().filter_map(|n| of_node.get(n)).flatten();
+        let parts = parts.filter(|&&p| all.list[p].nodes.iter().all(|n| c.nodes.contains(n)));
+        let least = parts.filter_map(|&p| known[p]).fold(0.0, f64::max) * OF_A_PART;
+        times[i].1.iter_mut().flatten().for_each(|k| k.estimated = k.estimated.max(least));
+    }
+}
+
 /// How much longer than estimated the slowest tenth of the kernels whose times are known takes at
 /// least: what was never tuned is chosen where it would be faster even so.
 fn scale<'a>(all: impl Iterator<Item = &'a Known>) -> f64 {
@@ -196,6 +257,9 @@ fn estimate(c: &FusionCandidate, w: &Workload) -> f64 {
     w.flop() as f64 / 50.0 + w.bytes().0 as f64 / 10.0 + ahead / 40.0 + 500.0
 }
 
+/// More than any kernel takes in nanoseconds; sums of some thousands are no impossible ones.
+const AVOIDED: f64 = 1e9;
+
 /// By how much more a kernel is estimated whose images have their channels first.
 const CHANNELS_FIRST: f64 = 0.1;
 
@@ -205,6 +269,7 @@ struct Times<'a> {
     images: &'a Images<'a>,
     within: &'a Choice,
     time: &'a Cost<'a>,
+    unknown: &'a Unknown<'a>,
 }
 
 impl Times<'_> {
@@ -235,7 +300,12 @@ impl Times<'_> {
             // Vectors of channels in their order are the rule; what is unknown begins with it.
             let first = 1.0 - f64::from(bits.count_ones()) / groups.len().max(1) as f64;
             let order = if groups.is_empty() { 1.0 } else { 1.0 + CHANNELS_FIRST * first };
-            Some(Known { measured, estimated: order * estimate(c, &there) })
+            let estimated = match self.unknown {
+                Unknown::Estimated => order * estimate(c, &there),
+                Unknown::AtLeast(bound) => order * bound(&there),
+                Unknown::Avoided => order * AVOIDED,
+            };
+            Some(Known { measured, estimated })
         };
         let times = (0..1usize << groups.len()).map(one).collect();
         (groups, times)

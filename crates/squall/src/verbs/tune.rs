@@ -3,10 +3,13 @@
 use super::bench::{BenchRequest, bench};
 use super::run::NetworkRequest;
 use super::run_off::{RunOffRequest, run_off};
+use crate::cover_runoff::{CoverRunOff, Shares, is_open};
 use crate::error::Error;
 use crate::event::{Event, Listen};
 use crate::input::{Input, InputKind};
-use crate::report::{Inference, Report, StopReason, Winner};
+use crate::layout::Channels;
+use crate::precision::Precision;
+use crate::report::{Inference, Report, StopReason, TaskReport, Winner};
 use crate::request::{InferenceRequest, TuneRequest};
 use crate::session::Session;
 use crate::settings::LEAST_RUN_OFF;
@@ -45,7 +48,16 @@ pub fn tune(
         )));
     }
     let store = Store::open(&request.store)?;
-    let mut report = Session { request, store: &store, stop }.tune(&input, context, listen)?;
+    let mut input = decided(context, request, (input, &store))?;
+    let shares = Shares::of(request, context, &input);
+    let tasks = shares.as_ref().map_or(request.budget, |s| s.tasks);
+    let main = TuneRequest { budget: tasks, ..request.clone() };
+    let mut report =
+        Session { request: &main, store: &store, stop }.tune(&input, context, listen)?;
+    if let Some(shares) = shares.filter(|_| report.stop != StopReason::Interrupted) {
+        input = covers_met(context, request, (input, &store, shares), stop, (&mut report, listen))?;
+    }
+    report.seconds = began.elapsed().as_secs_f64();
     store.confirm_all()?;
     if let Some(wanted) = request.whole_network(context)
         && input.kind == InputKind::Model
@@ -66,6 +78,62 @@ pub fn tune(
         }
     }
     Ok(report)
+}
+
+/// A model by the kernels that hold it by what the store says, as it is to be tuned.
+fn decided(
+    context: &Context,
+    request: &TuneRequest,
+    (input, store): (Input, &Store),
+) -> Result<Input, Error> {
+    let target = request.target;
+    if input.kind != InputKind::Model || !is_open(&request.input, target) {
+        return Ok(input);
+    }
+    let at = context.target(target, request.threads)?.with_caches(request.caches);
+    Ok(input.by_decision(store, &at)?.with_channels(Channels::usual(target, Precision::F32), target))
+}
+
+/// Lets the kernels that only costs choose have their share of trials, and the cheapest cover meet
+/// the one before it. Gives the model by the kernels that hold it then; the report has all that got
+/// trials, those that the model does not call with a count of 0.
+fn covers_met(
+    context: &Context,
+    request: &TuneRequest,
+    (input, store, shares): (Input, &Store, Shares),
+    stop: &AtomicBool,
+    (report, listen): (&mut Report, &mut Listen<'_>),
+) -> Result<Input, Error> {
+    let Some(wanted) = request.whole_network(context) else { return Ok(input) };
+    let at = &context.target(request.target, request.threads)?.with_caches(request.caches);
+    let roof = report.roof.clone();
+    let roof = roof.as_ref();
+    let met = CoverRunOff { context, request, wanted, store, at, roof, stop }.hold(
+        input,
+        shares.covers,
+        listen,
+    )?;
+    if let Some(note) = met.note {
+        listen(Event::Note(note));
+    }
+    if met.is_interrupted {
+        report.stop = StopReason::Interrupted;
+    }
+    for new in met.reports {
+        match report.tasks.iter_mut().find(|t| t.id == new.id) {
+            // The later session knows the trials of the earlier one.
+            Some(old) => {
+                let (trials, failed) = (old.trials + new.trials, old.failed + new.failed);
+                *old = TaskReport { trials, failed, ..new };
+            }
+            None => report.tasks.push(new),
+        }
+    }
+    for t in &mut report.tasks {
+        let task = met.input.tasks.iter().find(|task| task.id == t.id);
+        t.count = task.map_or(0, |task| task.count);
+    }
+    Ok(met.input)
 }
 
 /// Lets close kernels meet in the whole network, where enough is left of a budget of which so many

@@ -1,0 +1,469 @@
+//! The run-off of covers: which operators become one kernel, decided by tuned times. A model is
+//! covered by greedy fusion first. Kernels that only costs choose, as those with a prologue are, get
+//! trials where a cover with them could be cheaper even than all that is known: those of which
+//! nothing is known count as the least that they can take. The cheapest cover of known kernels then
+//! meets the one before it in whole networks, built and run in turns in fresh processes as in
+//! [`crate::network_runoff`], and the store keeps which of them holds the model on the device: a
+//! record of the tunable `cover`, whose configuration is the line of its kernels.
+
+use crate::clock::now;
+use crate::error::Error;
+use crate::event::{Event, Listen};
+use crate::export::kernels_of;
+use crate::input::{Input, InputKind};
+use crate::layout::times_here;
+use crate::network::{Network, Times};
+use crate::network_runoff::NetworkRunOff;
+use crate::precision::Precision;
+use crate::report::{Roof, StopReason, TaskReport};
+use crate::request::{InferenceRequest, InputRequest, TuneRequest};
+use crate::session::Session;
+use crate::settings::{BudgetRequest, TargetRequest};
+use crate::target_context::{Context, TargetContext};
+use squall_core::graph::Model;
+use squall_core::{
+    CpuCost, Measurement, Nanos, Objective, Outcome, Record, RecordKind, Task, TaskId, Verdict,
+    Workload,
+};
+use squall_graph::Assignment;
+use squall_graph::assignment::Step;
+use squall_graph::rules::is_for_costs;
+use squall_graph::solvers::{FASTEST_IN_PLACE, Unknown, cheapest_cover};
+use squall_records::{Query, Store};
+use squall_search::FIRST_TRIALS;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// The tunable of records of covers, and the key of its configurations.
+const COVER: &str = "cover";
+const KERNELS: &str = "kernels=";
+/// The share of a budget that goes to kernels that only costs choose, and so many trials of each at
+/// most.
+const SHARE: f64 = 0.15;
+const TRIALS_EACH: u64 = 8;
+/// A share of seconds that is shorter builds and times nothing that can be told apart.
+const LEAST_SECONDS: f64 = 45.0;
+/// Of those seconds, the share that goes to trials; networks are built and run in the rest.
+const SEARCHING: f64 = 0.5;
+/// Networks are built and run for so many seconds at most.
+const MOST_SECONDS: f64 = 90.0;
+/// How often trials are made before networks meet: what they tell may make others worth a trial.
+const ROUNDS: u64 = 2;
+/// A step takes so much of the time of those that it stands for, to be worth its place.
+const WORTH: f64 = 0.995;
+
+/// Whether the kernels of a model are Squall's to choose: nothing else is asked for, and the target
+/// has sketches for those that only costs choose.
+pub(crate) fn is_open(request: &InputRequest, target: TargetRequest) -> bool {
+    let asked = request.assignment.is_some() || request.cover.is_some();
+    !asked && request.channels.is_none() && target.is_cpu() && request.precision == Precision::F32
+}
+
+/// The task that covers of a model are recorded as, and its text.
+fn recorded_as(model: &Model) -> (TaskId, String) {
+    let digest = blake3::hash(model.to_string().as_bytes()).to_hex();
+    let text = format!("cover of the model {}", &digest[..32]);
+    (TaskId::of_text(&text, Objective::Time), text)
+}
+
+/// Whether a record's workload is a model's covers: no kernel is made for it.
+pub(crate) fn is_cover(workload: &str) -> bool {
+    workload.starts_with("cover of the model ")
+}
+
+/// The distinct kernels that only costs choose.
+fn for_costs(graph: &Assignment) -> usize {
+    let list = graph.candidates().list.iter().filter(|c| is_for_costs(&c.rule));
+    list.map(|c| TaskId::of(&c.workload, Objective::Time)).collect::<HashSet<_>>().len()
+}
+
+impl Input {
+    /// The same model by the kernels that a run-off of covers chose on this device, if one did, all
+    /// in the model's layout.
+    pub(crate) fn by_decision(self, store: &Store, at: &TargetContext) -> Result<Input, Error> {
+        let Some(graph) = self.graph.as_ref().filter(|g| for_costs(g) > 0) else {
+            return Ok(self);
+        };
+        let found = store.serving(&Query::task(recorded_as(graph.model()).0), &at.place)?;
+        let line = found.into_iter().find(|(near, _)| near.is_here()).map(|(_, r)| r.configuration);
+        // A line that a build with other rules wrote fits no longer: greedy fusion stays.
+        let made = line.and_then(|l| graph.covered_by(l.strip_prefix(KERNELS)?).ok());
+        Ok(match made {
+            Some(graph) => self.with_graph(graph),
+            None => self,
+        })
+    }
+}
+
+/// What goes to the tasks of a cover, and what to the kernels that might take their places.
+pub(crate) struct Shares {
+    pub tasks: BudgetRequest,
+    pub covers: BudgetRequest,
+}
+
+impl Shares {
+    /// Those of a request; none where nothing is to be chosen, or too little is there to choose by.
+    pub fn of(request: &TuneRequest, context: &Context, input: &Input) -> Option<Shares> {
+        let graph = input.graph.as_ref().filter(|_| input.kind == InputKind::Model)?;
+        request.whole_network(context)?;
+        let kernels = for_costs(graph) as u64;
+        if kernels == 0 || !is_open(&request.input, request.target) {
+            return None;
+        }
+        let (mut tasks, mut covers) = (request.budget, BudgetRequest::default());
+        covers.trials_per_task = tasks.trials_per_task;
+        if let Some(trials) = &mut tasks.trials {
+            let first = FIRST_TRIALS as u64 * input.tasks.len() as u64;
+            let part = ((*trials as f64 * SHARE) as u64).min(TRIALS_EACH * kernels);
+            if *trials < first + part || part < FIRST_TRIALS as u64 {
+                return None;
+            }
+            *trials -= part;
+            covers.trials = Some(part);
+        }
+        if let Some(seconds) = &mut tasks.seconds {
+            let part = (*seconds * SHARE).min(LEAST_SECONDS + 2.0 * kernels as f64);
+            if part < LEAST_SECONDS {
+                return None;
+            }
+            *seconds -= part;
+            covers.seconds = Some(part);
+        }
+        (covers != BudgetRequest::default()).then_some(Shares { tasks, covers })
+    }
+}
+
+/// What a run-off of covers came to.
+pub(crate) struct CoverContest {
+    /// The kernels that got trials.
+    pub reports: Vec<TaskReport>,
+    /// The model by the kernels that hold it now.
+    pub input: Input,
+    /// What there is to say of it.
+    pub note: Option<String>,
+    /// Whether it was interrupted.
+    pub is_interrupted: bool,
+}
+
+/// A run-off of covers of one model.
+pub(crate) struct CoverRunOff<'a> {
+    pub context: &'a Context,
+    pub request: &'a TuneRequest,
+    pub wanted: &'a InferenceRequest,
+    pub store: &'a Store,
+    pub at: &'a TargetContext,
+    pub roof: Option<&'a Roof>,
+    pub stop: &'a AtomicBool,
+}
+
+impl CoverRunOff<'_> {
+    /// Holds it against the kernels of `base`.
+    pub fn hold(
+        &self,
+        base: Input,
+        budget: BudgetRequest,
+        listen: &mut Listen<'_>,
+    ) -> Result<CoverContest, Error> {
+        let mut contest =
+            CoverContest { reports: Vec::new(), input: base, note: None, is_interrupted: false };
+        let Some(graph) = contest.input.graph.clone() else { return Ok(contest) };
+        for round in 0..ROUNDS {
+            let left = BudgetRequest {
+                trials: budget.trials.map(|n| n / ROUNDS),
+                seconds: budget.seconds.map(|s| s * SEARCHING / ROUNDS as f64),
+                ..budget
+            };
+            let (contenders, tasks) = match self.contenders(&graph, left) {
+                Ok(found) => found,
+                Err(why) => {
+                    contest.note = Some(format!("no cover was found to be the cheapest: {why}"));
+                    return Ok(contest);
+                }
+            };
+            if tasks.is_empty() {
+                break;
+            }
+            if round == 0 {
+                listen(Event::Note(format!(
+                    "{} could take the place of several: a part of the budget is theirs",
+                    counted(tasks.len(), "kernel")
+                )));
+            }
+            let input = Input { tasks, ..contest.input.covered_as(contenders) };
+            let request =
+                TuneRequest { budget: left, inference: None, roof: true, ..self.request.clone() };
+            let session = Session { request: &request, store: self.store, stop: self.stop };
+            let quiet = &mut |e: Event<'_>| {
+                if !matches!(e, Event::Opened { .. }) {
+                    listen(e);
+                }
+            };
+            let report = session.tune(&input, self.context, quiet)?;
+            contest.reports.extend(report.tasks);
+            if report.stop == StopReason::Interrupted {
+                contest.is_interrupted = true;
+                return Ok(contest);
+            }
+        }
+        let seconds = budget.seconds.map_or(MOST_SECONDS, |s| s * (1.0 - SEARCHING));
+        let end = Instant::now() + Duration::from_secs_f64(seconds.min(MOST_SECONDS));
+        self.decide(&mut contest, graph, end, listen)?;
+        Ok(contest)
+    }
+
+    /// What is known of times here.
+    fn known(&self) -> Result<HashMap<TaskId, f64>, Error> {
+        times_here(self.store, self.at)
+    }
+
+    /// The cheapest cover were all kernels of which nothing is known as fast as can be, and those of
+    /// its kernels, as many as a budget has trials for: first those that save most.
+    fn contenders(
+        &self,
+        base: &Assignment,
+        budget: BudgetRequest,
+    ) -> Result<(Assignment, Vec<Task>), String> {
+        let known = self.known().map_err(|e| e.to_string())?;
+        let bound = |w: &Workload| self.roof.map_or(1.0, |r| r.bound_of(w, w.flop()).0);
+        let all = base.candidates();
+        let cover = cheapest_cover(all, &|id| known.get(&id).copied(), &Unknown::AtLeast(&bound))?;
+        let made = Assignment::new(all.clone(), cover.choice)?;
+        let saved = savings(base, &made, &known);
+        let mut tasks: Vec<_> = made.tasks().to_vec();
+        tasks.retain(|t| saved.contains_key(&t.id));
+        tasks.sort_by(|a, b| saved[&b.id].total_cmp(&saved[&a.id]));
+        let most = budget.trials.map(|n| n / FIRST_TRIALS as u64);
+        // A trial takes a quarter of a second and more.
+        let timely = budget.seconds.map(|s| (s * 4.0 / FIRST_TRIALS as f64) as u64);
+        let most = most.unwrap_or(u64::MAX).min(timely.unwrap_or(u64::MAX));
+        tasks.truncate(most.min(tasks.len() as u64) as usize);
+        Ok((made, tasks))
+    }
+
+    /// Lets the cheapest cover of known kernels meet that of `base` in whole networks.
+    fn decide(
+        &self,
+        contest: &mut CoverContest,
+        base: Assignment,
+        end: Instant,
+        listen: &mut Listen<'_>,
+    ) -> Result<(), Error> {
+        let mut known = self.known()?;
+        let held = self.laid_out(contest.input.covered_as(base.clone()), &known);
+        let network = self.network(&held, listen)?;
+        for _ in 0..ROUNDS {
+            let all = base.candidates();
+            let time = |id| known.get(&id).copied();
+            let Ok(cover) = cheapest_cover(all, &time, &Unknown::Avoided) else { return Ok(()) };
+            let made = Assignment::new(all.clone(), cover.choice);
+            let Ok(graph) = made.and_then(|m| base.covered_by(&m.cover_line())) else {
+                return Ok(());
+            };
+            let is_met = self.records(&base)?.iter().any(|r| r.configuration == line(&graph));
+            if is_same(&graph, &base) || is_met {
+                return Ok(());
+            }
+            let input = self.laid_out(contest.input.covered_as(graph), &known);
+            let challenger = self.network(&input, listen)?;
+            let (ours, theirs) = (self.runner(&held, end), self.runner(&input, end));
+            if let Some(why) = theirs.differs(&network, &challenger)? {
+                listen(Event::Trouble(why));
+                return Ok(());
+            }
+            let met = ours.meet(&network, &challenger)?;
+            let Some(verdict) = met.verdict else { return Ok(()) };
+            let is_taken = verdict == Verdict::Faster;
+            self.keep((&held, &input), &met.times, is_taken)?;
+            contest.note = Some(note(&base, &input, met.ratio, is_taken));
+            if is_taken {
+                contest.input = input;
+                return Ok(());
+            }
+            // What was slower in its place than what it stands for is left out.
+            let slow = slower_in_place((&held, &network), (&input, &challenger))?;
+            if slow.is_empty() {
+                return Ok(());
+            }
+            slow.iter().for_each(|id| _ = known.remove(id));
+        }
+        Ok(())
+    }
+
+    /// A model with each image in the order for which its kernels are fastest.
+    fn laid_out(&self, input: Input, known: &HashMap<TaskId, f64>) -> Input {
+        input.solved(FASTEST_IN_PLACE, &|id| known.get(&id).copied())
+    }
+
+    fn network(&self, input: &Input, listen: &mut Listen<'_>) -> Result<Network, Error> {
+        let tasks: Vec<&Task> = input.tasks.iter().collect();
+        let guess = &self.wanted.guess;
+        let kernels = kernels_of(guess, &tasks, Some(self.store), self.at, listen)?;
+        Network::build(input, None, self.at, &mut |_| Ok(kernels.clone()))
+    }
+
+    fn runner<'r>(&'r self, input: &'r Input, end: Instant) -> NetworkRunOff<'r> {
+        NetworkRunOff {
+            input,
+            precision: Precision::F32,
+            guess: &self.wanted.guess,
+            store: self.store,
+            at: self.at,
+            end,
+            stop: self.stop,
+        }
+    }
+
+    /// The records of a model's covers here.
+    fn records(&self, graph: &Assignment) -> Result<Vec<Record>, Error> {
+        let (task, _) = recorded_as(graph.model());
+        Ok(self.store.trials(task, &self.at.device_name(), &self.at.place.toolchain)?)
+    }
+
+    /// Keeps the times of two covers, that of the winner last.
+    fn keep(
+        &self,
+        (held, challenger): (&Input, &Input),
+        times: &[Vec<Nanos>; 2],
+        is_taken: bool,
+    ) -> Result<(), Error> {
+        let mut both = [(held, &times[0]), (challenger, &times[1])];
+        if !is_taken {
+            both.reverse();
+        }
+        for (input, samples) in both {
+            let Some(graph) = &input.graph else { continue };
+            let (task, workload) = recorded_as(graph.model());
+            let measured = Measurement {
+                samples: samples.clone(),
+                calls: 1,
+                error: 0.0,
+                gpu: None,
+                pace: None,
+            };
+            self.store.append_latest(Record {
+                kind: RecordKind::Rematch,
+                task,
+                name: format!("cover_of_{}", input.name),
+                workload,
+                device: self.at.device_name(),
+                toolchain: self.at.place.toolchain.clone(),
+                tunable: COVER.into(),
+                configuration: line(graph),
+                outcome: Outcome::Measured(measured),
+                cost: CpuCost::default(),
+                seed: self.request.seed,
+                time: now(),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// The configuration that says a cover.
+fn line(graph: &Assignment) -> String {
+    format!("{KERNELS}{}", graph.cover_line())
+}
+
+/// The candidates of a cover.
+fn kernels(graph: &Assignment) -> BTreeSet<usize> {
+    let kernel = |s: &Step| if let Step::Kernel(i) = *s { Some(i) } else { None };
+    graph.choice().steps.iter().filter_map(kernel).collect()
+}
+
+fn is_same(a: &Assignment, b: &Assignment) -> bool {
+    kernels(a) == kernels(b)
+}
+
+/// The kernels of a cover of which nothing is known and which another cover does not have, by their
+/// tasks, each with the time of what it makes superfluous there, in nanoseconds.
+fn savings(
+    base: &Assignment,
+    made: &Assignment,
+    known: &HashMap<TaskId, f64>,
+) -> BTreeMap<TaskId, f64> {
+    let list = &base.candidates().list;
+    let of_base: Vec<(usize, f64)> =
+        steps(base).map(|(_, i, task)| (i, known.get(&task).copied().unwrap_or(0.0))).collect();
+    let theirs: HashSet<TaskId> = base.tasks().iter().map(|t| t.id).collect();
+    let mut saved = BTreeMap::new();
+    for (_, i, task) in steps(made) {
+        if known.contains_key(&task) || theirs.contains(&task) {
+            continue;
+        }
+        let is_inside = |k: usize| list[k].nodes.iter().all(|n| list[i].nodes.contains(n));
+        let inside = of_base.iter().filter(|(k, _)| is_inside(*k)).map(|(_, t)| *t);
+        let (sum, most) = inside.fold((0.0, 0.0f64), |(s, m), t| (s + t, m.max(t)));
+        *saved.entry(task).or_insert(0.0) += sum - most;
+    }
+    saved
+}
+
+/// The kernels of an assignment: the number of each step, its candidate, its task.
+fn steps(graph: &Assignment) -> impl Iterator<Item = (usize, usize, TaskId)> + '_ {
+    graph.choice().steps.iter().enumerate().filter_map(|(at, s)| match *s {
+        Step::Kernel(i) => Some((at, i, graph.task_of_step(at)?)),
+        Step::Node(_) => None,
+    })
+}
+
+/// The tasks of a challenger that take, all their steps together, no less time between their
+/// neighbours than the steps that they stand for.
+fn slower_in_place(
+    held: (&Input, &Network),
+    challenger: (&Input, &Network),
+) -> Result<BTreeSet<TaskId>, Error> {
+    type Timed = Vec<(Vec<usize>, TaskId, f64)>;
+    let timed = |(input, network): (&Input, &Network)| -> Result<Timed, Error> {
+        let Some(graph) = &input.graph else { return Ok(Vec::new()) };
+        let inputs = network.random_inputs(&[]);
+        let times: Times = network.time(&inputs, 0.5)?.1;
+        let model = graph.model();
+        let of = |(_, i, task): (usize, usize, TaskId)| {
+            let nodes = graph.candidates().list[i].nodes.clone();
+            let first = &model.nodes[*nodes.first()?].name;
+            let layer = times.layers.iter().find(|l| l.task == Some(task) && l.node == *first)?;
+            Some((nodes, task, layer.in_place_ns as f64))
+        };
+        Ok(steps(graph).filter_map(of).collect())
+    };
+    let (before, after) = (timed(held)?, timed(challenger)?);
+    let mut sums: BTreeMap<TaskId, (f64, f64)> = BTreeMap::new();
+    for (nodes, task, time) in &after {
+        let inside = before.iter().filter(|(n, ..)| n.iter().all(|x| nodes.contains(x)));
+        let inside: Vec<f64> = inside.map(|b| b.2).collect();
+        // What stands for one kernel alone is the same kernel.
+        if inside.len() > 1 {
+            let sum = sums.entry(*task).or_default();
+            *sum = (sum.0 + inside.iter().sum::<f64>(), sum.1 + time);
+        }
+    }
+    let is_slow = |(_, (old, new)): &(&TaskId, &(f64, f64))| *new > WORTH * old;
+    Ok(sums.iter().filter(is_slow).map(|(id, _)| *id).collect())
+}
+
+/// What there is to say of two covers that met.
+fn note(base: &Assignment, input: &Input, ratio: f64, is_taken: bool) -> String {
+    let (old, new) = match &input.graph {
+        Some(graph) => (kernels(base), kernels(graph)),
+        None => Default::default(),
+    };
+    let other = counted(new.difference(&old).count(), "kernel");
+    let instead = old.difference(&new).count();
+    match is_taken {
+        true => format!(
+            "the whole network is {:.2}x as fast with {other} in the place of {instead}: they are \
+             taken",
+            1.0 / ratio
+        ),
+        false => format!(
+            "{other} in the place of {instead} were tried in the whole network, which is {:.2}x as \
+             fast with them: they are not taken",
+            1.0 / ratio
+        ),
+    }
+}
+
+fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
