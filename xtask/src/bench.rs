@@ -19,13 +19,15 @@ use std::process::{Command, Stdio};
 
 const USAGE: &str =
     "usage: cargo xtask bench cpu [LIST.ops] [--short] [--trials N] [--only PATTERN] [--sketch \
-     PATTERN] [--rounds N] [--python PATH]
+     PATTERN] [--isa LEVEL] [--rounds N] [--python PATH]
 
   LIST.ops          workloads of the referee's [default: examples/workloads.ops]
   --short           32 trials and 3 rounds: under ten minutes
   --trials N        of each workload [default: 300]
   --only PATTERN    workloads whose name matches
   --sketch PATTERN  sketches whose name matches (`tile*`: without Winograd)
+  --isa LEVEL       kernels of a level of instructions; of x86-64-v3, libraries are held to it \
+  that can be (oneDNN, OpenVINO, OpenBLAS; onnxruntime cannot)
   --rounds N        of the referee [default: 40]
   --python PATH     with the packages of ../shared/peers/README.md [default: peers-venv beside \
   the repository, else python3]";
@@ -39,6 +41,7 @@ struct Settings {
     list: Option<PathBuf>,
     only: Option<String>,
     sketch: Option<String>,
+    isa: Option<String>,
     python: Option<PathBuf>,
 }
 
@@ -62,6 +65,9 @@ pub fn cpu(root: &Path, arguments: &[&str]) -> Result<(), String> {
     let list = names.keys().cloned().collect::<Vec<_>>().join(",");
     let rounds = s.rounds.to_string();
     let mut referee = referee_command(&python, &referee);
+    if s.isa.as_deref() == Some("x86-64-v3") {
+        referee.envs([("ONEDNN_MAX_CPU_ISA", "AVX2"), ("OPENBLAS_CORETYPE", "Haswell")]);
+    }
     referee
         .args(["--threads", "1", "--rounds", &rounds, "--workloads", &list, "--so"])
         .arg(&so)
@@ -76,12 +82,14 @@ pub fn cpu(root: &Path, arguments: &[&str]) -> Result<(), String> {
         "circumstances": circumstances(root),
         "trials": s.trials,
         "sketches": s.sketch,
+        "isa": s.isa,
         "rounds": s.rounds,
         "table": rows.collect::<Vec<_>>(),
         "referee": read(&judged)?,
     });
     let date = text(Command::new("date").arg("+%Y-%m-%d-%H%M"));
-    keep(root, &format!("{date}-cpu-{}.json", s.trials), &result)
+    let level = s.isa.as_ref().map_or(String::new(), |isa| format!("-{isa}"));
+    keep(root, &format!("{date}-cpu-{}{level}.json", s.trials), &result)
 }
 
 /// The Python that has the libraries to compare with.
@@ -107,12 +115,14 @@ fn tuned_and_exported(root: &Path, bench: &Bench, s: &Settings) -> Result<PathBu
     let workloads = s.list.clone().unwrap_or_else(|| root.join(WORKLOADS));
     let only: Vec<&str> = s.only.iter().flat_map(|p| ["--only", p]).collect();
     let sketch: Vec<&str> = s.sketch.iter().flat_map(|p| ["--sketch", p]).collect();
+    let isa: Vec<&str> = s.isa.iter().flat_map(|level| ["--isa", level]).collect();
     run(Command::new(&bench.squall)
         .arg("tune")
         .arg(&workloads)
         .args(["--trials", &s.trials.to_string(), "--store"])
         .arg(&bench.store)
         .args(&only)
+        .args(&isa)
         .args(&sketch))?;
     run(Command::new(&bench.squall)
         .arg("export")
@@ -122,6 +132,7 @@ fn tuned_and_exported(root: &Path, bench: &Bench, s: &Settings) -> Result<PathBu
         .arg("--out")
         .arg(&out)
         .args(&only)
+        .args(&isa)
         .arg("--build"))?;
     Ok(out)
 }
@@ -182,8 +193,8 @@ fn circumstances(root: &Path) -> Value {
 }
 
 fn settings(arguments: &[&str]) -> Result<Settings, String> {
-    let mut s =
-        Settings { trials: 300, rounds: 40, list: None, only: None, sketch: None, python: None };
+    let (list, only, sketch, isa, python) = Default::default();
+    let mut s = Settings { trials: 300, rounds: 40, list, only, sketch, isa, python };
     let mut rest = arguments.iter();
     let number = |v: Option<&&str>| {
         v.and_then(|v| v.parse().ok()).filter(|n| *n > 0).ok_or_else(|| USAGE.to_string())
@@ -195,6 +206,7 @@ fn settings(arguments: &[&str]) -> Result<Settings, String> {
             "--rounds" => s.rounds = number(rest.next())?,
             "--only" => s.only = Some(rest.next().ok_or(USAGE)?.to_string()),
             "--sketch" => s.sketch = Some(rest.next().ok_or(USAGE)?.to_string()),
+            "--isa" => s.isa = Some(rest.next().ok_or(USAGE)?.to_string()),
             "--python" => s.python = Some(PathBuf::from(rest.next().ok_or(USAGE)?)),
             list if list.ends_with(".ops") => {
                 s.list = Some(std::path::absolute(list).map_err(|e| format!("{list}: {e}"))?)

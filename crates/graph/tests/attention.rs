@@ -3,8 +3,10 @@
 mod net;
 
 use net::{Net, run, some_numbers};
+use squall_core::TaskId;
 use squall_core::graph::Attribute;
-use squall_graph::solvers::{CHEAPEST, solver};
+use squall_graph::Assignment;
+use squall_graph::solvers::{CHEAPEST, SOLVERS, Unknown, cheapest_cover, solver};
 
 /// Two heads of 7 tokens that look at 9, scaled, with a mask where `masked`; the softmax is along
 /// `axis`.
@@ -57,4 +59,46 @@ fn a_softmax_along_another_axis_is_none() {
     let n = heads(false, 2);
     let cheapest = n.lower().solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
     assert!(cheapest.tasks().iter().all(|t| t.workload.kind != "attention"));
+}
+
+#[test]
+fn a_kernel_without_a_time_is_chosen_where_it_could_be_cheaper() {
+    let greedy = heads(false, -1).lower();
+    let all = greedy.candidates();
+    let ids: Vec<TaskId> = greedy.tasks().iter().map(|t| t.id).collect();
+    let cover = |softmax: f64, unknown: &Unknown<'_>| {
+        let known = |id: TaskId| {
+            let at = ids.iter().position(|i| *i == id)?;
+            Some([100.0, softmax, 100.0][at])
+        };
+        let made = cheapest_cover(all, &known, unknown).unwrap();
+        let kernels = Assignment::new(all.clone(), made.choice).unwrap().tasks().len();
+        (kernels, made.time)
+    };
+    assert_eq!(cover(10.0, &Unknown::Avoided), (3, 210.0));
+    // It takes no less than nine tenths of what it does the same as, nor than its bound.
+    assert_eq!(cover(10.0, &Unknown::AtLeast(&|_| 1.0)), (1, 90.0));
+    assert_eq!(cover(10.0, &Unknown::AtLeast(&|_| 205.0)), (1, 205.0));
+    assert_eq!(cover(10.0, &Unknown::AtLeast(&|_| 211.0)), (3, 210.0));
+}
+
+#[test]
+fn a_cover_is_a_line_that_reads_back() {
+    let greedy = heads(true, -1).lower();
+    for way in SOLVERS {
+        let made = greedy.solved(way, &|_| None).unwrap();
+        let read = greedy.covered_by(&made.cover_line()).unwrap();
+        assert_eq!(read.choice().steps, made.choice().steps, "{}", way.name);
+    }
+    for (line, why) in [
+        ("", "`` is no number of a node"),
+        ("4x", "`4x` is no number of a node"),
+        ("99", "no kernel covers just the nodes 99"),
+        ("-99", "`-99` is no node of the model"),
+        ("-0+1", "`-0+1` is no node of the model"),
+    ] {
+        assert_eq!(greedy.covered_by(line).unwrap_err(), why);
+    }
+    let cut = greedy.cover_line().rsplit_once(',').unwrap().0.to_string();
+    assert!(greedy.covered_by(&cut).is_err(), "a model that is covered in part is none");
 }

@@ -53,6 +53,10 @@ void rt_read_only(const rt_guards *all, const rt_guarded *b) {
   mprotect(b->base + all->page, b->inside, PROT_READ);
 }
 
+void rt_writable(const rt_guards *all, const rt_guarded *b) {
+  mprotect(b->base + all->page, b->inside, PROT_READ | PROT_WRITE);
+}
+
 static unsigned char *slack(const rt_guards *all, const rt_guarded *b) {
   unsigned char *start = b->base + all->page;
   return (size_t)(b->at - start) > all->page ? b->at - all->page : start;

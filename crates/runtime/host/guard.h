@@ -26,6 +26,7 @@ typedef struct {
 /* Makes room for `size` bytes, writable, of undefined content. */
 int rt_place(rt_guards *all, rt_guarded *b, const char *name, int number, size_t size, rt_error *e);
 void rt_read_only(const rt_guards *all, const rt_guarded *b);
+void rt_writable(const rt_guards *all, const rt_guarded *b);
 /* Fills what lies beside the buffer. */
 void rt_fill_slack(const rt_guards *all, rt_guarded *b, int byte);
 /* Whether the canaries beside the buffer are as they were. */

@@ -3,9 +3,14 @@
 #include <string.h>
 
 /* The two innermost axes where the source is contiguous along one and the target along the other:
- * in squares, so that each line of the cache is used whole; and any two axes. One text a size of
- * elements, since the compiler must know it. */
+ * in squares, so that each line of the cache is used whole, but where a few runs are woven into
+ * one, as a shuffle of channels does; and any two axes. One text a size of elements, since the
+ * compiler must know it. */
 #define RT_MOVES_OF(NAME, T)                                                                       \
+  static inline void NAME##_weave(const T *from, T *to, size_t extent, ptrdiff_t apart, int n) {   \
+    for (size_t i = 0; i < extent; i++, to += n)                                                   \
+      for (int k = 0; k < n; k++) to[k] = from[k * apart + (ptrdiff_t)i];                          \
+  }                                                                                                \
   static void NAME##_turn(const T *from, T *to, rt_axis a, rt_axis b) {                            \
     enum { N = 8 };                                                                                \
     size_t i = 0;                                                                                  \
@@ -30,7 +35,13 @@
   }                                                                                                \
   static void NAME##_rows(const T *from, T *to, rt_axis rows, rt_axis last) {                      \
     if (last.to == 1 && last.from != 1 && rows.from == 1) {                                        \
-      NAME##_turn(from, to, rows, last);                                                           \
+      ptrdiff_t apart = (ptrdiff_t)last.from;                                                      \
+      switch (rows.to == last.extent ? last.extent : 0) {                                          \
+      case 2: NAME##_weave(from, to, rows.extent, apart, 2); break;                                \
+      case 3: NAME##_weave(from, to, rows.extent, apart, 3); break;                                \
+      case 4: NAME##_weave(from, to, rows.extent, apart, 4); break;                                \
+      default: NAME##_turn(from, to, rows, last);                                                  \
+      }                                                                                            \
       return;                                                                                      \
     }                                                                                              \
     for (size_t r = 0; r < rows.extent; r++, to += rows.to, from += rows.from) {                   \
@@ -75,18 +86,7 @@ typedef struct {
 } copying;
 
 /* One instance of the outer axes of a copy: all of its last two. */
-static void piece_of(const copying *c, size_t index) {
-  const rt_move *m = c->move;
-  uint64_t to = 0;
-  ptrdiff_t from = 0;
-  for (size_t a = m->rank - 2; a-- > 0;) {
-    size_t place = index % m->axes[a].extent;
-    index /= m->axes[a].extent;
-    to += place * m->axes[a].to;
-    from += (ptrdiff_t)place * m->axes[a].from;
-  }
-  const unsigned char *f = c->from + from * (ptrdiff_t)m->from_size;
-  unsigned char *t = c->to + to * m->size;
+static void piece_of(const rt_move *m, const unsigned char *f, unsigned char *t) {
   rt_axis rows = m->axes[m->rank - 2], last = m->axes[m->rank - 1];
   if (m->size < m->from_size) {
     rt_narrow((const rt_move_4 *)f, (rt_move_2 *)t, rows, last);
@@ -104,10 +104,31 @@ static void piece_of(const copying *c, size_t index) {
   }
 }
 
+/* A task's instances, whose places are counted up: a division for each would cost more than it
+ * moves where pieces are small. */
 static void some_pieces(void *argument, size_t number) {
   const copying *c = (const copying *)argument;
-  size_t end = c->instances * (number + 1) / c->tasks;
-  for (size_t i = c->instances * number / c->tasks; i < end; i++) piece_of(c, i);
+  const rt_move *m = c->move;
+  size_t first = c->instances * number / c->tasks, end = c->instances * (number + 1) / c->tasks;
+  uint64_t place[RT_AXES + 2];
+  ptrdiff_t to = 0, from = 0;
+  for (size_t a = m->rank - 2, rest = first; a-- > 0;) {
+    place[a] = rest % m->axes[a].extent;
+    rest /= m->axes[a].extent;
+    to += (ptrdiff_t)(place[a] * m->axes[a].to);
+    from += (ptrdiff_t)place[a] * m->axes[a].from;
+  }
+  for (size_t i = first; i < end; i++) {
+    piece_of(m, c->from + from * (ptrdiff_t)m->from_size, c->to + to * (ptrdiff_t)m->size);
+    for (size_t a = m->rank - 2; a-- > 0;) {
+      to += (ptrdiff_t)m->axes[a].to;
+      from += m->axes[a].from;
+      if (++place[a] < m->axes[a].extent) break;
+      to -= (ptrdiff_t)(place[a] * m->axes[a].to);
+      from -= (ptrdiff_t)place[a] * m->axes[a].from;
+      place[a] = 0;
+    }
+  }
 }
 
 static void copy(copying *c, const rt_pool *pool) {

@@ -32,7 +32,7 @@ use squall_graph::solvers::{FASTEST_IN_PLACE, Unknown, cheapest_cover};
 use squall_records::{Query, Store};
 use squall_search::FIRST_TRIALS;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The tunable of records of covers, and the key of its configurations.
@@ -135,11 +135,12 @@ impl Shares {
 }
 
 /// What a run-off of covers came to.
+#[derive(Default)]
 pub(crate) struct CoverContest {
     /// The kernels that got trials.
     pub reports: Vec<TaskReport>,
-    /// The model by the kernels that hold it now.
-    pub input: Input,
+    /// The model by the kernels that hold it now, where they are others than before.
+    pub taken: Option<Input>,
     /// What there is to say of it.
     pub note: Option<String>,
     /// Whether it was interrupted.
@@ -158,23 +159,22 @@ pub(crate) struct CoverRunOff<'a> {
 }
 
 impl CoverRunOff<'_> {
-    /// Holds it against the kernels of `base`.
+    /// Holds it against the kernels of `base`, within a budget of its own.
     pub fn hold(
         &self,
-        base: Input,
+        base: &Input,
         budget: BudgetRequest,
         listen: &mut Listen<'_>,
     ) -> Result<CoverContest, Error> {
-        let mut contest =
-            CoverContest { reports: Vec::new(), input: base, note: None, is_interrupted: false };
-        let Some(graph) = contest.input.graph.clone() else { return Ok(contest) };
+        let mut contest = CoverContest::default();
+        let Some(graph) = &base.graph else { return Ok(contest) };
         for round in 0..ROUNDS {
             let left = BudgetRequest {
                 trials: budget.trials.map(|n| n / ROUNDS),
                 seconds: budget.seconds.map(|s| s * SEARCHING / ROUNDS as f64),
                 ..budget
             };
-            let (contenders, tasks) = match self.contenders(&graph, left) {
+            let (contenders, tasks) = match self.contenders(graph, left) {
                 Ok(found) => found,
                 Err(why) => {
                     contest.note = Some(format!("no cover was found to be the cheapest: {why}"));
@@ -190,7 +190,7 @@ impl CoverRunOff<'_> {
                     counted(tasks.len(), "kernel")
                 )));
             }
-            let input = Input { tasks, ..contest.input.covered_as(contenders) };
+            let input = Input { tasks, ..base.covered_as(contenders) };
             let request =
                 TuneRequest { budget: left, inference: None, roof: true, ..self.request.clone() };
             let session = Session { request: &request, store: self.store, stop: self.stop };
@@ -208,7 +208,13 @@ impl CoverRunOff<'_> {
         }
         let seconds = budget.seconds.map_or(MOST_SECONDS, |s| s * (1.0 - SEARCHING));
         let end = Instant::now() + Duration::from_secs_f64(seconds.min(MOST_SECONDS));
-        self.decide(&mut contest, graph, end, listen)?;
+        match self.decide((base, graph), end, &mut contest, listen) {
+            // Ctrl-C reaches compilers and the networks' programs, too.
+            Err(_) if self.stop.load(Ordering::Relaxed) => contest.is_interrupted = true,
+            // A model that can be tuned need not be one that can be run.
+            Err(e) => listen(Event::Trouble(format!("covers did not meet: {e}"))),
+            Ok(()) => {}
+        }
         Ok(contest)
     }
 
@@ -244,14 +250,14 @@ impl CoverRunOff<'_> {
     /// Lets the cheapest cover of known kernels meet that of `base` in whole networks.
     fn decide(
         &self,
-        contest: &mut CoverContest,
-        base: Assignment,
+        (input, base): (&Input, &Assignment),
         end: Instant,
+        contest: &mut CoverContest,
         listen: &mut Listen<'_>,
     ) -> Result<(), Error> {
         let mut known = self.known()?;
-        let held = self.laid_out(contest.input.covered_as(base.clone()), &known);
-        let network = self.network(&held, listen)?;
+        let held = self.laid_out(input.covered_as(base.clone()), &known);
+        let mut network = None;
         for _ in 0..ROUNDS {
             let all = base.candidates();
             let time = |id| known.get(&id).copied();
@@ -260,28 +266,32 @@ impl CoverRunOff<'_> {
             let Ok(graph) = made.and_then(|m| base.covered_by(&m.cover_line())) else {
                 return Ok(());
             };
-            let is_met = self.records(&base)?.iter().any(|r| r.configuration == line(&graph));
-            if is_same(&graph, &base) || is_met {
+            let is_met = self.records(base)?.iter().any(|r| r.configuration == line(&graph));
+            if kernels(&graph) == kernels(base) || is_met {
                 return Ok(());
             }
-            let input = self.laid_out(contest.input.covered_as(graph), &known);
-            let challenger = self.network(&input, listen)?;
-            let (ours, theirs) = (self.runner(&held, end), self.runner(&input, end));
-            if let Some(why) = theirs.differs(&network, &challenger)? {
+            let other = self.laid_out(input.covered_as(graph), &known);
+            let challenger = self.network(&other, listen)?;
+            let network = match &network {
+                Some(network) => network,
+                None => network.insert(self.network(&held, listen)?),
+            };
+            let meeting = self.meeting(&held, end);
+            if let Some(why) = meeting.differs(network, &challenger)? {
                 listen(Event::Trouble(why));
                 return Ok(());
             }
-            let met = ours.meet(&network, &challenger)?;
+            let met = meeting.meet(network, &challenger)?;
             let Some(verdict) = met.verdict else { return Ok(()) };
             let is_taken = verdict == Verdict::Faster;
-            self.keep((&held, &input), &met.times, is_taken)?;
-            contest.note = Some(note(&base, &input, met.ratio, is_taken));
+            self.keep((&held, &other), &met.times, is_taken)?;
+            contest.note = Some(note(base, &other, met.ratio, is_taken));
             if is_taken {
-                contest.input = input;
+                contest.taken = Some(other);
                 return Ok(());
             }
             // What was slower in its place than what it stands for is left out.
-            let slow = slower_in_place((&held, &network), (&input, &challenger))?;
+            let slow = slower_in_place((&held, network), (&other, &challenger))?;
             if slow.is_empty() {
                 return Ok(());
             }
@@ -302,7 +312,7 @@ impl CoverRunOff<'_> {
         Network::build(input, None, self.at, &mut |_| Ok(kernels.clone()))
     }
 
-    fn runner<'r>(&'r self, input: &'r Input, end: Instant) -> NetworkRunOff<'r> {
+    fn meeting<'r>(&'r self, input: &'r Input, end: Instant) -> NetworkRunOff<'r> {
         NetworkRunOff {
             input,
             precision: Precision::F32,
@@ -369,10 +379,6 @@ fn line(graph: &Assignment) -> String {
 fn kernels(graph: &Assignment) -> BTreeSet<usize> {
     let kernel = |s: &Step| if let Step::Kernel(i) = *s { Some(i) } else { None };
     graph.choice().steps.iter().filter_map(kernel).collect()
-}
-
-fn is_same(a: &Assignment, b: &Assignment) -> bool {
-    kernels(a) == kernels(b)
 }
 
 /// The kernels of a cover of which nothing is known and which another cover does not have, by their

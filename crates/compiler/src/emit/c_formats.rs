@@ -162,24 +162,78 @@ fn halves(l: i64, kind: &str, used: &Used, s: &mut String) {
          may_alias));",
         2 * l
     );
+    if kind == "bf16" {
+        bf16(l, used, s);
+        return;
+    }
+    let head = "static inline";
     if used.has(&from) {
-        let body = match kind {
-            "bf16" => {
-                format!("return (v{l})(__builtin_convertvector(*(const bf16_{l} *)p, i{l}) << 16);")
-            }
-            _ => format!("v{l} r; for (int i = 0; i < {l}; i++) r[i] = {from}(p[i]); return r;"),
-        };
-        let _ = writeln!(s, "static inline v{l} {from}_v{l}(const unsigned short *p) {{ {body} }}");
+        let _ = writeln!(
+            s,
+            "{head} v{l} {from}_v{l}(const unsigned short *p) {{ v{l} r; for (int i = 0; i < {l}; \
+             i++) r[i] = {from}(p[i]); return r; }}"
+        );
     }
     if used.has(&to) {
-        let body = match kind {
-            "bf16" => format!(
-                "i{l} b = (i{l})x, none = x != x; b = (b + 0x7fff + ((b >> 16) & 1)) >> 16; \
-                 *(bf16_{l} *)p = __builtin_convertvector((none & 0x7fff) | (~none & b), bf16_{l});"
+        let _ = writeln!(
+            s,
+            "{head} void {to}_v{l}(unsigned short *p, v{l} x) {{ for (int i = 0; i < {l}; i++) \
+             p[i] = {to}(x[i]); }}"
+        );
+    }
+}
+
+/// Loads and stores of bf16, which are the upper halves of floats. GCC makes single instructions of
+/// 16 conversions of its own functions alone; `vcvtneps2bf16`, which takes what is below the normal
+/// range for 0, compilers have under different types, so that it is written as it is assembled.
+fn bf16(l: i64, used: &Used, s: &mut String) {
+    let own = |call: &str| format!("#if defined(__AVX512F__) && !defined(__clang__)\n  {call}\n");
+    if used.has("from_bf16") {
+        let plain = format!(
+            "  return (v{l})(__builtin_convertvector(*(const bf16_{l} *)p, i{l}) << 16);\n"
+        );
+        let _ = writeln!(s, "static inline v{l} from_bf16_v{l}(const unsigned short *p) {{");
+        *s += &match l {
+            16 => format!(
+                "{}#else\n{plain}#endif\n}}\n",
+                own(
+                    "typedef short s16 __attribute__((vector_size(32), aligned(2), may_alias));\n  \
+                     return (v16)(__builtin_ia32_pmovzxwd512_mask(*(const s16 *)p, (i16){0}, \
+                     (short)-1) << 16);"
+                )
             ),
-            _ => format!("for (int i = 0; i < {l}; i++) p[i] = {to}(x[i]);"),
+            _ => format!("{plain}}}\n"),
         };
-        let _ = writeln!(s, "static inline void {to}_v{l}(unsigned short *p, v{l} x) {{ {body} }}");
+    }
+    if used.has("to_bf16") {
+        let _ = writeln!(s, "static inline void to_bf16_v{l}(unsigned short *p, v{l} x) {{");
+        let feature = match l {
+            16 => Some("defined(__AVX512BF16__)"),
+            8 => Some("defined(__AVX512BF16__) && defined(__AVX512VL__)"),
+            _ => None,
+        };
+        if let Some(feature) = feature {
+            let _ = writeln!(
+                s,
+                "#if {feature}\n  bf16_{l} r;\n  __asm__(\"vcvtneps2bf16 %1, %0\" : \"=v\"(r) : \
+                 \"v\"(x));\n  *(bf16_{l} *)p = r;\n#else"
+            );
+        }
+        let _ = writeln!(
+            s,
+            "  i{l} b = (i{l})x, none = x != x;\n  b = (b + 0x7fff + ((b >> 16) & 1)) >> 16;\n  \
+             b = (none & 0x7fff) | (~none & b);"
+        );
+        let plain = format!("  *(bf16_{l} *)p = __builtin_convertvector(b, bf16_{l});\n");
+        *s += &match l {
+            16 => format!(
+                "{}#else\n{plain}#endif\n",
+                own("*(bf16_16 *)p = (bf16_16)__builtin_ia32_pmovdw512_mask(b, (short \
+                     __attribute__((vector_size(32)))){0}, (short)-1);")
+            ),
+            _ => plain,
+        };
+        *s += if feature.is_some() { "#endif\n}\n" } else { "}\n" };
     }
 }
 

@@ -91,7 +91,9 @@ fn decided(
         return Ok(input);
     }
     let at = context.target(target, request.threads)?.with_caches(request.caches);
-    Ok(input.by_decision(store, &at)?.with_channels(Channels::usual(target, Precision::F32), target))
+    Ok(input
+        .by_decision(store, &at)?
+        .with_channels(Channels::usual(target, Precision::F32), target))
 }
 
 /// Lets the kernels that only costs choose have their share of trials, and the cheapest cover meet
@@ -109,7 +111,7 @@ fn covers_met(
     let roof = report.roof.clone();
     let roof = roof.as_ref();
     let met = CoverRunOff { context, request, wanted, store, at, roof, stop }.hold(
-        input,
+        &input,
         shares.covers,
         listen,
     )?;
@@ -129,11 +131,12 @@ fn covers_met(
             None => report.tasks.push(new),
         }
     }
+    let held = met.taken.unwrap_or(input);
     for t in &mut report.tasks {
-        let task = met.input.tasks.iter().find(|task| task.id == t.id);
+        let task = held.tasks.iter().find(|task| task.id == t.id);
         t.count = task.map_or(0, |task| task.count);
     }
-    Ok(met.input)
+    Ok(held)
 }
 
 /// Lets close kernels meet in the whole network, where enough is left of a budget of which so many
