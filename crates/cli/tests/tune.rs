@@ -2,6 +2,7 @@
 
 mod support;
 
+use serde_json::Value;
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;

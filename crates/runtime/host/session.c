@@ -78,7 +78,8 @@ static double shared_calls(rt_session *s, int which, long calls, int threads, in
       for (uint32_t o = 0; o < s->output_count; o++) share_out(&s->outputs[o].at, of, thread);
     }
     double t = rt_now(s->host);
-    *code |= c->loaded.run(s->data_pointers[1], s->output_pointers, c->prepared.at, c->workspace.at);
+    *code |= c->loaded.run(s->data_pointers[1], s->output_pointers, c->prepared.at,
+                           c->workspace.at);
     all += rt_now(s->host) - t;
   }
   for (uint32_t d = 0; d < s->data_count; d++) rt_read_only(&s->host->guards, &s->data[1][d]);

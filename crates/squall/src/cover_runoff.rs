@@ -1,5 +1,5 @@
 //! The run-off of covers: which operators become one kernel, decided by tuned times. A model is
-//! covered by greedy fusion first. Kernels that only costs choose, as those with a prologue are, get
+//! covered by greedy fusion first. Kernels that only costs choose (one with a prologue, say) get
 //! trials where a cover with them could be cheaper even than all that is known: those of which
 //! nothing is known count as the least that they can take. The cheapest cover of known kernels then
 //! meets the one before it in whole networks, built and run in turns in fresh processes as in
@@ -10,37 +10,32 @@ use crate::clock::now;
 use crate::error::Error;
 use crate::event::{Event, Listen};
 use crate::export::kernels_of;
+use crate::held_cover::{COVER, for_costs, line, recorded_as};
 use crate::input::{Input, InputKind};
 use crate::layout::times_here;
 use crate::network::{Network, Times};
 use crate::network_runoff::NetworkRunOff;
 use crate::precision::Precision;
 use crate::report::{Roof, StopReason, TaskReport};
-use crate::request::{InferenceRequest, InputRequest, TuneRequest};
+use crate::request::{InferenceRequest, TuneRequest};
 use crate::session::Session;
-use crate::settings::{BudgetRequest, TargetRequest};
+use crate::settings::BudgetRequest;
 use crate::target_context::{Context, TargetContext};
-use squall_core::graph::Model;
 use squall_core::{
-    CpuCost, Measurement, Nanos, Objective, Outcome, Record, RecordKind, Task, TaskId, Verdict,
-    Workload,
+    CpuCost, Measurement, Nanos, Outcome, Record, RecordKind, Task, TaskId, Verdict, Workload,
 };
 use squall_graph::Assignment;
 use squall_graph::assignment::Step;
-use squall_graph::rules::is_for_costs;
 use squall_graph::solvers::{FASTEST_IN_PLACE, Unknown, cheapest_cover};
-use squall_records::{Query, Store};
+use squall_records::Store;
 use squall_search::FIRST_TRIALS;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The tunable of records of covers, and the key of its configurations.
-const COVER: &str = "cover";
-const KERNELS: &str = "kernels=";
 /// The share of a budget that goes to kernels that only costs choose, and so many trials of each at
 /// most.
-const SHARE: f64 = 0.15;
+const SHARE: f64 = 0.1;
 const TRIALS_EACH: u64 = 8;
 /// A share of seconds that is shorter builds and times nothing that can be told apart.
 const LEAST_SECONDS: f64 = 45.0;
@@ -52,49 +47,6 @@ const MOST_SECONDS: f64 = 90.0;
 const ROUNDS: u64 = 2;
 /// A step takes so much of the time of those that it stands for, to be worth its place.
 const WORTH: f64 = 0.995;
-
-/// Whether the kernels of a model are Squall's to choose: nothing else is asked for, and the target
-/// has sketches for those that only costs choose.
-pub(crate) fn is_open(request: &InputRequest, target: TargetRequest) -> bool {
-    let asked = request.assignment.is_some() || request.cover.is_some();
-    !asked && request.channels.is_none() && target.is_cpu() && request.precision == Precision::F32
-}
-
-/// The task that covers of a model are recorded as, and its text.
-fn recorded_as(model: &Model) -> (TaskId, String) {
-    let digest = blake3::hash(model.to_string().as_bytes()).to_hex();
-    let text = format!("cover of the model {}", &digest[..32]);
-    (TaskId::of_text(&text, Objective::Time), text)
-}
-
-/// Whether a record's workload is a model's covers: no kernel is made for it.
-pub(crate) fn is_cover(workload: &str) -> bool {
-    workload.starts_with("cover of the model ")
-}
-
-/// The distinct kernels that only costs choose.
-fn for_costs(graph: &Assignment) -> usize {
-    let list = graph.candidates().list.iter().filter(|c| is_for_costs(&c.rule));
-    list.map(|c| TaskId::of(&c.workload, Objective::Time)).collect::<HashSet<_>>().len()
-}
-
-impl Input {
-    /// The same model by the kernels that a run-off of covers chose on this device, if one did, all
-    /// in the model's layout.
-    pub(crate) fn by_decision(self, store: &Store, at: &TargetContext) -> Result<Input, Error> {
-        let Some(graph) = self.graph.as_ref().filter(|g| for_costs(g) > 0) else {
-            return Ok(self);
-        };
-        let found = store.serving(&Query::task(recorded_as(graph.model()).0), &at.place)?;
-        let line = found.into_iter().find(|(near, _)| near.is_here()).map(|(_, r)| r.configuration);
-        // A line that a build with other rules wrote fits no longer: greedy fusion stays.
-        let made = line.and_then(|l| graph.covered_by(l.strip_prefix(KERNELS)?).ok());
-        Ok(match made {
-            Some(graph) => self.with_graph(graph),
-            None => self,
-        })
-    }
-}
 
 /// What goes to the tasks of a cover, and what to the kernels that might take their places.
 pub(crate) struct Shares {
@@ -108,7 +60,7 @@ impl Shares {
         let graph = input.graph.as_ref().filter(|_| input.kind == InputKind::Model)?;
         request.whole_network(context)?;
         let kernels = for_costs(graph) as u64;
-        if kernels == 0 || !is_open(&request.input, request.target) {
+        if kernels == 0 || !request.input.is_cover_open(request.target) {
             return None;
         }
         let (mut tasks, mut covers) = (request.budget, BudgetRequest::default());
@@ -223,8 +175,8 @@ impl CoverRunOff<'_> {
         times_here(self.store, self.at)
     }
 
-    /// The cheapest cover were all kernels of which nothing is known as fast as can be, and those of
-    /// its kernels, as many as a budget has trials for: first those that save most.
+    /// The cheapest cover were all kernels of which nothing is known as fast as can be, and of its
+    /// kernels those that want trials, as many as a budget has: first those that save most.
     fn contenders(
         &self,
         base: &Assignment,
@@ -368,11 +320,6 @@ impl CoverRunOff<'_> {
         }
         Ok(())
     }
-}
-
-/// The configuration that says a cover.
-fn line(graph: &Assignment) -> String {
-    format!("{KERNELS}{}", graph.cover_line())
 }
 
 /// The candidates of a cover.

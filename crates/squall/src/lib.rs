@@ -36,6 +36,7 @@ pub mod fleet;
 pub mod forecast;
 pub mod general;
 mod given;
+mod held_cover;
 mod input;
 mod layout;
 pub mod library;

@@ -1,7 +1,6 @@
 //! What users ask for, as plain data: an input, and what it is tuned with.
 
 use crate::arrays::NamedArray;
-use crate::cover_runoff::is_open;
 use crate::error::Error;
 use crate::export::GuessRequest;
 use crate::input::Input;
@@ -67,6 +66,13 @@ impl InputRequest {
         input.in_precision(self.precision, target)
     }
 
+    /// Whether the kernels of a model are Squall's to choose: nothing else is asked for, and the
+    /// target has sketches for those that only costs choose.
+    pub(crate) fn is_cover_open(&self, target: TargetRequest) -> bool {
+        let is_asked = self.assignment.is_some() || self.cover.is_some() || self.channels.is_some();
+        !is_asked && target.is_cpu() && self.precision == Precision::F32
+    }
+
     /// How the candidates for kernels of a model stand to each other by the times that a store has,
     /// and by estimates where it has none.
     pub fn cover_report(
@@ -118,7 +124,8 @@ impl InputRequest {
         }
         if input.graph.is_some() {
             let at = &context.target(target, threads)?;
-            let input = if is_open(self, target) { input.by_decision(store, at)? } else { input };
+            let input =
+                if self.is_cover_open(target) { input.by_decision(store, at)? } else { input };
             return input.with_fastest_layout(store, at);
         }
         Ok(input.with_channels(Channels::usual(target, self.precision), target))

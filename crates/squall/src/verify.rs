@@ -1,7 +1,7 @@
 //! Stored winners held against their runners-up once more: does what the store says still hold?
 
-use crate::cover_runoff::is_cover;
 use crate::error::Error;
+use crate::held_cover::is_cover;
 use crate::input::name_matches;
 use crate::recorder::Recorder;
 use crate::runoff::{Keep, Met, RUNNER_UP, meet};

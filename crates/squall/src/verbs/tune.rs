@@ -3,7 +3,7 @@
 use super::bench::{BenchRequest, bench};
 use super::run::NetworkRequest;
 use super::run_off::{RunOffRequest, run_off};
-use crate::cover_runoff::{CoverRunOff, Shares, is_open};
+use crate::cover_runoff::{CoverRunOff, Shares};
 use crate::error::Error;
 use crate::event::{Event, Listen};
 use crate::input::{Input, InputKind};
@@ -87,7 +87,7 @@ fn decided(
     (input, store): (Input, &Store),
 ) -> Result<Input, Error> {
     let target = request.target;
-    if input.kind != InputKind::Model || !is_open(&request.input, target) {
+    if input.kind != InputKind::Model || !request.input.is_cover_open(target) {
         return Ok(input);
     }
     let at = context.target(target, request.threads)?.with_caches(request.caches);

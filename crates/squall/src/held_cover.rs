@@ -1,0 +1,57 @@
+//! The kernels that hold a model on a device: what a run-off of covers decided, as the store keeps
+//! it, a record of the tunable `cover` whose configuration is the line of the kernels.
+
+use crate::error::Error;
+use crate::input::Input;
+use crate::target_context::TargetContext;
+use squall_core::graph::Model;
+use squall_core::{Objective, TaskId};
+use squall_graph::Assignment;
+use squall_graph::rules::is_for_costs;
+use squall_records::{Query, Store};
+use std::collections::HashSet;
+
+/// The tunable of records of covers, and the key of its configurations.
+pub(crate) const COVER: &str = "cover";
+const KERNELS: &str = "kernels=";
+
+/// The task that covers of a model are recorded as, and its text.
+pub(crate) fn recorded_as(model: &Model) -> (TaskId, String) {
+    let digest = blake3::hash(model.to_string().as_bytes()).to_hex();
+    let text = format!("cover of the model {}", &digest[..32]);
+    (TaskId::of_text(&text, Objective::Time), text)
+}
+
+/// Whether a record's workload is a model's covers: no kernel is made for it.
+pub(crate) fn is_cover(workload: &str) -> bool {
+    workload.starts_with("cover of the model ")
+}
+
+/// The distinct kernels that only costs choose.
+pub(crate) fn for_costs(graph: &Assignment) -> usize {
+    let list = graph.candidates().list.iter().filter(|c| is_for_costs(&c.rule));
+    list.map(|c| TaskId::of(&c.workload, Objective::Time)).collect::<HashSet<_>>().len()
+}
+
+impl Input {
+    /// The same model by the kernels that a run-off of covers chose on this device, if one did, all
+    /// in the model's layout.
+    pub(crate) fn by_decision(self, store: &Store, at: &TargetContext) -> Result<Input, Error> {
+        let Some(graph) = self.graph.as_ref().filter(|g| for_costs(g) > 0) else {
+            return Ok(self);
+        };
+        let found = store.serving(&Query::task(recorded_as(graph.model()).0), &at.place)?;
+        let line = found.into_iter().find(|(near, _)| near.is_here()).map(|(_, r)| r.configuration);
+        // A line that a build with other rules wrote fits no longer: greedy fusion stays.
+        let made = line.and_then(|l| graph.covered_by(l.strip_prefix(KERNELS)?).ok());
+        Ok(match made {
+            Some(graph) => self.with_graph(graph),
+            None => self,
+        })
+    }
+}
+
+/// The configuration that says a cover.
+pub(crate) fn line(graph: &Assignment) -> String {
+    format!("{KERNELS}{}", graph.cover_line())
+}
