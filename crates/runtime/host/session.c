@@ -8,9 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 /* ---- the CPU ---- */
 
@@ -54,6 +51,11 @@ static int cpu_intact(rt_session *s, int which) {
 }
 
 #ifdef _OPENMP
+/* OpenMP's own, whose header not every compiler that takes the pragmas finds. */
+int omp_get_thread_num(void);
+int omp_get_num_threads(void);
+int omp_get_max_threads(void);
+
 /* Each thread writes its share of a buffer, one part of its memory as large as those of the others:
  * the lines of the share are in its cache then, and in no other. */
 static void share_out(const rt_guarded *b, size_t threads, size_t thread) {
