@@ -8,7 +8,7 @@
 
 use crate::clock::now;
 use crate::error::Error;
-use crate::event::{Event, Listen};
+use crate::event::{Event, Listen, without_opening};
 use crate::export::kernels_of;
 use crate::held_cover::{COVER, for_costs, line, recorded_as};
 use crate::input::{Input, InputKind};
@@ -146,11 +146,7 @@ impl CoverRunOff<'_> {
             let request =
                 TuneRequest { budget: left, inference: None, roof: true, ..self.request.clone() };
             let session = Session { request: &request, store: self.store, stop: self.stop };
-            let quiet = &mut |e: Event<'_>| {
-                if !matches!(e, Event::Opened { .. }) {
-                    listen(e);
-                }
-            };
+            let quiet = &mut without_opening(listen);
             let report = session.tune(&input, self.context, quiet)?;
             contest.reports.extend(report.tasks);
             if report.stop == StopReason::Interrupted {

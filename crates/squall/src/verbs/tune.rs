@@ -5,18 +5,19 @@ use super::run::NetworkRequest;
 use super::run_off::{RunOffRequest, run_off};
 use crate::cover_runoff::{CoverRunOff, Shares};
 use crate::error::Error;
-use crate::event::{Event, Listen};
+use crate::event::{Event, Listen, without_opening};
 use crate::input::{Input, InputKind};
 use crate::layout::Channels;
 use crate::precision::Precision;
 use crate::report::{Inference, Report, StopReason, TaskReport, Winner};
 use crate::request::{InferenceRequest, TuneRequest};
 use crate::session::Session;
-use crate::settings::LEAST_RUN_OFF;
+use crate::settings::{BudgetRequest, LEAST_RUN_OFF};
 use crate::target_context::Context;
 use crate::task_kernels::TaskKernels;
 use crate::task_state::TaskState;
 use squall_records::Store;
+use squall_search::FIRST_TRIALS;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -121,22 +122,45 @@ fn covers_met(
     if met.is_interrupted {
         report.stop = StopReason::Interrupted;
     }
-    for new in met.reports {
-        match report.tasks.iter_mut().find(|t| t.id == new.id) {
-            // The later session knows the trials of the earlier one.
-            Some(old) => {
-                let (trials, failed) = (old.trials + new.trials, old.failed + new.failed);
-                *old = TaskReport { trials, failed, ..new };
-            }
-            None => report.tasks.push(new),
-        }
-    }
+    let spent: u64 = met.reports.iter().map(|t| t.trials).sum();
+    add(report, met.reports);
     let held = met.taken.unwrap_or(input);
+    // What no other kernel was worth goes to those that the model has.
+    let left = shares.covers.trials.unwrap_or(0).saturating_sub(spent);
+    if left >= FIRST_TRIALS as u64 && report.stop != StopReason::Interrupted {
+        let budget = BudgetRequest { trials: Some(left), ..BudgetRequest::default() };
+        let rest = TuneRequest { budget, inference: None, ..request.clone() };
+        let quiet = &mut without_opening(listen);
+        let more = Session { request: &rest, store, stop }.tune(&held, context, quiet)?;
+        report.stop = more.stop;
+        add(report, more.tasks);
+    }
     for t in &mut report.tasks {
         let task = held.tasks.iter().find(|task| task.id == t.id);
         t.count = task.map_or(0, |task| task.count);
     }
     Ok(held)
+}
+
+/// Adds what a later session found, which knows the trials of the earlier ones.
+fn add(report: &mut Report, tasks: Vec<TaskReport>) {
+    for new in tasks {
+        match report.tasks.iter_mut().find(|t| t.id == new.id) {
+            Some(old) => {
+                let mut cost = old.cost;
+                cost += new.cost;
+                *old = TaskReport {
+                    trials: old.trials + new.trials,
+                    failed: old.failed + new.failed,
+                    predicted: old.predicted + new.predicted,
+                    known: old.known,
+                    cost,
+                    ..new
+                };
+            }
+            None => report.tasks.push(new),
+        }
+    }
 }
 
 /// Lets close kernels meet in the whole network, where enough is left of a budget of which so many
