@@ -148,7 +148,7 @@ impl CoverRunOff<'_> {
             let session = Session { request: &request, store: self.store, stop: self.stop };
             let quiet = &mut without_opening(listen);
             let report = session.tune(&input, self.context, quiet)?;
-            contest.reports.extend(report.tasks);
+            contest.reports.extend(report.tasks.into_iter().filter(|t| t.trials > 0));
             if report.stop == StopReason::Interrupted {
                 contest.is_interrupted = true;
                 return Ok(contest);
