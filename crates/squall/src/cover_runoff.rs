@@ -6,24 +6,22 @@
 //! [`crate::network_runoff`], and the store keeps which of them holds the model on the device: a
 //! record of the tunable `cover`, whose configuration is the line of its kernels.
 
-use crate::clock::now;
 use crate::error::Error;
 use crate::event::{Event, Listen, without_opening};
 use crate::export::kernels_of;
-use crate::held_cover::{COVER, for_costs, line, recorded_as};
+use crate::held_cover::{for_costs, name, recorded_as};
 use crate::input::{Input, InputKind};
 use crate::layout::times_here;
 use crate::network::{Network, Times};
-use crate::network_runoff::NetworkRunOff;
+use crate::network_runoff::{NetworkRunOff, keep_both};
 use crate::precision::Precision;
+use crate::recorder::Recorder;
 use crate::report::{Roof, StopReason, TaskReport};
 use crate::request::{InferenceRequest, TuneRequest};
 use crate::session::Session;
 use crate::settings::BudgetRequest;
 use crate::target_context::{Context, TargetContext};
-use squall_core::{
-    CpuCost, Measurement, Nanos, Outcome, Record, RecordKind, Task, TaskId, Verdict, Workload,
-};
+use squall_core::{Objective, RecordKind, Task, TaskId, Verdict, Workload};
 use squall_graph::Assignment;
 use squall_graph::assignment::Step;
 use squall_graph::solvers::{FASTEST_IN_PLACE, Unknown, cheapest_cover};
@@ -59,7 +57,8 @@ impl Shares {
     pub fn of(request: &TuneRequest, context: &Context, input: &Input) -> Option<Shares> {
         let graph = input.graph.as_ref().filter(|_| input.kind == InputKind::Model)?;
         request.whole_network(context)?;
-        let kernels = for_costs(graph) as u64;
+        let ids = for_costs(graph).map(|c| TaskId::of(&c.workload, Objective::Time));
+        let kernels = ids.collect::<HashSet<_>>().len() as u64;
         if kernels == 0 || !request.input.is_cover_open(request.target) {
             return None;
         }
@@ -142,7 +141,7 @@ impl CoverRunOff<'_> {
                     counted(tasks.len(), "kernel")
                 )));
             }
-            let input = Input { tasks, ..base.covered_as(contenders) };
+            let input = Input { tasks, ..base.clone().with_graph(contenders) };
             let request =
                 TuneRequest { budget: left, inference: None, roof: true, ..self.request.clone() };
             let session = Session { request: &request, store: self.store, stop: self.stop };
@@ -204,7 +203,10 @@ impl CoverRunOff<'_> {
         listen: &mut Listen<'_>,
     ) -> Result<(), Error> {
         let mut known = self.known()?;
-        let held = self.laid_out(input.covered_as(base.clone()), &known);
+        let held = self.laid_out(input.clone().with_graph(base.clone()), &known);
+        let task = recorded_as(base.model(), &input.name);
+        let (place, seed) = (self.at.place.clone(), self.request.seed);
+        let recorder = Recorder { store: self.store, place, seed };
         let mut network = None;
         for _ in 0..ROUNDS {
             let all = base.candidates();
@@ -214,11 +216,13 @@ impl CoverRunOff<'_> {
             let Ok(graph) = made.and_then(|m| base.covered_by(&m.cover_line())) else {
                 return Ok(());
             };
-            let is_met = self.records(base)?.iter().any(|r| r.configuration == line(&graph));
-            if kernels(&graph) == kernels(base) || is_met {
+            let (names, both) = ([base, &graph].map(name), [base, &graph].map(kernels));
+            let device = self.at.device_name();
+            let met = self.store.trials(task.id, &device, &self.at.place.toolchain)?;
+            if both[0] == both[1] || met.iter().any(|r| r.configuration == names[1].1) {
                 return Ok(());
             }
-            let other = self.laid_out(input.covered_as(graph), &known);
+            let other = self.laid_out(input.clone().with_graph(graph), &known);
             let challenger = self.network(&other, listen)?;
             let network = match &network {
                 Some(network) => network,
@@ -232,8 +236,9 @@ impl CoverRunOff<'_> {
             let met = meeting.meet(network, &challenger)?;
             let Some(verdict) = met.verdict else { return Ok(()) };
             let is_taken = verdict == Verdict::Faster;
-            self.keep((&held, &other), &met.times, is_taken)?;
-            contest.note = Some(note(base, &other, met.ratio, is_taken));
+            let times = [(&names[0], &met.times[0]), (&names[1], &met.times[1])];
+            keep_both(&recorder, &task, RecordKind::Rematch, times, is_taken)?;
+            contest.note = Some(note(&both, met.ratio, is_taken));
             if is_taken {
                 contest.taken = Some(other);
                 return Ok(());
@@ -271,57 +276,11 @@ impl CoverRunOff<'_> {
             stop: self.stop,
         }
     }
-
-    /// The records of a model's covers here.
-    fn records(&self, graph: &Assignment) -> Result<Vec<Record>, Error> {
-        let (task, _) = recorded_as(graph.model());
-        Ok(self.store.trials(task, &self.at.device_name(), &self.at.place.toolchain)?)
-    }
-
-    /// Keeps the times of two covers, that of the winner last.
-    fn keep(
-        &self,
-        (held, challenger): (&Input, &Input),
-        times: &[Vec<Nanos>; 2],
-        is_taken: bool,
-    ) -> Result<(), Error> {
-        let mut both = [(held, &times[0]), (challenger, &times[1])];
-        if !is_taken {
-            both.reverse();
-        }
-        for (input, samples) in both {
-            let Some(graph) = &input.graph else { continue };
-            let (task, workload) = recorded_as(graph.model());
-            let measured = Measurement {
-                samples: samples.clone(),
-                calls: 1,
-                error: 0.0,
-                gpu: None,
-                pace: None,
-            };
-            self.store.append_latest(Record {
-                kind: RecordKind::Rematch,
-                task,
-                name: format!("cover_of_{}", input.name),
-                workload,
-                device: self.at.device_name(),
-                toolchain: self.at.place.toolchain.clone(),
-                tunable: COVER.into(),
-                configuration: line(graph),
-                outcome: Outcome::Measured(measured),
-                cost: CpuCost::default(),
-                seed: self.request.seed,
-                time: now(),
-            })?;
-        }
-        Ok(())
-    }
 }
 
 /// The candidates of a cover.
 fn kernels(graph: &Assignment) -> BTreeSet<usize> {
-    let kernel = |s: &Step| if let Step::Kernel(i) = *s { Some(i) } else { None };
-    graph.choice().steps.iter().filter_map(kernel).collect()
+    steps(graph).map(|(i, _)| i).collect()
 }
 
 /// The kernels of a cover of which nothing is known and which another cover does not have, by their
@@ -333,10 +292,10 @@ fn savings(
 ) -> BTreeMap<TaskId, f64> {
     let list = &base.candidates().list;
     let of_base: Vec<(usize, f64)> =
-        steps(base).map(|(_, i, task)| (i, known.get(&task).copied().unwrap_or(0.0))).collect();
+        steps(base).map(|(i, task)| (i, known.get(&task).copied().unwrap_or(0.0))).collect();
     let theirs: HashSet<TaskId> = base.tasks().iter().map(|t| t.id).collect();
     let mut saved = BTreeMap::new();
-    for (_, i, task) in steps(made) {
+    for (i, task) in steps(made) {
         if known.contains_key(&task) || theirs.contains(&task) {
             continue;
         }
@@ -348,10 +307,10 @@ fn savings(
     saved
 }
 
-/// The kernels of an assignment: the number of each step, its candidate, its task.
-fn steps(graph: &Assignment) -> impl Iterator<Item = (usize, usize, TaskId)> + '_ {
+/// The kernels of an assignment: the candidate of each step, and its task.
+fn steps(graph: &Assignment) -> impl Iterator<Item = (usize, TaskId)> + '_ {
     graph.choice().steps.iter().enumerate().filter_map(|(at, s)| match *s {
-        Step::Kernel(i) => Some((at, i, graph.task_of_step(at)?)),
+        Step::Kernel(i) => Some((i, graph.task_of_step(at)?)),
         Step::Node(_) => None,
     })
 }
@@ -368,7 +327,7 @@ fn slower_in_place(
         let inputs = network.random_inputs(&[]);
         let times: Times = network.time(&inputs, 0.5)?.1;
         let model = graph.model();
-        let of = |(_, i, task): (usize, usize, TaskId)| {
+        let of = |(i, task): (usize, TaskId)| {
             let nodes = graph.candidates().list[i].nodes.clone();
             let first = &model.nodes[*nodes.first()?].name;
             let layer = times.layers.iter().find(|l| l.task == Some(task) && l.node == *first)?;
@@ -392,13 +351,9 @@ fn slower_in_place(
 }
 
 /// What there is to say of two covers that met.
-fn note(base: &Assignment, input: &Input, ratio: f64, is_taken: bool) -> String {
-    let (old, new) = match &input.graph {
-        Some(graph) => (kernels(base), kernels(graph)),
-        None => Default::default(),
-    };
-    let other = counted(new.difference(&old).count(), "kernel");
-    let instead = old.difference(&new).count();
+fn note([old, new]: &[BTreeSet<usize>; 2], ratio: f64, is_taken: bool) -> String {
+    let other = counted(new.difference(old).count(), "kernel");
+    let instead = old.difference(new).count();
     match is_taken {
         true => format!(
             "the whole network is {:.2}x as fast with {other} in the place of {instead}: they are \

@@ -3,23 +3,25 @@
 
 use crate::error::Error;
 use crate::input::Input;
+use crate::recorder::RecordedTask;
 use crate::target_context::TargetContext;
 use squall_core::graph::Model;
 use squall_core::{Objective, TaskId};
 use squall_graph::Assignment;
+use squall_graph::FusionCandidate;
 use squall_graph::rules::is_for_costs;
-use squall_records::{Query, Store};
-use std::collections::HashSet;
+use squall_records::{Name, Query, Store};
 
 /// The tunable of records of covers, and the key of its configurations.
-pub(crate) const COVER: &str = "cover";
+const COVER: &str = "cover";
 const KERNELS: &str = "kernels=";
 
-/// The task that covers of a model are recorded as, and its text.
-pub(crate) fn recorded_as(model: &Model) -> (TaskId, String) {
+/// The task that covers of a model of a name are recorded as.
+pub(crate) fn recorded_as(model: &Model, name: &str) -> RecordedTask {
     let digest = blake3::hash(model.to_string().as_bytes()).to_hex();
-    let text = format!("cover of the model {}", &digest[..32]);
-    (TaskId::of_text(&text, Objective::Time), text)
+    let workload = format!("cover of the model {}", &digest[..32]);
+    let id = TaskId::of_text(&workload, Objective::Time);
+    RecordedTask { id, name: format!("cover_of_{name}"), workload }
 }
 
 /// Whether a record's workload is a model's covers: no kernel is made for it.
@@ -27,20 +29,19 @@ pub(crate) fn is_cover(workload: &str) -> bool {
     workload.starts_with("cover of the model ")
 }
 
-/// The distinct kernels that only costs choose.
-pub(crate) fn for_costs(graph: &Assignment) -> usize {
-    let list = graph.candidates().list.iter().filter(|c| is_for_costs(&c.rule));
-    list.map(|c| TaskId::of(&c.workload, Objective::Time)).collect::<HashSet<_>>().len()
+/// The candidates that only costs choose.
+pub(crate) fn for_costs(graph: &Assignment) -> impl Iterator<Item = &FusionCandidate> {
+    graph.candidates().list.iter().filter(|c| is_for_costs(&c.rule))
 }
 
 impl Input {
     /// The same model by the kernels that a run-off of covers chose on this device, if one did, all
     /// in the model's layout.
     pub(crate) fn by_decision(self, store: &Store, at: &TargetContext) -> Result<Input, Error> {
-        let Some(graph) = self.graph.as_ref().filter(|g| for_costs(g) > 0) else {
+        let Some(graph) = self.graph.as_ref().filter(|g| for_costs(g).next().is_some()) else {
             return Ok(self);
         };
-        let found = store.serving(&Query::task(recorded_as(graph.model()).0), &at.place)?;
+        let found = store.serving(&Query::task(recorded_as(graph.model(), "").id), &at.place)?;
         let line = found.into_iter().find(|(near, _)| near.is_here()).map(|(_, r)| r.configuration);
         // A line that a build with other rules wrote fits no longer: greedy fusion stays.
         let made = line.and_then(|l| graph.covered_by(l.strip_prefix(KERNELS)?).ok());
@@ -51,7 +52,7 @@ impl Input {
     }
 }
 
-/// The configuration that says a cover.
-pub(crate) fn line(graph: &Assignment) -> String {
-    format!("{KERNELS}{}", graph.cover_line())
+/// The candidate that a cover is in records.
+pub(crate) fn name(graph: &Assignment) -> Name {
+    (COVER.into(), format!("{KERNELS}{}", graph.cover_line()))
 }

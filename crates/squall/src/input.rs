@@ -26,6 +26,7 @@ pub enum InputKind {
 }
 
 /// An input that was read.
+#[derive(Clone)]
 pub struct Input {
     /// Its name, for reports.
     pub name: String,
@@ -173,22 +174,6 @@ impl Input {
         match Assignment::of(Arc::new(model)) {
             Ok(made) => self.with_graph(made),
             Err(_) => self,
-        }
-    }
-
-    /// The model by the kernels of another assignment, beside this one.
-    pub(crate) fn covered_as(&self, graph: Assignment) -> Input {
-        let (tasks, untuned) = (graph.tasks().to_vec(), graph.untuned());
-        Input {
-            name: self.name.clone(),
-            kind: self.kind,
-            tasks,
-            untuned,
-            graph: Some(graph),
-            path: self.path.clone(),
-            own: Vec::new(),
-            bound: self.bound.clone(),
-            remade: self.remade.clone(),
         }
     }
 

@@ -62,16 +62,11 @@ pub fn known_times(store: &Store, at: &TargetContext) -> Result<HashMap<TaskId, 
     Ok(known)
 }
 
-/// The same of this device and toolchain alone.
+/// The same of this device and toolchain alone: times of others say nothing beside estimates.
 pub(crate) fn times_here(store: &Store, at: &TargetContext) -> Result<HashMap<TaskId, f64>, Error> {
     let mut known = known_times(store, at)?;
     known.retain(|_, t| *t < ELSEWHERE);
     Ok(known)
-}
-
-/// What is known of a task's time on this device: one of another says nothing beside estimates.
-fn here(known: &HashMap<TaskId, f64>, task: TaskId) -> Option<f64> {
-    known.get(&task).copied().filter(|t| *t < ELSEWHERE)
 }
 
 /// The ways to cover a model by kernels that can be asked for by name, each with what it does.
@@ -127,7 +122,7 @@ impl Input {
         };
         let graph = for_target(graph, target).map_err(|e| fault(e, "please report this"))?;
         let all = graph.candidates();
-        let made = standings(all, &|id| here(known, id))
+        let made = standings(all, &|id| known.get(&id).copied())
             .map_err(|e| fault(e, "greedy fusion needs no proof: `--cover greedy`"))?;
         let row = |s: &CoverCost, behind| {
             let c = &all.list[s.candidate];
@@ -161,7 +156,8 @@ impl Input {
             });
         };
         let Some(graph) = &self.graph else { return Ok(self) };
-        let made = for_target(graph, target).and_then(|g| g.solved(s, &|id| here(known, id)));
+        let made =
+            for_target(graph, target).and_then(|g| g.solved(s, &|id| known.get(&id).copied()));
         let made = made.map_err(fault)?;
         Ok(self.with_graph(made))
     }

@@ -12,7 +12,7 @@ use crate::export::{Chosen, GuessRequest, Origin, kernels_of, rivals};
 use crate::input::Input;
 use crate::network::{Network, Times};
 use crate::precision::Precision;
-use crate::recorder::Recorder;
+use crate::recorder::{RecordedTask, Recorder};
 use crate::target_context::TargetContext;
 use squall_core::{
     CpuCost, DeviceIdentity, Measurement, Nanos, Outcome, Record, RecordKind, Task, TaskId, Verdict,
@@ -286,27 +286,9 @@ impl NetworkRunOff<'_> {
     ) -> Result<(), Error> {
         let Origin::Tuned(record) = &held.origin else { return Ok(()) };
         let holder = (record.tunable.clone(), record.configuration.clone());
-        let mut both = [(&holder, &turns.times[0]), (&pair.name, &turns.times[1])];
-        if !is_taken {
-            both.reverse();
-        }
-        for (name, samples) in both {
-            let measured = Measurement {
-                samples: samples.clone(),
-                calls: 1,
-                error: 0.0,
-                gpu: None,
-                pace: None,
-            };
-            self.recorder(record).keep(
-                &held.task,
-                RecordKind::Network,
-                name,
-                Outcome::Measured(measured),
-                CpuCost::default(),
-            )?;
-        }
-        Ok(())
+        let both = [(&holder, &turns.times[0]), (&pair.name, &turns.times[1])];
+        let recorder = self.recorder(record);
+        keep_both(&recorder, &(&held.task).into(), RecordKind::Network, both, is_taken)
     }
 
     /// Writes where the winner's record stands: of warm or of cold caches.
@@ -315,6 +297,27 @@ impl NetworkRunOff<'_> {
         let place = Place { device, toolchain: winner.toolchain.clone() };
         Recorder { store: self.store, place, seed: winner.seed }
     }
+}
+
+/// Keeps the times of two that ran in turns, those of the winner last: of the second where it is
+/// taken.
+pub(crate) fn keep_both(
+    recorder: &Recorder<'_>,
+    task: &RecordedTask,
+    kind: RecordKind,
+    mut both: [(&Name, &Vec<Nanos>); 2],
+    is_taken: bool,
+) -> Result<(), Error> {
+    if !is_taken {
+        both.reverse();
+    }
+    for (name, samples) in both {
+        let measured =
+            Measurement { samples: samples.clone(), calls: 1, error: 0.0, gpu: None, pace: None };
+        let outcome = Outcome::Measured(measured);
+        recorder.keep_of(task.clone(), kind, name, outcome, CpuCost::default())?;
+    }
+    Ok(())
 }
 
 /// Kernels with these of the candidates in the place of their winners.

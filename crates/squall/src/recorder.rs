@@ -2,7 +2,7 @@
 
 use crate::clock::now;
 use crate::error::Error;
-use squall_core::{CpuCost, Outcome, Record, RecordKind, Task};
+use squall_core::{CpuCost, Outcome, Record, RecordKind, Task, TaskId};
 use squall_records::{Name, Place, Store};
 
 /// Writes the records of one place into a store.
@@ -14,6 +14,24 @@ pub struct Recorder<'a> {
     pub place: Place,
     /// The seed that they name.
     pub seed: u64,
+}
+
+/// A task as records name it.
+#[derive(Clone, Debug)]
+pub struct RecordedTask {
+    /// Its id.
+    pub id: TaskId,
+    /// Its name in the input.
+    pub name: String,
+    /// The text that its id is of: its workload's, or that of what has none.
+    pub workload: String,
+}
+
+impl From<&Task> for RecordedTask {
+    fn from(task: &Task) -> RecordedTask {
+        let workload = task.workload.to_string();
+        RecordedTask { id: task.id, name: task.name.clone(), workload }
+    }
 }
 
 impl Recorder<'_> {
@@ -30,11 +48,26 @@ impl Recorder<'_> {
         outcome: Outcome,
         cost: CpuCost,
     ) -> Result<Record, Error> {
+        self.keep_of(task.into(), kind, name, outcome, cost)
+    }
+
+    /// The same of what need not be a kernel.
+    ///
+    /// # Errors
+    /// As [`Recorder::keep`].
+    pub fn keep_of(
+        &self,
+        task: RecordedTask,
+        kind: RecordKind,
+        name: &Name,
+        outcome: Outcome,
+        cost: CpuCost,
+    ) -> Result<Record, Error> {
         let record = Record {
             kind,
             task: task.id,
-            name: task.name.clone(),
-            workload: task.workload.to_string(),
+            name: task.name,
+            workload: task.workload,
             device: self.place.device.to_string(),
             toolchain: self.place.toolchain.clone(),
             tunable: name.0.clone(),

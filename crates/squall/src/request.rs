@@ -4,7 +4,7 @@ use crate::arrays::NamedArray;
 use crate::error::Error;
 use crate::export::GuessRequest;
 use crate::input::Input;
-use crate::layout::{Channels, CoverReport, known_times};
+use crate::layout::{Channels, CoverReport, times_here};
 use crate::peers::Library;
 use crate::precision::Precision;
 use crate::settings::{BudgetRequest, TargetRequest};
@@ -84,7 +84,7 @@ impl InputRequest {
         let input = self.read(target, &[])?;
         let known = match store {
             Some(path) => {
-                known_times(&Store::open_read_only(path)?, &context.target(target, threads)?)?
+                times_here(&Store::open_read_only(path)?, &context.target(target, threads)?)?
             }
             None => HashMap::new(),
         };
@@ -119,7 +119,7 @@ impl InputRequest {
         };
         let input = self.read(target, given)?;
         if let Some(name) = &self.cover {
-            let known = known_times(store, &context.target(target, threads)?)?;
+            let known = times_here(store, &context.target(target, threads)?)?;
             return input.covered(name, &known, target);
         }
         if input.graph.is_some() {

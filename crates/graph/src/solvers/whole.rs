@@ -53,8 +53,7 @@ pub fn cheapest_cover(
 ) -> Result<CheapestCover, String> {
     let everything = everything(all);
     let images = Images::of_all(all, &everything);
-    let within = settled(all, &images.laid_out(&|_| true));
-    let programme = Programme::new(all, &images, &within, (time, unknown));
+    let programme = Programme::new(all, &images, (time, unknown));
     let cover = programme.problem.solve()?;
     let kernels = cover.producer.iter().zip(&programme.candidates);
     let steps = kernels.filter_map(|(p, list)| p.map(|i| list[i])).collect();
@@ -92,8 +91,7 @@ pub struct CoverCosts {
 pub fn standings(all: &Candidates, time: &Cost<'_>) -> Result<CoverCosts, String> {
     let everything = everything(all);
     let images = Images::of_all(all, &everything);
-    let within = settled(all, &images.laid_out(&|_| true));
-    let programme = Programme::new(all, &images, &within, (time, &Unknown::Estimated));
+    let programme = Programme::new(all, &images, (time, &Unknown::Estimated));
     let best = programme.problem.solve()?;
     let (mut chosen, mut lost) = (Vec::new(), Vec::new());
     for (v, list) in programme.candidates.iter().enumerate() {
@@ -151,7 +149,6 @@ impl Programme {
     fn new(
         all: &Candidates,
         images: &Images<'_>,
-        within: &Choice,
         (time, unknown): (&Cost<'_>, &Unknown<'_>),
     ) -> Programme {
         let m = &all.model;
@@ -167,6 +164,7 @@ impl Programme {
             required.extend(reads(all, &Step::Node(n)));
         }
         required.extend(given.keys().copied().filter(|&v| view.users(v).is_empty()));
+        let within = &settled(all, &images.laid_out(&|_| true));
         let times = Times { all, images, within, time, unknown };
         let mut all_times: Vec<(Vec<usize>, Vec<Option<Known>>)> =
             (0..all.list.len()).map(|i| times.of(i)).collect();
