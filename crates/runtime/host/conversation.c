@@ -84,7 +84,7 @@ static int read_request(rt_runner *r, char *line, request *q) {
 static int answer_task(rt_runner *r, request *q) {
   rt_task_result t;
   uint64_t seed = whole_field(q, "seed");
-  if (!rt_task(&r->session, &q->plans[0], seed, field(q, "file"), &t)) return 0;
+  if (!rt_set_task(&r->session, &q->plans[0], seed, field(q, "file"), &t)) return 0;
   rt_say(r, "task seconds=%.9f nonfinite=%zu", t.seconds, t.nonfinite);
   return 1;
 }

@@ -34,7 +34,7 @@ static int begin(const rt_export *k) {
   rt_plan ours, reference;
   rt_task_result task;
   if (!plan_of(k->reference, &reference)) return 0;
-  int fine = rt_task(&session, &reference, 1, NULL, &task);
+  int fine = rt_set_task(&session, &reference, 1, NULL, &task);
   rt_plan_close(&reference);
   return fine && plan_of(k->plan, &ours) && rt_load_kernel(&session, 0, &ours);
 }
@@ -96,7 +96,7 @@ static int call(int argc, char **argv) {
       fprintf(stderr, "error: %s has %d outputs and %d inputs\n", k->symbol, outputs, inputs);
       return 2;
     }
-    if (!rt_task(&session, &reference, 1, NULL, &task) || !rt_load_kernel(&session, 0, &ours))
+    if (!rt_set_task(&session, &reference, 1, NULL, &task) || !rt_load_kernel(&session, 0, &ours))
       return complain(host.error.text, "");
     const rt_backend *on = session.kernels[0].on;
     if (!on->poison(&session, 0, session.poison) || on->window(&session, 0, 0, 1) < 0 ||

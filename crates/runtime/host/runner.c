@@ -58,6 +58,7 @@ static int pin(const char *cores) {
     unsigned long core = strtoul(c, &end, 10);
     if (end == c || core >= 4096) return rt_fail(e, "launch", "no core number: %s", c);
     CPU_SET_S(core, bytes, set);
+    runner.session.threads++;
     c = *end == ',' ? end + 1 : end;
   }
   if (sched_setaffinity(0, bytes, set) != 0)

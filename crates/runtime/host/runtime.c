@@ -7,6 +7,7 @@
 #include "host.c"
 #include "kernel.c"
 #include "plan.c"
+#include "pool.c"
 #include "verify.c"
 #ifdef SQUALL_NETWORK
 #define SQUALL_WRITES_WEIGHTS
@@ -14,7 +15,6 @@
 #include "execute.c"
 #include "model.c"
 #include "moves.c"
-#include "pool.c"
 #include "weights.c"
 #ifdef SQUALL_CUDA
 #include "branches.c"

@@ -1,6 +1,7 @@
 /* How a task is set and a kernel is checked. */
 #define _GNU_SOURCE
 #include "session.h"
+#include "pool.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -50,35 +51,28 @@ static int cpu_intact(rt_session *s, int which) {
   return rt_untouched(&s->host->guards, &s->kernels[which].workspace, &s->host->error);
 }
 
-#ifdef _OPENMP
-/* OpenMP's own, whose header not every compiler that takes the pragmas finds. */
-int omp_get_thread_num(void);
-int omp_get_num_threads(void);
-int omp_get_max_threads(void);
-
-/* Each thread writes its share of a buffer, one part of its memory as large as those of the others:
- * the lines of the share are in its cache then, and in no other. */
-static void share_out(const rt_guarded *b, size_t threads, size_t thread) {
-  size_t end = b->size * (thread + 1) / threads;
-  volatile unsigned char *at = b->at;
-  for (size_t i = b->size * thread / threads; i < end; i += 64) at[i] = at[i];
+/* One thread's share of all buffers of the second input set, one part of the memory of each: by
+ * writing to its lines the thread has them in its cache, and no other has. */
+static void take_share(void *session, size_t thread) {
+  const rt_session *s = session;
+  for (uint32_t i = 0; i < s->data_count + s->output_count; i++) {
+    const rt_guarded *b = i < s->data_count ? &s->data[1][i] : &s->outputs[i - s->data_count].at;
+    size_t end = b->size * (thread + 1) / s->threads;
+    volatile unsigned char *at = b->at;
+    for (size_t k = b->size * thread / s->threads; k < end; k += 64) at[k] = at[k];
+  }
 }
 
 /* The calls of several threads in a network, where a kernel finds its data in the caches of those
  * that wrote it: no kernel shares its work as all others do, but all can share it by memory, so
  * that the data of one lie where the next one looks for them. Calls in a row would hide that: each
  * thread then finds what it read before. The time of all calls. */
-static double shared_calls(rt_session *s, int which, long calls, int threads, int *code) {
+static double shared_calls(rt_session *s, int which, long calls, const rt_pool *pool, int *code) {
   const rt_contender *c = &s->kernels[which];
   double all = 0;
   for (uint32_t d = 0; d < s->data_count; d++) rt_writable(&s->host->guards, &s->data[1][d]);
   for (long i = 0; i < calls; i++) {
-#pragma omp parallel num_threads(threads)
-    {
-      size_t thread = (size_t)omp_get_thread_num(), of = (size_t)omp_get_num_threads();
-      for (uint32_t d = 0; d < s->data_count; d++) share_out(&s->data[1][d], of, thread);
-      for (uint32_t o = 0; o < s->output_count; o++) share_out(&s->outputs[o].at, of, thread);
-    }
+    pool->parallel_for(pool->state, pool->tasks, take_share, s);
     double t = rt_now(s->host);
     *code |= c->loaded.run(s->data_pointers[1], s->output_pointers, c->prepared.at,
                            c->workspace.at);
@@ -88,28 +82,19 @@ static double shared_calls(rt_session *s, int which, long calls, int threads, in
   return all;
 }
 
-static int threads_of_kernels(void) { return omp_get_max_threads(); }
-#else
-static double shared_calls(rt_session *s, int which, long calls, int threads, int *code) {
-  (void)s, (void)which, (void)calls, (void)threads, (void)code;
-  return 0;
-}
-
-static int threads_of_kernels(void) { return 1; }
-#endif
-
 static double cpu_window(rt_session *s, int which, int set, long calls) {
   const rt_contender *c = &s->kernels[which];
   rt_run_function *run = c->loaded.run;
   const void *const *data = s->data_pointers[set];
   const void *p = c->prepared.at;
   void *w = c->workspace.at;
-  int code = 0, threads = threads_of_kernels();
+  rt_pool pool;
+  int code = 0;
   double t;
   s->host->phase = "the kernel";
   /* Inputs of the first set stay read-only: a kernel that writes to them ends there. */
-  if (threads > 1 && set == 1) {
-    t = shared_calls(s, which, calls, threads, &code);
+  if (set == 1 && rt_pool_of(s->threads, &pool)) {
+    t = shared_calls(s, which, calls, &pool, &code);
   } else {
     t = rt_now(s->host);
     for (long i = 0; i < calls; i++) code |= run(data, s->output_pointers, p, w);
@@ -415,8 +400,8 @@ static size_t look_at_expected(rt_session *s) {
   return nonfinite;
 }
 
-int rt_task(rt_session *s, rt_plan *plan, uint64_t seed, const char *file,
-            rt_task_result *result) {
+int rt_set_task(rt_session *s, rt_plan *plan, uint64_t seed, const char *file,
+                rt_task_result *result) {
   uint32_t of[RT_WORKSPACE + 1] = {0};
   s->task_ready = s->duel_ready = s->pace_ready = 0;
   rt_unload_kernel(s, 0);

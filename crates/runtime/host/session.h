@@ -59,6 +59,7 @@ typedef struct rt_session {
   int poison;
   rt_contender kernels[2];
   int task_ready, duel_ready, pace_ready;
+  size_t threads; /* of a kernel: as many as there are cores */
   size_t duel_flush;
   uint64_t chance;
   unsigned char *flush_memory;
@@ -80,8 +81,8 @@ typedef struct {
   double seconds; /* of a call of the reference */
   size_t nonfinite;
 } rt_task_result;
-int rt_task(rt_session *s, rt_plan *plan, uint64_t seed, const char *file,
-            rt_task_result *result);
+int rt_set_task(rt_session *s, rt_plan *plan, uint64_t seed, const char *file,
+                rt_task_result *result);
 
 /* Loads the kernel of a plan, which passes to the session. */
 int rt_load_kernel(rt_session *s, int which, rt_plan *plan);
