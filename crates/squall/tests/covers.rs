@@ -131,6 +131,19 @@ fn the_cover_that_won_in_whole_networks_is_what_a_model_runs_by() {
     squall::tune(&context, &request, &stop, &mut |_| ()).unwrap();
     let kept = store.query(&Query::default()).unwrap();
     assert_eq!(kept.iter().filter(|r| r.tunable == "cover").count(), 5);
+    // Kernels that are known, but in no network met, meet without a trial, and what runs is told.
+    let again = folder.path().join("again.squall");
+    let other = Store::open(&again).unwrap();
+    for r in kept.iter().filter(|r| r.tunable != "cover") {
+        other.append_latest(r.clone()).unwrap();
+    }
+    let afresh = TuneRequest { store: again.clone(), ..request };
+    let report = squall::tune(&context, &afresh, &stop, &mut |_| ()).unwrap();
+    let runs = NetworkRequest { store: Some(again), ..network.clone() };
+    let asked = BenchRequest { network: runs, inputs: vec![], seconds: 0.01, beside: vec![] };
+    let ran = squall::bench(&context, &asked, &mut |_| ()).unwrap().network.kernels().len();
+    let called = report.tasks.iter().filter(|t| t.count > 0 && t.best.is_some()).count();
+    assert_eq!(called, ran, "{:?}", report.tasks);
     // A line of another model is no cover of this one.
     let strange = Record { configuration: "kernels=0+1,7".into(), ..(*one).clone() };
     store.append_latest(after(&strange, RecordKind::Rematch, 1.0)).unwrap();

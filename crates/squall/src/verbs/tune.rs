@@ -16,6 +16,7 @@ use crate::settings::{BudgetRequest, LEAST_RUN_OFF};
 use crate::target_context::Context;
 use crate::task_kernels::TaskKernels;
 use crate::task_state::TaskState;
+use squall_core::Task;
 use squall_records::Store;
 use squall_search::FIRST_TRIALS;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -134,6 +135,16 @@ fn covers_met(
         let more = Session { request: &rest, store, stop }.tune(&held, context, quiet)?;
         report.stop = more.stop;
         add(report, more.tasks);
+    }
+    // A kernel that was tuned in an earlier run and took its place in this one had no trial here.
+    let is_told = |task: &Task| report.tasks.iter().any(|t| t.id == task.id);
+    let untold: Vec<Task> = held.tasks.iter().filter(|task| !is_told(task)).cloned().collect();
+    if !untold.is_empty() {
+        let budget = BudgetRequest { trials: Some(0), ..BudgetRequest::default() };
+        let none = TuneRequest { budget, inference: None, ..request.clone() };
+        let input = Input { tasks: untold, ..held.clone() };
+        let known = Session { request: &none, store, stop }.tune(&input, context, &mut |_| ())?;
+        add(report, known.tasks);
     }
     for t in &mut report.tasks {
         let task = held.tasks.iter().find(|task| task.id == t.id);
