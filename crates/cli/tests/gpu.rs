@@ -163,6 +163,32 @@ fn a_whole_model_is_run_checked_and_timed_on_an_emulated_gpu() {
     assert_eq!(timed["plain"], 0, "{timed}");
 }
 
+/// Two heads that lie between others, with a mask: one launch, right as it is printed.
+#[test]
+fn attention_is_one_kernel_and_right_as_it_is_printed() {
+    let Some(gpu) = emulated::emulator() else { return };
+    let p = Place::new();
+    p.file(
+        "heads.workload",
+        "workload attention\ndata Q: f32[37, 2, 16] of [37, 6, 16]\ndata K: f32[41, 2, 16] of \
+         [41, 6, 16]\ndata M: f32[41]\ndata V: f32[41, 2, 16] of [41, 6, 16]\nstage T: f32[b: 2, \
+         m: 37, n: 41] = sum(k: 16) Q[m, b, k] * K[n, b, k]\nstage S: f32[b: 2, m: 37, n: 41] = \
+         T[b, m, n] * 0.25 + M[n]\nstage X: f32[b: 2, m: 37] = max(n: 41) S[b, m, n]\nstage E: \
+         f32[b: 2, m: 37, n: 41] = exp(S[b, m, n] - X[b, m])\nstage D: f32[b: 2, m: 37] = sum(n: \
+         41) E[b, m, n]\nstage O: f32[m: 37, b: 2, c: 16] = sum(n: 41) E[b, m, n] * V[n, b, c]\n\
+         stage Y: f32[m: 37, b: 2, c: 16] = O[m, b, c] / D[b, m]\noutput Y\n",
+    );
+    for capability in ["90", "75"] {
+        let args = ["tune", "heads.workload", "--trials", "6", "--target", "cuda", "--json"];
+        let mut c = p.command(&[&args[..], &["--store", capability]].concat());
+        let ran: support::Ran =
+            c.envs(gpu.clone()).env("EMULATED_CAPABILITY", capability).output().unwrap().into();
+        let task = &ran.ok().json()["tasks"][0];
+        assert_eq!((&task["failed"], &task["trials"]), (&0.into(), &6.into()), "{task}");
+        assert_eq!(task["best"]["tunable"], "gpu_attention", "{task}");
+    }
+}
+
 #[test]
 fn generated_kernels_are_right_as_they_are_printed() {
     let Some(gpu) = emulated::emulator() else { return };

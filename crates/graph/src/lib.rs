@@ -14,6 +14,7 @@ pub mod inputs;
 pub mod layout;
 mod moves;
 pub mod plan;
+mod renamed;
 mod rewrite;
 pub mod rules;
 pub mod run;

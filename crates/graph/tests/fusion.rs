@@ -125,6 +125,46 @@ fn numbers_that_scale_the_operands_of_a_product_go_behind_it() {
     assert_eq!(kept.nodes.iter().filter(|x| x.op == "Mul").count(), 2);
 }
 
+/// As an attention hands its product on: the kernel of the product takes the addition in, and the
+/// renames between them are gone.
+#[test]
+fn an_addition_is_read_past_what_only_renames() {
+    let mut n = Net::new();
+    let (a, b, r) = (n.input(&[6, 4]), n.input(&[4, 5]), n.input(&[1, 6, 5]));
+    let product = n.node("MatMul", &[a, b], &[6, 5], &[]);
+    let shape = n.list(&[6, 1, 5]);
+    let tall = n.node("Reshape", &[product, shape], &[6, 1, 5], &[]);
+    let order = ("perm", Attribute::Ints(vec![1, 0, 2]));
+    let flat = n.node("Transpose", &[tall], &[1, 6, 5], &[order.clone()]);
+    let sum = n.node("Add", &[flat, r], &[1, 6, 5], &[]);
+    let y = n.node("Relu", &[sum], &[1, 6, 5], &[]);
+    n.0.outputs.push(y);
+    assert_eq!(n.fused().len(), 2);
+    let simple = Net(simplify(n.0.clone()));
+    assert!(simple.0.nodes.iter().all(|x| x.op != "Transpose" && x.op != "Reshape"));
+    let names = simple.fused();
+    assert!(names.len() == 1 && names[0].ends_with("_add_relu"), "{names:?}");
+    let inputs = [&[6, 4][..], &[4, 5], &[1, 6, 5]].map(some_numbers);
+    assert_eq!(run(&simple.lower(), &inputs).unwrap(), run(&n.lower(), &inputs).unwrap());
+    // What moves elements is no rename, and neither is what gives the sum another shape.
+    let mut moved = Net::new();
+    let (a, b, r) = (moved.input(&[6, 4]), moved.input(&[4, 6]), moved.input(&[6, 6]));
+    let product = moved.node("MatMul", &[a, b], &[6, 6], &[]);
+    let order = ("perm", Attribute::Ints(vec![1, 0]));
+    let turned = moved.node("Transpose", &[product], &[6, 6], &[order]);
+    let y = moved.node("Add", &[turned, r], &[6, 6], &[]);
+    moved.0.outputs.push(y);
+    assert_eq!(simplify(moved.0.clone()), moved.0);
+    let mut wide = Net::new();
+    let (a, b, r) = (wide.input(&[6, 4]), wide.input(&[4, 5]), wide.input(&[6, 5]));
+    let product = wide.node("MatMul", &[a, b], &[6, 5], &[]);
+    let shape = wide.list(&[1, 6, 5]);
+    let tall = wide.node("Reshape", &[product, shape], &[1, 6, 5], &[]);
+    let y = wide.node("Add", &[tall, r], &[1, 6, 5], &[]);
+    wide.0.outputs.push(y);
+    assert_eq!(simplify(wide.0.clone()), wide.0);
+}
+
 #[test]
 fn the_later_producer_takes_the_residual() {
     let mut n = Net::new();

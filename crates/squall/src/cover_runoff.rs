@@ -24,7 +24,10 @@ use crate::target_context::{Context, TargetContext};
 use squall_core::{Objective, RecordKind, Task, TaskId, Verdict, Workload};
 use squall_graph::Assignment;
 use squall_graph::assignment::Step;
-use squall_graph::solvers::{FASTEST_IN_PLACE, Unknown, cheapest_cover};
+use squall_graph::solvers::{
+    ATTENTION_IN_PLACE, CoverCosting, FASTEST_IN_PLACE, FASTEST_LAYOUTS, Unknown, cheapest_cover,
+    solver,
+};
 use squall_records::Store;
 use squall_search::FIRST_TRIALS;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -32,7 +35,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The share of a budget that goes to kernels that only costs choose, and so many trials of each at
-/// most.
+/// most. As large a share is kept for the kernels that hold the model then, which had fewer trials
+/// than those in whose places they are.
 const SHARE: f64 = 0.1;
 const TRIALS_EACH: u64 = 8;
 /// A share of seconds that is shorter builds and times nothing that can be told apart.
@@ -46,10 +50,12 @@ const ROUNDS: u64 = 2;
 /// A step takes so much of the time of those that it stands for, to be worth its place.
 const WORTH: f64 = 0.995;
 
-/// What goes to the tasks of a cover, and what to the kernels that might take their places.
+/// What goes to the tasks of a cover, what to the kernels that might take their places, and what to
+/// the tasks of the cover that is kept.
 pub(crate) struct Shares {
     pub tasks: BudgetRequest,
     pub covers: BudgetRequest,
+    pub rest: BudgetRequest,
 }
 
 impl Shares {
@@ -59,29 +65,32 @@ impl Shares {
         request.whole_network(context)?;
         let ids = for_costs(graph).map(|c| TaskId::of(&c.workload, Objective::Time));
         let kernels = ids.collect::<HashSet<_>>().len() as u64;
-        if kernels == 0 || !request.input.is_cover_open(request.target) {
+        if kernels == 0 || !request.input.is_cover_open() {
             return None;
         }
-        let (mut tasks, mut covers) = (request.budget, BudgetRequest::default());
+        let [mut covers, mut rest] = [BudgetRequest::default(); 2];
+        let mut tasks = request.budget;
         covers.trials_per_task = tasks.trials_per_task;
         if let Some(trials) = &mut tasks.trials {
             let first = FIRST_TRIALS as u64 * input.tasks.len() as u64;
-            let part = ((*trials as f64 * SHARE) as u64).min(TRIALS_EACH * kernels);
-            if *trials < first + part || part < FIRST_TRIALS as u64 {
+            let share = (*trials as f64 * SHARE) as u64;
+            let part = share.min(TRIALS_EACH * kernels);
+            if *trials < first + part + share || part < FIRST_TRIALS as u64 {
                 return None;
             }
-            *trials -= part;
-            covers.trials = Some(part);
+            *trials -= part + share;
+            (covers.trials, rest.trials) = (Some(part), Some(share));
         }
         if let Some(seconds) = &mut tasks.seconds {
             let part = (*seconds * SHARE).min(LEAST_SECONDS + 2.0 * kernels as f64);
             if part < LEAST_SECONDS {
                 return None;
             }
-            *seconds -= part;
-            covers.seconds = Some(part);
+            let share = *seconds * SHARE;
+            *seconds -= part + share;
+            (covers.seconds, rest.seconds) = (Some(part), Some(share));
         }
-        (covers != BudgetRequest::default()).then_some(Shares { tasks, covers })
+        (covers != BudgetRequest::default()).then_some(Shares { tasks, covers, rest })
     }
 }
 
@@ -96,6 +105,21 @@ pub(crate) struct CoverContest {
     pub note: Option<String>,
     /// Whether it was interrupted.
     pub is_interrupted: bool,
+}
+
+/// The largest share of its bound that a known kernel of a model reaches, and the least time that
+/// one takes, in nanoseconds: no other kernel is hoped to do better, and a copy takes as long.
+struct Reached {
+    share: f64,
+    least: f64,
+    copy: f64,
+}
+
+impl Reached {
+    /// The least time of a kernel with that bound.
+    fn bound(&self, roof: f64) -> f64 {
+        (roof / self.share).max(self.least)
+    }
 }
 
 /// A run-off of covers of one model.
@@ -170,6 +194,32 @@ impl CoverRunOff<'_> {
         times_here(self.store, self.at)
     }
 
+    /// What the kernels of a model have reached that are known.
+    fn reached(&self, base: &Assignment, known: &HashMap<TaskId, f64>) -> Reached {
+        let mut reached = Reached { share: 1.0, least: 1.0, copy: 0.0 };
+        // A launch takes longer than many a kernel's arithmetic, and no roof knows of it.
+        let Some(roof) = self.roof.filter(|_| !self.at.gpus.is_empty()) else { return reached };
+        let timed = |t: &Task| {
+            let w = &t.workload;
+            known.get(&t.id).map(|time| (roof.bound_of(w, w.flop()).0 / time, *time))
+        };
+        let timed: Vec<(f64, f64)> = base.tasks().iter().filter_map(timed).collect();
+        if !timed.is_empty() {
+            reached.share = timed.iter().map(|t| t.0).fold(0.0, f64::max).clamp(0.01, 1.0);
+            reached.least = timed.iter().map(|t| t.1).fold(f64::INFINITY, f64::min);
+            reached.copy = reached.least;
+        }
+        reached
+    }
+
+    /// A cover with values where the target's kernels can have them.
+    fn on_target(&self, made: Assignment) -> Result<Assignment, String> {
+        match solver(ATTENTION_IN_PLACE).filter(|_| !self.at.gpus.is_empty()) {
+            Some(s) => made.solved(s, &|_| None),
+            None => Ok(made),
+        }
+    }
+
     /// The cheapest cover were all kernels of which nothing is known as fast as can be, and of its
     /// kernels those that want trials, as many as a budget has: first those that save most.
     fn contenders(
@@ -178,10 +228,17 @@ impl CoverRunOff<'_> {
         budget: BudgetRequest,
     ) -> Result<(Assignment, Vec<Task>), String> {
         let known = self.known().map_err(|e| e.to_string())?;
-        let bound = |w: &Workload| self.roof.map_or(1.0, |r| r.bound_of(w, w.flop()).0);
+        let reached = self.reached(base, &known);
+        let bound = |w: &Workload| match self.roof {
+            Some(r) => reached.bound(r.bound_of(w, w.flop()).0),
+            None => 1.0,
+        };
         let all = base.candidates();
-        let cover = cheapest_cover(all, &|id| known.get(&id).copied(), &Unknown::AtLeast(&bound))?;
-        let made = Assignment::new(all.clone(), cover.choice)?;
+        let time = |id| known.get(&id).copied();
+        let unknown = Unknown::AtLeast(&bound);
+        let costs = CoverCosting { time: &time, unknown, copy: reached.copy };
+        let cover = cheapest_cover(all, &costs)?;
+        let made = self.on_target(Assignment::new(all.clone(), cover.choice)?)?;
         let saved = savings(base, &made, &known);
         let mut tasks: Vec<_> = made.tasks().to_vec();
         tasks.retain(|t| saved.contains_key(&t.id));
@@ -207,11 +264,13 @@ impl CoverRunOff<'_> {
         let task = recorded_as(base.model(), &input.name);
         let (place, seed) = (self.at.place.clone(), self.request.seed);
         let recorder = Recorder { store: self.store, place, seed };
+        let copy = self.reached(base, &known).copy;
         let mut network = None;
         for _ in 0..ROUNDS {
             let all = base.candidates();
             let time = |id| known.get(&id).copied();
-            let Ok(cover) = cheapest_cover(all, &time, &Unknown::Avoided) else { return Ok(()) };
+            let costs = CoverCosting { time: &time, unknown: Unknown::Avoided, copy };
+            let Ok(cover) = cheapest_cover(all, &costs) else { return Ok(()) };
             let made = Assignment::new(all.clone(), cover.choice);
             let Ok(graph) = made.and_then(|m| base.covered_by(&m.cover_line())) else {
                 return Ok(());
@@ -255,7 +314,11 @@ impl CoverRunOff<'_> {
 
     /// A model with each image in the order for which its kernels are fastest.
     fn laid_out(&self, input: Input, known: &HashMap<TaskId, f64>) -> Input {
-        input.solved(FASTEST_IN_PLACE, &|id| known.get(&id).copied())
+        let time = |id| known.get(&id).copied();
+        match self.at.gpus.is_empty() {
+            true => input.solved(FASTEST_IN_PLACE, &time),
+            false => input.solved(FASTEST_LAYOUTS, &time).solved(ATTENTION_IN_PLACE, &time),
+        }
     }
 
     fn network(&self, input: &Input, listen: &mut Listen<'_>) -> Result<Network, Error> {

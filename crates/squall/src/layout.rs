@@ -8,11 +8,9 @@ use crate::precision::Precision;
 use crate::settings::TargetRequest;
 use crate::target_context::TargetContext;
 use squall_core::{TaskId, Workload};
-use squall_graph::Assignment;
-use squall_graph::rules::ATTENTION;
 use squall_graph::solvers::{
-    CHANNELS_LAST, CHANNELS_LAST_IN_PLACE, Cost, CoverCost, FASTEST_IN_PLACE, FASTEST_LAYOUTS,
-    IN_PLACE, SOLVERS, solver, standings,
+    ATTENTION_IN_PLACE, CHANNELS_LAST, CHANNELS_LAST_IN_PLACE, Cost, CoverCost, FASTEST_IN_PLACE,
+    FASTEST_LAYOUTS, IN_PLACE, SOLVERS, solver, standings,
 };
 use squall_records::{Query, Store};
 use std::collections::HashMap;
@@ -96,22 +94,9 @@ pub struct CoverRow {
     pub behind: Option<f64>,
 }
 
-/// A model with the candidates that a target has sketches for. No sketch of a GPU's has two
-/// products: as plain loops such a kernel takes for ever.
-fn for_target(graph: &Assignment, target: TargetRequest) -> Result<Assignment, String> {
-    match target.is_cpu() {
-        true => Ok(graph.clone()),
-        false => graph.without(ATTENTION),
-    }
-}
-
 impl Input {
     /// How the candidates for kernels of a model stand to each other, by what is known of times.
-    pub fn cover_report(
-        &self,
-        known: &HashMap<TaskId, f64>,
-        target: TargetRequest,
-    ) -> Result<CoverReport, Error> {
+    pub fn cover_report(&self, known: &HashMap<TaskId, f64>) -> Result<CoverReport, Error> {
         let fault = |message: String, hint: &str| Error::Input {
             place: self.name.clone(),
             message,
@@ -120,7 +105,6 @@ impl Input {
         let Some(graph) = &self.graph else {
             return Err(fault("there is no model to cover".into(), "give a model.onnx"));
         };
-        let graph = for_target(graph, target).map_err(|e| fault(e, "please report this"))?;
         let all = graph.candidates();
         let made = standings(all, &|id| known.get(&id).copied())
             .map_err(|e| fault(e, "greedy fusion needs no proof: `--cover greedy`"))?;
@@ -156,10 +140,13 @@ impl Input {
             });
         };
         let Some(graph) = &self.graph else { return Ok(self) };
-        let made =
-            for_target(graph, target).and_then(|g| g.solved(s, &|id| known.get(&id).copied()));
-        let made = made.map_err(fault)?;
-        Ok(self.with_graph(made))
+        let made = graph.solved(s, &|id| known.get(&id).copied()).map_err(fault)?;
+        let made = self.with_graph(made);
+        Ok(match target.is_cpu() {
+            true => made,
+            // No other kernel of a GPU's than attention has its values in the memory of others.
+            false => made.solved(ATTENTION_IN_PLACE, &|id| known.get(&id).copied()),
+        })
     }
 
     /// The same input with its images so; for a CPU, values lie in the memory of others wherever
@@ -169,7 +156,7 @@ impl Input {
         match (channels, target.is_cpu()) {
             (Channels::First, true) => self.solved(IN_PLACE, &|_| None),
             (Channels::Last, true) => self.solved(CHANNELS_LAST_IN_PLACE, &|_| None),
-            (Channels::First, false) => self,
+            (Channels::First, false) => self.solved(ATTENTION_IN_PLACE, &|_| None),
             (Channels::Last, false) => self.solved(CHANNELS_LAST, &|_| None),
         }
     }
@@ -192,9 +179,12 @@ impl Input {
             return Ok(self);
         }
         let known = known_times(store, at)?;
-        let way = if at.gpus.is_empty() { FASTEST_IN_PLACE } else { FASTEST_LAYOUTS };
-        let solved = self.solved(way, &|id| known.get(&id).copied());
-        if !at.gpus.is_empty() || solved.tasks.iter().any(|t| known.contains_key(&t.id)) {
+        let time = |id| known.get(&id).copied();
+        if !at.gpus.is_empty() {
+            return Ok(self.solved(FASTEST_LAYOUTS, &time).solved(ATTENTION_IN_PLACE, &time));
+        }
+        let solved = self.solved(FASTEST_IN_PLACE, &time);
+        if solved.tasks.iter().any(|t| known.contains_key(&t.id)) {
             return Ok(solved);
         }
         let cpu = TargetRequest::Cpu;

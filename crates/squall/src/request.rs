@@ -66,11 +66,10 @@ impl InputRequest {
         input.in_precision(self.precision, target)
     }
 
-    /// Whether the kernels of a model are Squall's to choose: nothing else is asked for, and the
-    /// target has sketches for those that only costs choose.
-    pub(crate) fn is_cover_open(&self, target: TargetRequest) -> bool {
+    /// Whether the kernels of a model are Squall's to choose: nothing else is asked for.
+    pub(crate) fn is_cover_open(&self) -> bool {
         let is_asked = self.assignment.is_some() || self.cover.is_some() || self.channels.is_some();
-        !is_asked && target.is_cpu() && self.precision == Precision::F32
+        !is_asked && self.precision == Precision::F32
     }
 
     /// How the candidates for kernels of a model stand to each other by the times that a store has,
@@ -88,7 +87,7 @@ impl InputRequest {
             }
             None => HashMap::new(),
         };
-        input.cover_report(&known, target)
+        input.cover_report(&known)
     }
 
     /// Reads it, as it is to be run or shipped: unless the user says where channels are, each image
@@ -124,8 +123,7 @@ impl InputRequest {
         }
         if input.graph.is_some() {
             let at = &context.target(target, threads)?;
-            let input =
-                if self.is_cover_open(target) { input.by_decision(store, at)? } else { input };
+            let input = if self.is_cover_open() { input.by_decision(store, at)? } else { input };
             return input.with_fastest_layout(store, at);
         }
         Ok(input.with_channels(Channels::usual(target, self.precision), target))

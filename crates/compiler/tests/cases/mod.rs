@@ -423,6 +423,25 @@ stage Y: f32[c: 8, m: 9] = O[m, c] / D[m]
 output Y",
     ),
     (
+        "attention_with_a_known_bias",
+        "workload attention
+data A: f32[19, 3, 8]
+data B: f32[22, 3, 8]
+data M: f32[22]
+weight R: f32[3, 19, 22]
+data V: f32[22, 3, 8]
+data Z: f32[19, 3, 8]
+stage T: f32[b: 3, m: 19, n: 22] = sum(k: 8) A[m, b, k] * B[n, b, k]
+stage U: f32[b: 3, m: 19, n: 22] = T[b, m, n] * 0.125 + M[n]
+stage S: f32[b: 3, m: 19, n: 22] = U[b, m, n] + R[b, m, n]
+stage X: f32[b: 3, m: 19] = max(n: 22) S[b, m, n]
+stage E: f32[b: 3, m: 19, n: 22] = exp(S[b, m, n] - X[b, m])
+stage D: f32[b: 3, m: 19] = sum(n: 22) E[b, m, n]
+stage O: f32[b: 3, m: 19, c: 8] = sum(n: 22) E[b, m, n] * V[n, b, c]
+stage Y: f32[m: 19, b: 3, c: 8] = O[b, m, c] / D[b, m] + Z[m, b, c]
+output Y",
+    ),
+    (
         "backward_weights_large",
         "workload conv2d_backward_weights
 data X: f32[2, 3, 18, 20]

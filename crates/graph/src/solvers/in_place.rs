@@ -11,6 +11,7 @@ use crate::candidates::Candidates;
 use crate::feed::Feed;
 use crate::moves::{is_seen_through, joints, pulled, pushed, renames};
 use crate::plan::ALIGNMENT;
+use crate::rules::ATTENTION;
 use crate::site::{Factor, Site};
 use crate::view::{View, axis, input, int};
 use squall_core::DType;
@@ -25,10 +26,26 @@ pub fn solve(all: &Candidates, choice: Choice, _: &Cost<'_>) -> Choice {
     settled(all, &choice)
 }
 
+/// What attention alone reads and writes lies in the memory of others, wherever that saves a copy.
+/// See [`super::Solve`].
+pub fn of_attention(all: &Candidates, choice: Choice, _: &Cost<'_>) -> Choice {
+    let dense = Choice { sites: BTreeMap::new(), ..choice };
+    settled_around(all, &dense, &|c| c.rule == ATTENTION)
+}
+
 /// The choice with values in the memory of others wherever that saves a copy.
 pub fn settled(all: &Candidates, choice: &Choice) -> Choice {
+    settled_around(all, choice, &|_| true)
+}
+
+/// The same of values that no other kernels touch than these.
+fn settled_around(
+    all: &Candidates,
+    choice: &Choice,
+    takes: &dyn Fn(&FusionCandidate) -> bool,
+) -> Choice {
     let view = View::new(&all.model);
-    let mut s = Settling::new(all, &view, choice);
+    let mut s = Settling::new(all, &view, choice, takes);
     let nodes: Vec<usize> = s.nodes.iter().copied().collect();
     for &n in nodes.iter().rev().filter(|&&n| view.model.nodes[n].op == "Concat") {
         s.concatenation(n);
@@ -53,7 +70,12 @@ struct Settling<'a> {
 }
 
 impl<'a> Settling<'a> {
-    fn new(all: &'a Candidates, view: &'a View<'a>, choice: &Choice) -> Settling<'a> {
+    fn new(
+        all: &'a Candidates,
+        view: &'a View<'a>,
+        choice: &Choice,
+        takes: &dyn Fn(&FusionCandidate) -> bool,
+    ) -> Settling<'a> {
         let m = view.model;
         let known = |v: &ValueId| view.is_weight(*v);
         let mut nodes = BTreeSet::new();
@@ -67,6 +89,9 @@ impl<'a> Settling<'a> {
                     c.touched(m).into_iter().for_each(|v| kernels.entry(v).or_default().push(k));
                     let ahead = c.feeds.iter().filter(|f| f.is_made()).flat_map(Feed::values);
                     fixed.extend(ahead.map(|v| root(m, v)));
+                    if !takes(c) {
+                        fixed.extend(c.touched(m));
+                    }
                 }
                 Step::Node(n) => {
                     let node = &m.nodes[n];

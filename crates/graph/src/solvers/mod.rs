@@ -10,7 +10,9 @@ mod layouts;
 mod unfused;
 mod whole;
 
-pub use whole::{CheapestCover, CoverCost, CoverCosts, Unknown, cheapest_cover, standings};
+pub use whole::{
+    CheapestCover, CoverCost, CoverCosting, CoverCosts, Unknown, cheapest_cover, standings,
+};
 
 use crate::assignment::{Assignment, Choice};
 use crate::candidates::Candidates;
@@ -72,6 +74,11 @@ pub const SOLVERS: &[AssignmentSolver] = &[
         solve: layouts::fastest_in_place,
     },
     AssignmentSolver {
+        name: ATTENTION_IN_PLACE,
+        about: "what attention alone reads and writes lies in the memory of others",
+        solve: in_place::of_attention,
+    },
+    AssignmentSolver {
         name: CHEAPEST,
         about: "kernels and layouts whose times add up to least, exactly; unknown ones estimated",
         solve: whole::solve,
@@ -84,6 +91,9 @@ pub const GREEDY: &str = "greedy";
 pub const CHANNELS_LAST: &str = "channels-last";
 /// The solver that chooses layouts by measured times.
 pub const FASTEST_LAYOUTS: &str = "fastest-layouts";
+/// The solver that saves copies around attention. On a GPU matrix units take tensors of their own
+/// alone, and no other kernels have their values elsewhere.
+pub const ATTENTION_IN_PLACE: &str = "attention-in-place";
 /// The solver that saves copies.
 pub const IN_PLACE: &str = "in-place";
 /// The solver that saves copies and moves the channels of all images.
@@ -103,15 +113,6 @@ impl Assignment {
     /// model's layout.
     pub fn of(model: Arc<Model>) -> Result<Assignment, String> {
         let candidates = Arc::new(Candidates::of(model));
-        let choice = greedy::solve(&candidates, Choice::default(), &|_| None);
-        Assignment::new(candidates, choice)
-    }
-
-    /// The same model without the candidates of a rule, covered greedily.
-    pub fn without(&self, rule: &str) -> Result<Assignment, String> {
-        let mut candidates = (**self.candidates()).clone();
-        candidates.list.retain(|c| c.rule != rule);
-        let candidates = Arc::new(candidates);
         let choice = greedy::solve(&candidates, Choice::default(), &|_| None);
         Assignment::new(candidates, choice)
     }

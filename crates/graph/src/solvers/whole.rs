@@ -9,7 +9,7 @@ use crate::assignment::{Choice, Step, reads};
 use crate::candidate::{FusionCandidate, root};
 use crate::candidates::Candidates;
 use crate::feed::Feed;
-use crate::rules::PROLOGUE;
+use crate::rules::{ATTENTION, PROLOGUE};
 use crate::view::View;
 use squall_core::graph::ValueId;
 use squall_core::{Task, Workload};
@@ -18,7 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// See [`super::Solve`]. Where the graph is too wide for a proof, greedy fusion with the fastest
 /// layouts stays.
 pub fn solve(all: &Candidates, choice: Choice, time: &Cost<'_>) -> Choice {
-    cheapest_cover(all, time, &Unknown::Estimated).map(|c| c.choice).unwrap_or_else(|_| {
+    let costs = CoverCosting::of(time, Unknown::Estimated);
+    cheapest_cover(all, &costs).map(|c| c.choice).unwrap_or_else(|_| {
         let greedy = greedy::solve(all, choice, time);
         layouts::fastest_in_place(all, greedy, time)
     })
@@ -36,6 +37,24 @@ pub enum Unknown<'a> {
     Avoided,
 }
 
+/// What the kernels of a cover cost.
+pub struct CoverCosting<'a> {
+    /// The times that are known.
+    pub time: &'a Cost<'a>,
+    /// The others.
+    pub unknown: Unknown<'a>,
+    /// What each copy takes that attention saves where it reads or writes what others have, in
+    /// nanoseconds; 0 where other kernels save theirs as well.
+    pub copy: f64,
+}
+
+impl<'a> CoverCosting<'a> {
+    /// Costs of kernels alone.
+    pub fn of(time: &'a Cost<'a>, unknown: Unknown<'a>) -> CoverCosting<'a> {
+        CoverCosting { time, unknown, copy: 0.0 }
+    }
+}
+
 /// A choice of kernels and layouts whose times add up to least.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheapestCover {
@@ -46,14 +65,10 @@ pub struct CheapestCover {
 }
 
 /// The cheapest cover, exactly; fails with the reason where there is no proof.
-pub fn cheapest_cover(
-    all: &Candidates,
-    time: &Cost<'_>,
-    unknown: &Unknown<'_>,
-) -> Result<CheapestCover, String> {
+pub fn cheapest_cover(all: &Candidates, costs: &CoverCosting<'_>) -> Result<CheapestCover, String> {
     let everything = everything(all);
     let images = Images::of_all(all, &everything);
-    let programme = Programme::new(all, &images, (time, unknown));
+    let programme = Programme::new(all, &images, costs);
     let cover = programme.problem.solve()?;
     let kernels = cover.producer.iter().zip(&programme.candidates);
     let steps = kernels.filter_map(|(p, list)| p.map(|i| list[i])).collect();
@@ -91,7 +106,7 @@ pub struct CoverCosts {
 pub fn standings(all: &Candidates, time: &Cost<'_>) -> Result<CoverCosts, String> {
     let everything = everything(all);
     let images = Images::of_all(all, &everything);
-    let programme = Programme::new(all, &images, (time, &Unknown::Estimated));
+    let programme = Programme::new(all, &images, &CoverCosting::of(time, Unknown::Estimated));
     let best = programme.problem.solve()?;
     let (mut chosen, mut lost) = (Vec::new(), Vec::new());
     for (v, list) in programme.candidates.iter().enumerate() {
@@ -146,11 +161,7 @@ struct Programme {
 }
 
 impl Programme {
-    fn new(
-        all: &Candidates,
-        images: &Images<'_>,
-        (time, unknown): (&Cost<'_>, &Unknown<'_>),
-    ) -> Programme {
+    fn new(all: &Candidates, images: &Images<'_>, costs: &CoverCosting<'_>) -> Programme {
         let m = &all.model;
         let mut given: BTreeMap<ValueId, Vec<usize>> = BTreeMap::new();
         for (i, c) in all.list.iter().enumerate() {
@@ -165,10 +176,10 @@ impl Programme {
         }
         required.extend(given.keys().copied().filter(|&v| view.users(v).is_empty()));
         let within = &settled(all, &images.laid_out(&|_| true));
-        let times = Times { all, images, within, time, unknown };
+        let times = Times { all, images, within, costs };
         let mut all_times: Vec<(Vec<usize>, Vec<Option<Known>>)> =
             (0..all.list.len()).map(|i| times.of(i)).collect();
-        let scale = match unknown {
+        let scale = match costs.unknown {
             Unknown::Estimated => scale(all_times.iter().flat_map(|(_, t)| t).flatten()),
             Unknown::AtLeast(_) => {
                 raise(all, &mut all_times);
@@ -218,7 +229,7 @@ impl Known {
 const OF_A_PART: f64 = 0.9;
 
 /// Raises what kernels of which nothing is known take at least to what those take that are known
-/// and cover no other nodes.
+/// and cover no other nodes, or begin with the same operator and do more.
 fn raise(all: &Candidates, times: &mut [(Vec<usize>, Vec<Option<Known>>)]) {
     let fastest =
         |t: &[Option<Known>]| t.iter().flatten().filter_map(|k| k.measured).min_by(f64::total_cmp);
@@ -228,9 +239,19 @@ fn raise(all: &Candidates, times: &mut [(Vec<usize>, Vec<Option<Known>>)]) {
         c.nodes.iter().for_each(|&n| of_node.entry(n).or_default().push(i));
     }
     for (i, c) in all.list.iter().enumerate().filter(|(i, _)| known[*i].is_none()) {
+        // What follows an operator in a kernel takes no time of its own there.
+        let begins = c.nodes.first().and_then(|n| of_node.get(n)).into_iter().flatten();
+        let same = begins.filter(|&&p| {
+            let whole = &all.list[p];
+            whole.nodes.first() == c.nodes.first()
+                && whole.rule == c.rule
+                && c.nodes.iter().all(|n| whole.nodes.contains(n))
+        });
+        let alike = same.filter_map(|&p| known[p]).min_by(f64::total_cmp).unwrap_or(0.0);
         let parts = c.nodes.iter().filter_map(|n| of_node.get(n)).flatten();
         let parts = parts.filter(|&&p| all.list[p].nodes.iter().all(|n| c.nodes.contains(n)));
         let least = parts.filter_map(|&p| known[p]).fold(0.0, f64::max) * OF_A_PART;
+        let least = least.max(alike);
         times[i].1.iter_mut().flatten().for_each(|k| k.estimated = k.estimated.max(least));
     }
 }
@@ -266,8 +287,7 @@ struct Times<'a> {
     all: &'a Candidates,
     images: &'a Images<'a>,
     within: &'a Choice,
-    time: &'a Cost<'a>,
-    unknown: &'a Unknown<'a>,
+    costs: &'a CoverCosting<'a>,
 }
 
 impl Times<'_> {
@@ -279,7 +299,7 @@ impl Times<'_> {
             c.touched(m).iter().filter_map(|v| self.images.values.get(v).copied()).collect();
         groups.sort_unstable();
         groups.dedup();
-        let known = |w: &Workload| (self.time)(Task::new("", w.clone()).id);
+        let known = |w: &Workload| (self.costs.time)(Task::new("", w.clone()).id);
         let one = |bits: usize| {
             let last =
                 |g: usize| groups.iter().position(|&t| t == g).is_some_and(|p| bits >> p & 1 == 1);
@@ -293,14 +313,17 @@ impl Times<'_> {
                 }
             }
             let there = c.placed(&|v| placed.lies(m, v))?;
+            let lying = c.touched(m).iter().filter(|v| placed.sites.contains_key(v)).count();
+            let saved = self.costs.copy * f64::from(c.rule == ATTENTION) * lying as f64;
+            let measured = known(&there).map(|t| (t - saved).max(1.0));
             let measured =
-                known(&there).or_else(|| c.placed(&|v| own.lies(m, v)).and_then(|w| known(&w)));
+                measured.or_else(|| c.placed(&|v| own.lies(m, v)).and_then(|w| known(&w)));
             // Vectors of channels in their order are the rule; what is unknown begins with it.
             let first = 1.0 - f64::from(bits.count_ones()) / groups.len().max(1) as f64;
             let order = if groups.is_empty() { 1.0 } else { 1.0 + CHANNELS_FIRST * first };
-            let estimated = match self.unknown {
+            let estimated = match self.costs.unknown {
                 Unknown::Estimated => order * estimate(c, &there),
-                Unknown::AtLeast(bound) => order * bound(&there),
+                Unknown::AtLeast(bound) => (order * bound(&there) - saved).max(1.0),
                 Unknown::Avoided => order * AVOIDED,
             };
             Some(Known { measured, estimated })

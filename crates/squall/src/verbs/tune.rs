@@ -18,7 +18,6 @@ use crate::task_kernels::TaskKernels;
 use crate::task_state::TaskState;
 use squall_core::Task;
 use squall_records::Store;
-use squall_search::FIRST_TRIALS;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -89,7 +88,7 @@ fn decided(
     (input, store): (Input, &Store),
 ) -> Result<Input, Error> {
     let target = request.target;
-    if input.kind != InputKind::Model || !request.input.is_cover_open(target) {
+    if input.kind != InputKind::Model || !request.input.is_cover_open() {
         return Ok(input);
     }
     let at = context.target(target, request.threads)?.with_caches(request.caches);
@@ -126,10 +125,10 @@ fn covers_met(
     let spent: u64 = met.reports.iter().map(|t| t.trials).sum();
     add(report, met.reports);
     let held = met.taken.unwrap_or(input);
-    // What no other kernel was worth goes to those that the model has.
+    // What no other kernel was worth goes to those that the model has, too.
     let left = shares.covers.trials.unwrap_or(0).saturating_sub(spent);
-    if left >= FIRST_TRIALS as u64 && report.stop != StopReason::Interrupted {
-        let budget = BudgetRequest { trials: Some(left), ..BudgetRequest::default() };
+    let budget = BudgetRequest { trials: shares.rest.trials.map(|n| n + left), ..shares.rest };
+    if budget != BudgetRequest::default() && report.stop != StopReason::Interrupted {
         let rest = TuneRequest { budget, inference: None, ..request.clone() };
         let quiet = &mut without_opening(listen);
         let more = Session { request: &rest, store, stop }.tune(&held, context, quiet)?;

@@ -1,10 +1,12 @@
 //! Sketches of GPU programs. Each rule writes the whole nest of a configuration, because the
 //! blocks, threads and shared tiles of a GPU are one structure that no chain of primitives leads to
-//! in small steps: `contract` for sums over tiles, `tensor` and `warpgroup` for those that tensor
+//! in small steps: `attention` for two products around a
+//! softmax, `contract` for sums over tiles, `tensor` and `warpgroup` for those that tensor
 //! cores multiply, `winograd` for 3x3 convolutions by fewer products, `rows` for reductions along
 //! rows, `map` for the rest, and plain loops, one thread an element, where none applies. `loops`,
 //! `problem`, `span` and `resources` are what they share.
 
+mod attention;
 mod contract;
 mod loops;
 mod map;
@@ -35,14 +37,20 @@ type Rule = fn(&Facts<'_>, Gpu) -> Vec<Program>;
 
 /// The rules in order; the first that applies gives all sketches, and Winograd's algorithm and sums
 /// along rows add their own.
-const RULES: &[(&str, Rule)] =
-    &[("contraction", contract::derive), ("rows", rows::derive), ("map", map::derive)];
+const RULES: &[(&str, Rule)] = &[
+    ("attention", attention::derive),
+    ("contraction", contract::derive),
+    ("rows", rows::derive),
+    ("map", map::derive),
+];
 
 pub(crate) fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     // Several elements at once are fetched from aligned places alone, and a part of a larger box
-    // may begin anywhere; tiles that reach over an edge count on nothing being there.
+    // may begin anywhere; tiles that reach over an edge count on nothing being there. Attention
+    // fetches such parts one by one.
     if !f.workload.rooms.is_empty() {
-        return vec![plain(f, gpu)];
+        let list = attention::derive(f, gpu);
+        return if list.is_empty() { vec![plain(f, gpu)] } else { list };
     }
     let derived = RULES.iter().map(|(_, rule)| rule(f, gpu)).find(|list| !list.is_empty());
     let mut list = derived.unwrap_or_else(|| vec![plain(f, gpu)]);

@@ -1,0 +1,73 @@
+//! Attention as one launch: two products with a softmax between them. After FlashAttention (Dao et
+//! al., 2022; Dao, 2023).
+//!
+//! A block computes a tile of rows of one head. It goes through the keys tile by tile: scores of
+//! the tile stay in registers, powers of them in shared memory, and no score goes through device
+//! memory. The largest score so far and the sum of powers are kept for each row; where a tile has
+//! a larger score, what was summed before is scaled down. A thread has `m_i` rows next to each
+//! other, `n_i` scores of each, and its share of the columns of the output.
+
+mod problem;
+mod program;
+
+use super::super::{Draft, Facts, divisors, overlap_at_most, powers};
+use super::Program;
+use super::resources::Block;
+use problem::{Attention, problem};
+use squall_core::space::{Knob, Role, Term};
+use squall_core::{Gpu, Space};
+use std::sync::Arc;
+
+/// Sums that a thread holds in registers at most, of each of the two products.
+const MOST_SUMS: i64 = 64;
+
+pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
+    let Some(p) = problem(f.workload) else { return Vec::new() };
+    let Some(space) = space(&p, gpu) else { return Vec::new() };
+    let p = Arc::new(p);
+    let make = move |c: &squall_core::Configuration| program::program(&p, c);
+    vec![Program { name: "gpu_attention".into(), space, gpu, make: Box::new(make) }]
+}
+
+fn space(p: &Attention, gpu: Gpu) -> Option<Space> {
+    let tile = |axis: &str, level| Role::Tile { axis: axis.into(), level };
+    let (rows, keys, columns) = (p.row.1, p.key.1, p.column.1);
+    let across = divisors(columns).into_iter().filter(|d| *d <= 64 && d.count_ones() == 1);
+    let mut d = Draft::default();
+    d.knobs = vec![
+        Knob::ints("m_t", tile("m", 0), powers(1, rows.min(64))),
+        Knob::ints("m_i", tile("m", 1), 1..=8.min(rows)),
+        Knob::ints("n_t", tile("n", 0), across),
+        Knob::ints("n_i", tile("n", 1), [1, 2, 3, 4, 8]),
+        Knob::ints("unroll", Role::Unroll, [1, 2, 4, 8]),
+        Knob::ints("vector", Role::Vector, [1, 4]),
+        Knob::ints("pad", Role::Layout, [0, 1, 4]),
+    ];
+    let knobs = |names: &[&str]| Term::product(names.iter().map(|k| Term::knob(*k)));
+    d.must.push(knobs(&["m_t", "m_i"]).at_most(rows));
+    d.must.push(knobs(&["m_i", "n_i"]).at_most(MOST_SUMS));
+    let (own, most) = (knobs(&["m_i"]), MOST_SUMS);
+    let of_output = Term::product([own, Term::from(columns).ceil_div(Term::knob("n_t"))]);
+    d.must.push(of_output.at_most(most));
+    // The last tile of keys is empty in half of its places at most.
+    d.must.push(knobs(&["n_t", "n_i"]).at_most((2 * keys).max(columns)));
+    d.should.push(overlap_at_most(rows, || knobs(&["m_t", "m_i"]), 4));
+    let threads = knobs(&["m_t", "n_t"]);
+    // Fewer threads wait for memory, and fewer scores of a thread read as much for each as they
+    // multiply.
+    d.should.push(Term::from(128.min(rows)).at_most(threads.clone()));
+    d.should.push(Term::from(16).at_most(knobs(&["m_i", "n_i"])));
+    d.should.push(Term::from(3.min(rows)).at_most(Term::knob("m_i")));
+    let with_pad = |t: Term| Term::sum([t, Term::knob("pad")]);
+    let (tall, wide) = (|| knobs(&["m_t", "m_i"]), || knobs(&["n_t", "n_i"]));
+    let bytes = |depth: Term, lines: Term| Term::product([depth, with_pad(lines), Term::from(4)]);
+    let shared = Term::sum([
+        bytes(Term::from(p.depth.1), tall()),
+        bytes(Term::from(p.depth.1), wide()),
+        bytes(wide(), Term::from(columns)),
+        bytes(wide(), tall()),
+        bytes(Term::knob("n_t"), tall()),
+    ]);
+    d.must.extend(Block { threads, registers: None, shared: vec![shared] }.fits(gpu));
+    d.open()
+}

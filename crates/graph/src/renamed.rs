@@ -1,0 +1,121 @@
+//! Additions, and what else works element by element on several operands, read what a chain of
+//! renames begins with where that broadcasts alike: `x[197, 768]`, given the shape `[197, 1, 768]`,
+//! its unit moved to the front, and added to `y[1, 197, 768]`, is `x + y`. The kernel that makes
+//! `x` can take the addition in then, and the renames are gone.
+
+use crate::fuse::anchor::is_anchor;
+use crate::fuse::step::is_elementwise;
+use crate::moves::renames;
+use crate::view::{ints, only_reader, runs};
+use squall_core::graph::infer::broadcast;
+use squall_core::graph::{Model, Node, ValueId};
+
+/// Operators whose operands all broadcast to the result.
+const BROADCAST: &[&str] = &["Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean"];
+
+/// Lets all such nodes read past renames, which are taken out; whether there was one.
+pub fn read_past_renames(model: &mut Model) -> bool {
+    let (mut at, mut changed) = (0, false);
+    while at < model.nodes.len() {
+        match past(model, at) {
+            Some((operand, chain, begins)) => {
+                model.nodes[at].inputs[operand] = Some(begins);
+                take_out(model, &chain);
+                // The chain lay before the node.
+                at -= chain.len();
+                changed = true;
+            }
+            None => at += 1,
+        }
+    }
+    changed
+}
+
+/// An operand of a node that a chain of renames gives, the nodes of the chain, and the value that
+/// it begins with.
+fn past(model: &Model, node: usize) -> Option<(usize, Vec<usize>, ValueId)> {
+    let n = &model.nodes[node];
+    let [result] = n.outputs[..] else { return None };
+    if !BROADCAST.iter().any(|op| runs(n, op)) {
+        return None;
+    }
+    let wanted = model.values[result].shape.as_ref()?;
+    (0..n.inputs.len()).find_map(|operand| {
+        let (chain, begins) = renamed(model, n.inputs[operand]?)?;
+        let shape = |i: usize| {
+            let v = if i == operand { begins } else { n.inputs[i]? };
+            model.values[v].shape.clone()
+        };
+        let mut made: Vec<i64> = Vec::new();
+        for i in 0..n.inputs.len() {
+            made = broadcast(&made, &shape(i)?).ok()?;
+        }
+        (made == *wanted).then_some((operand, chain, begins))
+    })
+}
+
+/// The chain of renames that gives a value, last first, each read once, and the value that a kernel
+/// makes and nothing else reads.
+fn renamed(model: &Model, v: ValueId) -> Option<(Vec<usize>, ValueId)> {
+    let maker = |v: ValueId| model.nodes.iter().position(|n| n.outputs.contains(&v));
+    let (mut chain, mut at) = (Vec::new(), v);
+    loop {
+        only_reader(model, at)?;
+        let i = maker(at)?;
+        let n = &model.nodes[i];
+        if n.folded {
+            return None;
+        }
+        if !(renames(n) || moves_units(model, n)) || n.outputs.len() != 1 {
+            let is_kernels = is_anchor(&n.op) || is_elementwise(&n.op);
+            let shape = |v: ValueId| model.values[v].shape.as_deref().map(without_ones);
+            let is_same = shape(at).is_some() && shape(at) == shape(v);
+            return (!chain.is_empty() && is_kernels && is_same).then_some((chain, at));
+        }
+        chain.push(i);
+        at = (*n.inputs.first()?)?;
+    }
+}
+
+/// Whether a node is a transposition that leaves all elements where they are.
+fn moves_units(model: &Model, n: &Node) -> bool {
+    let Some(&Some(x)) = n.inputs.first() else { return false };
+    let Some(shape) = model.values[x].shape.as_ref().filter(|_| runs(n, "Transpose")) else {
+        return false;
+    };
+    let reversed = || (0..shape.len() as i64).rev().collect();
+    let order: Vec<i64> = ints(n, "perm").map_or_else(reversed, <[i64]>::to_vec);
+    let long: Vec<i64> = order
+        .into_iter()
+        .filter(|&d| shape.get(d as usize).is_none_or(|extent| *extent != 1))
+        .collect();
+    long.is_sorted()
+}
+
+fn without_ones(shape: &[i64]) -> &[i64] {
+    &shape[shape.iter().take_while(|e| **e == 1).count()..]
+}
+
+/// Takes nodes out that nothing reads, with their results.
+fn take_out(model: &mut Model, nodes: &[usize]) {
+    let mut gone: Vec<ValueId> =
+        nodes.iter().flat_map(|&n| model.nodes[n].outputs.clone()).collect();
+    gone.sort_unstable();
+    let mut number = 0;
+    model.nodes.retain(|_| {
+        number += 1;
+        !nodes.contains(&(number - 1))
+    });
+    let mut number = 0;
+    model.values.retain(|_| {
+        number += 1;
+        !gone.contains(&(number - 1))
+    });
+    let to = |v: ValueId| v - gone.partition_point(|g| *g < v);
+    model.values.iter_mut().for_each(|v| v.alias = v.alias.map(to));
+    for n in &mut model.nodes {
+        n.inputs.iter_mut().flatten().for_each(|v| *v = to(*v));
+        n.outputs.iter_mut().for_each(|v| *v = to(*v));
+    }
+    model.inputs.iter_mut().chain(&mut model.outputs).for_each(|v| *v = to(*v));
+}
