@@ -135,7 +135,7 @@ fn an_addition_is_read_past_what_only_renames() {
     let shape = n.list(&[6, 1, 5]);
     let tall = n.node("Reshape", &[product, shape], &[6, 1, 5], &[]);
     let order = ("perm", Attribute::Ints(vec![1, 0, 2]));
-    let flat = n.node("Transpose", &[tall], &[1, 6, 5], &[order.clone()]);
+    let flat = n.node("Transpose", &[tall], &[1, 6, 5], &[order]);
     let sum = n.node("Add", &[flat, r], &[1, 6, 5], &[]);
     let y = n.node("Relu", &[sum], &[1, 6, 5], &[]);
     n.0.outputs.push(y);

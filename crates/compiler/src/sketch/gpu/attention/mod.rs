@@ -33,8 +33,7 @@ fn space(p: &Attention, gpu: Gpu) -> Option<Space> {
     let tile = |axis: &str, level| Role::Tile { axis: axis.into(), level };
     let (rows, keys, columns) = (p.row.1, p.key.1, p.column.1);
     let across = divisors(columns).into_iter().filter(|d| *d <= 64 && d.count_ones() == 1);
-    let mut d = Draft::default();
-    d.knobs = vec![
+    let knobs = vec![
         Knob::ints("m_t", tile("m", 0), powers(1, rows.min(64))),
         Knob::ints("m_i", tile("m", 1), 1..=8.min(rows)),
         Knob::ints("n_t", tile("n", 0), across),
@@ -43,6 +42,7 @@ fn space(p: &Attention, gpu: Gpu) -> Option<Space> {
         Knob::ints("vector", Role::Vector, [1, 4]),
         Knob::ints("pad", Role::Layout, [0, 1, 4]),
     ];
+    let mut d = Draft { knobs, ..Draft::default() };
     let knobs = |names: &[&str]| Term::product(names.iter().map(|k| Term::knob(*k)));
     d.must.push(knobs(&["m_t", "m_i"]).at_most(rows));
     d.must.push(knobs(&["m_i", "n_i"]).at_most(MOST_SUMS));
