@@ -195,7 +195,11 @@ impl Open<'_, '_, '_> {
         let mut searches: Vec<Option<TaskSearch>> = tasks.iter().map(|_| None).collect();
         let mut open = vec![true; tasks.len()];
         let shared = self.context.budget.is_shared();
-        if let Some(text) = too_small(&self.context.budget, tasks.len()) {
+        let mut new = 0;
+        for task in tasks {
+            new += usize::from(self.known(task)?.len() < FIRST_TRIALS);
+        }
+        if let Some(text) = too_small(&self.context.budget, new) {
             (self.context.listen)(Event::Trouble(text));
         }
         loop {
@@ -534,8 +538,12 @@ impl TrialRecorder for UntunedRecorder<'_, '_, '_, '_> {
     }
 }
 
-/// What the user is told where a budget that tasks share is too small for the first trials of each.
+/// What the user is told where a budget that tasks share is too small for the first trials of those
+/// that had none before.
 fn too_small(budget: &Budget, tasks: usize) -> Option<String> {
+    if tasks == 0 {
+        return None;
+    }
     let wanted = (FIRST_TRIALS * tasks) as u64;
     let (spent, are) = match (budget.trials, budget.seconds) {
         (Some(trials), _) if trials < wanted => (format!("{trials} trials"), "are"),
