@@ -6,21 +6,44 @@
 use crate::fuse::anchor::is_anchor;
 use crate::fuse::step::is_elementwise;
 use crate::moves::renames;
-use crate::view::{ints, only_reader, runs};
+use crate::view::{ints, runs};
 use squall_core::graph::infer::broadcast;
 use squall_core::graph::{Model, Node, ValueId};
 
 /// Operators whose operands all broadcast to the result.
 const BROADCAST: &[&str] = &["Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean"];
 
+/// What makes each value, and which values are read once and are no output.
+struct Links {
+    maker: Vec<Option<usize>>,
+    is_read_once: Vec<bool>,
+}
+
+impl Links {
+    fn of(model: &Model) -> Links {
+        let mut maker = vec![None; model.values.len()];
+        let mut reads = vec![0; model.values.len()];
+        for (i, n) in model.nodes.iter().enumerate() {
+            n.outputs.iter().for_each(|&v| maker[v] = Some(i));
+            n.inputs.iter().flatten().for_each(|&v| reads[v] += 1);
+        }
+        // What is read under another name is not looked for there.
+        let aliases = model.values.iter().filter_map(|v| v.alias);
+        model.outputs.iter().copied().chain(aliases).for_each(|v| reads[v] += 2);
+        Links { maker, is_read_once: reads.into_iter().map(|n| n == 1).collect() }
+    }
+}
+
 /// Lets all such nodes read past renames, which are taken out; whether there was one.
 pub fn read_past_renames(model: &mut Model) -> bool {
     let (mut at, mut changed) = (0, false);
+    let mut links = Links::of(model);
     while at < model.nodes.len() {
-        match past(model, at) {
+        match past(model, &links, at) {
             Some((operand, chain, begins)) => {
                 model.nodes[at].inputs[operand] = Some(begins);
                 take_out(model, &chain);
+                links = Links::of(model);
                 // The chain lay before the node.
                 at -= chain.len();
                 changed = true;
@@ -33,7 +56,7 @@ pub fn read_past_renames(model: &mut Model) -> bool {
 
 /// An operand of a node that a chain of renames gives, the nodes of the chain, and the value that
 /// it begins with.
-fn past(model: &Model, node: usize) -> Option<(usize, Vec<usize>, ValueId)> {
+fn past(model: &Model, links: &Links, node: usize) -> Option<(usize, Vec<usize>, ValueId)> {
     let n = &model.nodes[node];
     let [result] = n.outputs[..] else { return None };
     if !BROADCAST.iter().any(|op| runs(n, op)) {
@@ -41,7 +64,7 @@ fn past(model: &Model, node: usize) -> Option<(usize, Vec<usize>, ValueId)> {
     }
     let wanted = model.values[result].shape.as_ref()?;
     (0..n.inputs.len()).find_map(|operand| {
-        let (chain, begins) = renamed(model, n.inputs[operand]?)?;
+        let (chain, begins) = renamed(model, links, n.inputs[operand]?)?;
         let shape = |i: usize| {
             let v = if i == operand { begins } else { n.inputs[i]? };
             model.values[v].shape.clone()
@@ -56,12 +79,10 @@ fn past(model: &Model, node: usize) -> Option<(usize, Vec<usize>, ValueId)> {
 
 /// The chain of renames that gives a value, last first, each read once, and the value that a kernel
 /// makes and nothing else reads.
-fn renamed(model: &Model, v: ValueId) -> Option<(Vec<usize>, ValueId)> {
-    let maker = |v: ValueId| model.nodes.iter().position(|n| n.outputs.contains(&v));
+fn renamed(model: &Model, links: &Links, v: ValueId) -> Option<(Vec<usize>, ValueId)> {
     let (mut chain, mut at) = (Vec::new(), v);
-    loop {
-        only_reader(model, at)?;
-        let i = maker(at)?;
+    while links.is_read_once[at] {
+        let i = links.maker[at]?;
         let n = &model.nodes[i];
         if n.folded {
             return None;
@@ -75,6 +96,7 @@ fn renamed(model: &Model, v: ValueId) -> Option<(Vec<usize>, ValueId)> {
         chain.push(i);
         at = (*n.inputs.first()?)?;
     }
+    None
 }
 
 /// Whether a node is a transposition that leaves all elements where they are.

@@ -32,26 +32,26 @@ fn heads(masked: bool, axis: i64) -> Net {
 /// side, another reads what the heads give.
 fn in_a_network() -> Net {
     let mut n = Net::new();
-    let (x, w, u) = (n.input(&[7, 4]), n.weight(&[4, 24]), n.weight(&[8, 4]));
+    let (x, w, u) = (n.input(&[7, 4]), n.weight(&[4, 96]), n.weight(&[32, 4]));
     let perm = |p: &[i64]| ("perm", Attribute::Ints(p.to_vec()));
-    let all = n.node("MatMul", &[x, w], &[7, 24], &[]);
-    let shape = n.list(&[7, 3, 2, 4]);
-    let all = n.node("Reshape", &[all, shape], &[7, 3, 2, 4], &[]);
-    let all = n.node("Transpose", &[all], &[3, 2, 7, 4], &[perm(&[1, 2, 0, 3])]);
+    let all = n.node("MatMul", &[x, w], &[7, 96], &[]);
+    let shape = n.list(&[7, 3, 2, 16]);
+    let all = n.node("Reshape", &[all, shape], &[7, 3, 2, 16], &[]);
+    let all = n.node("Transpose", &[all], &[3, 2, 7, 16], &[perm(&[1, 2, 0, 3])]);
     let [q, k, v] = [0, 1, 2].map(|i| {
         let at = n.list(&[i]);
         let axis = ("axis", Attribute::Int(0));
-        let one = n.node("Gather", &[all, at], &[1, 2, 7, 4], &[axis]);
-        let shape = n.list(&[2, 7, 4]);
-        n.node("Reshape", &[one, shape], &[2, 7, 4], &[])
+        let one = n.node("Gather", &[all, at], &[1, 2, 7, 16], &[axis]);
+        let shape = n.list(&[2, 7, 16]);
+        n.node("Reshape", &[one, shape], &[2, 7, 16], &[])
     });
-    let k = n.node("Transpose", &[k], &[2, 4, 7], &[perm(&[0, 2, 1])]);
+    let k = n.node("Transpose", &[k], &[2, 16, 7], &[perm(&[0, 2, 1])]);
     let scores = n.node("MatMul", &[q, k], &[2, 7, 7], &[]);
     let weights = n.node("Softmax", &[scores], &[2, 7, 7], &[("axis", Attribute::Int(-1))]);
-    let y = n.node("MatMul", &[weights, v], &[2, 7, 4], &[]);
-    let y = n.node("Transpose", &[y], &[7, 2, 4], &[perm(&[1, 0, 2])]);
-    let shape = n.list(&[7, 8]);
-    let y = n.node("Reshape", &[y, shape], &[7, 8], &[]);
+    let y = n.node("MatMul", &[weights, v], &[2, 7, 16], &[]);
+    let y = n.node("Transpose", &[y], &[7, 2, 16], &[perm(&[1, 0, 2])]);
+    let shape = n.list(&[7, 32]);
+    let y = n.node("Reshape", &[y, shape], &[7, 32], &[]);
     let y = n.node("MatMul", &[y, u], &[7, 4], &[]);
     n.0.outputs.push(y);
     n

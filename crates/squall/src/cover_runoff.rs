@@ -71,24 +71,29 @@ impl Shares {
         let [mut covers, mut rest] = [BudgetRequest::default(); 2];
         let mut tasks = request.budget;
         covers.trials_per_task = tasks.trials_per_task;
+        // Tasks that had so many trials each have no more.
+        let is_each = tasks.trials_per_task.is_some();
         if let Some(trials) = &mut tasks.trials {
             let first = FIRST_TRIALS as u64 * input.tasks.len() as u64;
             let share = (*trials as f64 * SHARE) as u64;
             let part = share.min(TRIALS_EACH * kernels);
+            let share = if is_each { 0 } else { share };
             if *trials < first + part + share || part < FIRST_TRIALS as u64 {
                 return None;
             }
             *trials -= part + share;
-            (covers.trials, rest.trials) = (Some(part), Some(share));
+            covers.trials = Some(part);
+            rest.trials = Some(share).filter(|_| !is_each);
         }
         if let Some(seconds) = &mut tasks.seconds {
             let part = (*seconds * SHARE).min(LEAST_SECONDS + 2.0 * kernels as f64);
             if part < LEAST_SECONDS {
                 return None;
             }
-            let share = *seconds * SHARE;
+            let share = if is_each { 0.0 } else { *seconds * SHARE };
             *seconds -= part + share;
-            (covers.seconds, rest.seconds) = (Some(part), Some(share));
+            covers.seconds = Some(part);
+            rest.seconds = Some(share).filter(|_| !is_each);
         }
         (covers != BudgetRequest::default()).then_some(Shares { tasks, covers, rest })
     }
@@ -212,12 +217,9 @@ impl CoverRunOff<'_> {
         reached
     }
 
-    /// A cover with values where the target's kernels can have them.
-    fn on_target(&self, made: Assignment) -> Result<Assignment, String> {
-        match solver(ATTENTION_IN_PLACE).filter(|_| !self.at.gpus.is_empty()) {
-            Some(s) => made.solved(s, &|_| None),
-            None => Ok(made),
-        }
+    /// A cover of a GPU's with what attention shares where others have it.
+    fn in_place(&self, made: Assignment) -> Result<Assignment, String> {
+        solver(ATTENTION_IN_PLACE).map_or(Ok(made.clone()), |s| made.solved(s, &|_| None))
     }
 
     /// The cheapest cover were all kernels of which nothing is known as fast as can be, and of its
@@ -238,7 +240,10 @@ impl CoverRunOff<'_> {
         let unknown = Unknown::AtLeast(&bound);
         let costs = CoverCosting { time: &time, unknown, copy: reached.copy };
         let cover = cheapest_cover(all, &costs)?;
-        let made = self.on_target(Assignment::new(all.clone(), cover.choice)?)?;
+        let made = match self.at.gpus.is_empty() {
+            true => Assignment::new(all.clone(), cover.choice)?,
+            false => self.in_place(Assignment::new(all.clone(), cover.dense)?)?,
+        };
         let saved = savings(base, &made, &known);
         let mut tasks: Vec<_> = made.tasks().to_vec();
         tasks.retain(|t| saved.contains_key(&t.id));

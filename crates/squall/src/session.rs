@@ -197,7 +197,9 @@ impl Open<'_, '_, '_> {
         let shared = self.context.budget.is_shared();
         let mut new = 0;
         for task in tasks {
-            new += usize::from(self.known(task)?.len() < FIRST_TRIALS);
+            let known = self.known(task)?;
+            let trials = known.iter().filter(|r| r.kind == RecordKind::Trial).count();
+            new += usize::from(trials < FIRST_TRIALS);
         }
         if let Some(text) = too_small(&self.context.budget, new) {
             (self.context.listen)(Event::Trouble(text));

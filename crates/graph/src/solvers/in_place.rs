@@ -30,22 +30,20 @@ pub fn solve(all: &Candidates, choice: Choice, _: &Cost<'_>) -> Choice {
 /// See [`super::Solve`].
 pub fn of_attention(all: &Candidates, choice: Choice, _: &Cost<'_>) -> Choice {
     let dense = Choice { sites: BTreeMap::new(), ..choice };
-    settled_around(all, &dense, &|c| c.rule == ATTENTION)
+    settled_around(all, &dense, Some(ATTENTION))
 }
 
 /// The choice with values in the memory of others wherever that saves a copy.
 pub fn settled(all: &Candidates, choice: &Choice) -> Choice {
-    settled_around(all, choice, &|_| true)
+    settled_around(all, choice, None)
 }
 
-/// The same of values that no other kernels touch than these.
-fn settled_around(
-    all: &Candidates,
-    choice: &Choice,
-    takes: &dyn Fn(&FusionCandidate) -> bool,
-) -> Choice {
+/// The same of values that no kernels of other rules touch than this, if one is given: those of a
+/// GPU, which fetches several elements at once from aligned places, and whose sketch of attention
+/// knows no axis in parts.
+fn settled_around(all: &Candidates, choice: &Choice, rule: Option<&'static str>) -> Choice {
     let view = View::new(&all.model);
-    let mut s = Settling::new(all, &view, choice, takes);
+    let mut s = Settling::new(all, &view, choice, rule);
     let nodes: Vec<usize> = s.nodes.iter().copied().collect();
     for &n in nodes.iter().rev().filter(|&&n| view.model.nodes[n].op == "Concat") {
         s.concatenation(n);
@@ -67,6 +65,8 @@ struct Settling<'a> {
     fixed: BTreeSet<ValueId>,
     /// The kernels that read a value, and the one that gives it.
     kernels: BTreeMap<ValueId, Vec<usize>>,
+    /// Whether places are for the kernels of a GPU.
+    is_gpus: bool,
 }
 
 impl<'a> Settling<'a> {
@@ -74,7 +74,7 @@ impl<'a> Settling<'a> {
         all: &'a Candidates,
         view: &'a View<'a>,
         choice: &Choice,
-        takes: &dyn Fn(&FusionCandidate) -> bool,
+        rule: Option<&'static str>,
     ) -> Settling<'a> {
         let m = view.model;
         let known = |v: &ValueId| view.is_weight(*v);
@@ -89,7 +89,7 @@ impl<'a> Settling<'a> {
                     c.touched(m).into_iter().for_each(|v| kernels.entry(v).or_default().push(k));
                     let ahead = c.feeds.iter().filter(|f| f.is_made()).flat_map(Feed::values);
                     fixed.extend(ahead.map(|v| root(m, v)));
-                    if !takes(c) {
+                    if rule.is_some_and(|r| c.rule != r) {
                         fixed.extend(c.touched(m));
                     }
                 }
@@ -105,7 +105,8 @@ impl<'a> Settling<'a> {
                 }
             }
         }
-        Settling { all, view, choice: choice.clone(), nodes, fixed, kernels }
+        let is_gpus = rule.is_some();
+        Settling { all, view, choice: choice.clone(), nodes, fixed, kernels, is_gpus }
     }
 
     fn root(&self, v: ValueId) -> ValueId {
@@ -132,7 +133,7 @@ impl<'a> Settling<'a> {
             || site.host == v
             || m.values[v].dtype != Some(DType::F32)
             || self.view.is_weight(site.host)
-            || (site.is_dense() && site.offset % ALIGNMENT as i64 != 0)
+            || ((site.is_dense() || self.is_gpus) && site.offset % ALIGNMENT as i64 != 0)
             || !site.fits(whole)
         {
             return false;
@@ -140,6 +141,7 @@ impl<'a> Settling<'a> {
         let layout = self.choice.layouts.remove(&v);
         self.choice.sites.insert(v, site);
         let kernels = self.kernels.get(&v);
+        let uncut = uncut || self.is_gpus;
         let fits = kernels.into_iter().flatten().all(|&k| self.takes(k, v, uncut));
         let moves = self.view.users(v).iter().copied().chain(self.view.producer(v));
         let mut moves = moves.filter(|n| self.nodes.contains(n));

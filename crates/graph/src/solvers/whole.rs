@@ -9,6 +9,7 @@ use crate::assignment::{Choice, Step, reads};
 use crate::candidate::{FusionCandidate, root};
 use crate::candidates::Candidates;
 use crate::feed::Feed;
+use crate::fuse::anchor::is_anchor;
 use crate::rules::{ATTENTION, PROLOGUE};
 use crate::view::View;
 use squall_core::graph::ValueId;
@@ -60,6 +61,8 @@ impl<'a> CoverCosting<'a> {
 pub struct CheapestCover {
     /// The choice.
     pub choice: Choice,
+    /// The same with every value in memory of its own.
+    pub dense: Choice,
     /// The sum of times, in nanoseconds.
     pub time: f64,
 }
@@ -73,8 +76,8 @@ pub fn cheapest_cover(all: &Candidates, costs: &CoverCosting<'_>) -> Result<Chea
     let kernels = cover.producer.iter().zip(&programme.candidates);
     let steps = kernels.filter_map(|(p, list)| p.map(|i| list[i])).collect();
     let chosen = images.laid_out(&|g| cover.last[g]);
-    let choice = settled(all, &Choice { steps: ordered(all, steps), ..chosen });
-    Ok(CheapestCover { choice, time: cover.time })
+    let dense = Choice { steps: ordered(all, steps), ..chosen };
+    Ok(CheapestCover { choice: settled(all, &dense), dense, time: cover.time })
 }
 
 /// A kernel in the cheapest cover that it can be part of.
@@ -229,7 +232,7 @@ impl Known {
 const OF_A_PART: f64 = 0.9;
 
 /// Raises what kernels of which nothing is known take at least to what those take that are known
-/// and cover no other nodes, or begin with the same operator and do more.
+/// and cover no other nodes, or begin with the same anchor and do more.
 fn raise(all: &Candidates, times: &mut [(Vec<usize>, Vec<Option<Known>>)]) {
     let fastest =
         |t: &[Option<Known>]| t.iter().flatten().filter_map(|k| k.measured).min_by(f64::total_cmp);
@@ -239,8 +242,9 @@ fn raise(all: &Candidates, times: &mut [(Vec<usize>, Vec<Option<Known>>)]) {
         c.nodes.iter().for_each(|&n| of_node.entry(n).or_default().push(i));
     }
     for (i, c) in all.list.iter().enumerate().filter(|(i, _)| known[*i].is_none()) {
-        // What follows an operator in a kernel takes no time of its own there.
-        let begins = c.nodes.first().and_then(|n| of_node.get(n)).into_iter().flatten();
+        // What follows an anchor in its kernel takes no time of its own there.
+        let anchor = c.nodes.first().filter(|&&n| is_anchor(&all.model.nodes[n].op));
+        let begins = anchor.and_then(|n| of_node.get(n)).into_iter().flatten();
         let same = begins.filter(|&&p| {
             let whole = &all.list[p];
             whole.nodes.first() == c.nodes.first()

@@ -9,7 +9,7 @@ use crate::event::{Event, Listen, without_opening};
 use crate::input::{Input, InputKind};
 use crate::layout::Channels;
 use crate::precision::Precision;
-use crate::report::{Inference, Report, StopReason, TaskReport, Winner};
+use crate::report::{FailureClass, Inference, Report, StopReason, TaskReport, Winner};
 use crate::request::{InferenceRequest, TuneRequest};
 use crate::session::Session;
 use crate::settings::{BudgetRequest, LEAST_RUN_OFF};
@@ -111,6 +111,7 @@ fn covers_met(
     let at = &context.target(request.target, request.threads)?.with_caches(request.caches);
     let roof = report.roof.clone();
     let roof = roof.as_ref();
+    let began = Instant::now();
     let met = CoverRunOff { context, request, wanted, store, at, roof, stop }.hold(
         &input,
         shares.covers,
@@ -126,8 +127,13 @@ fn covers_met(
     add(report, met.reports);
     let held = met.taken.unwrap_or(input);
     // What no other kernel was worth goes to those that the model has, too.
-    let left = shares.covers.trials.unwrap_or(0).saturating_sub(spent);
-    let budget = BudgetRequest { trials: shares.rest.trials.map(|n| n + left), ..shares.rest };
+    let trials = shares.covers.trials.unwrap_or(0).saturating_sub(spent);
+    let seconds = shares.covers.seconds.unwrap_or(0.0) - began.elapsed().as_secs_f64();
+    let budget = BudgetRequest {
+        trials: shares.rest.trials.map(|n| n + trials),
+        seconds: shares.rest.seconds.map(|s| (s + seconds).max(0.0)),
+        ..shares.rest
+    };
     if budget != BudgetRequest::default() && report.stop != StopReason::Interrupted {
         let rest = TuneRequest { budget, inference: None, ..request.clone() };
         let quiet = &mut without_opening(listen);
@@ -156,17 +162,30 @@ fn covers_met(
 fn add(report: &mut Report, tasks: Vec<TaskReport>) {
     for new in tasks {
         match report.tasks.iter_mut().find(|t| t.id == new.id) {
+            // It had no turn.
+            Some(old) if new.trials == 0 => old.cost += new.cost,
             Some(old) => {
-                let mut cost = old.cost;
-                cost += new.cost;
-                *old = TaskReport {
-                    trials: old.trials + new.trials,
-                    failed: old.failed + new.failed,
-                    predicted: old.predicted + new.predicted,
-                    known: old.known,
-                    cost,
-                    ..new
-                };
+                let before = std::mem::replace(old, new);
+                old.trials += before.trials;
+                old.failed += before.failed;
+                old.right += before.right;
+                old.predicted += before.predicted;
+                old.known = before.known;
+                old.cost += before.cost;
+                old.untuned = before.untuned.or(old.untuned);
+                old.throttled.0 += before.throttled.0;
+                let reasons = std::mem::replace(&mut old.throttled.1, before.throttled.1);
+                old.throttled.1.extend(reasons);
+                old.throttled.1.dedup();
+                for f in before.failures {
+                    let is_same =
+                        |x: &&mut FailureClass| (&x.stage, &x.detail) == (&f.stage, &f.detail);
+                    match old.failures.iter_mut().find(is_same) {
+                        Some(known) => known.count += f.count,
+                        None => old.failures.push(f),
+                    }
+                }
+                old.failures.sort_by_key(|f| std::cmp::Reverse(f.count));
             }
             None => report.tasks.push(new),
         }

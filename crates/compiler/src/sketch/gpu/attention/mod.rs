@@ -49,7 +49,7 @@ fn space(p: &Attention, gpu: Gpu) -> Option<Space> {
     let (own, most) = (knobs(&["m_i"]), MOST_SUMS);
     let of_output = Term::product([own, Term::from(columns).ceil_div(Term::knob("n_t"))]);
     d.must.push(of_output.at_most(most));
-    // The last tile of keys is empty in half of its places at most.
+    // A tile that is longer than all keys together is empty in half of its places at most.
     d.must.push(knobs(&["n_t", "n_i"]).at_most((2 * keys).max(columns)));
     d.should.push(overlap_at_most(rows, || knobs(&["m_t", "m_i"]), 4));
     let threads = knobs(&["m_t", "n_t"]);

@@ -79,7 +79,8 @@ pub fn problem(w: &Workload) -> Option<Attention> {
     let body = std::mem::take(&mut base.body);
     let (order, stages) = stored(&body)?;
     let parts = parts(&order, &stages)?;
-    let extent = |v: Var| extents(&body).get(&v).map(|e| (v, *e));
+    let sizes = extents(&body);
+    let extent = |v: Var| sizes.get(&v).map(|e| (v, *e));
     // The loops of the first product are those of all.
     let first = &stages[&parts.product];
     let (rows, key) = first.index.split_at(first.index.len().checked_sub(1)?);
@@ -87,7 +88,8 @@ pub fn problem(w: &Workload) -> Option<Attention> {
     let depth = only_other(first, &first.index)?;
     let table = places(&first.index);
     let score = expanded(&stages, parts.score, &table, &[parts.product])?;
-    let (there, second) = second_product(&stages[&parts.weighted], parts.exp, &first.index)?;
+    let (there, second) =
+        second_product(&stages[&parts.weighted], parts.exp, (&first.index, &sizes))?;
     let columns: Vec<Var> = there.iter().copied().filter(|v| !first.index.contains(v)).collect();
     let [column] = columns[..] else { return None };
     let scores = product(&first.value, None, (row, key[0]))?;
@@ -98,7 +100,17 @@ pub fn problem(w: &Workload) -> Option<Attention> {
     let place = place_of(&value, parts.weighted, &there)?;
     let moved = |a: &Affine| a.map_vars(|v| place.get(&v).cloned().unwrap_or(Affine::var(v)));
     let result = value.rewrite(&mut |a| moved(a), &mut |e| e);
-    let is_read_in_place = reads_only(&score, parts.product, &table)
+    let loads = [&score, &result].into_iter().flat_map(Expr::loads).map(|l| l.1.to_vec());
+    let read = scores.operands.iter().chain(&values.operands).map(|o| o.index.clone());
+    let vars = [rows, key, &[depth, column]].concat();
+    let is_known =
+        |index: Vec<Affine>| index.iter().all(|a| a.terms().iter().all(|t| vars.contains(&t.0)));
+    let is_as_long =
+        |(v, a): (&Var, &Affine)| a.as_var().is_some_and(|a| sizes.get(v) == sizes.get(&a));
+    let is_read_in_place = loads.chain(read).all(is_known)
+        && place.len() == own.len()
+        && place.iter().all(is_as_long)
+        && reads_only(&score, parts.product, &table)
         && values.operands[0].index == table
         && reads_only(&result, parts.weighted, &places(&there))
         && reads_only(&result, parts.powers, &places(rows));
@@ -152,7 +164,11 @@ fn parts(order: &[Source], stages: &HashMap<Source, Stored>) -> Option<Parts> {
 
 /// The variables that the second product's result has, by those of the first's, and its value by
 /// them; `table` is what it reads in the place of the softmax.
-fn second_product(s: &Stored, table: Source, first: &[Var]) -> Option<(Vec<Var>, Expr)> {
+fn second_product(
+    s: &Stored,
+    table: Source,
+    (first, sizes): (&[Var], &HashMap<Var, i64>),
+) -> Option<(Vec<Var>, Expr)> {
     let read = s.value.loads().iter().find(|l| l.0 == table)?.1.to_vec();
     let mut known: HashMap<Var, Var> = HashMap::new();
     for (a, v) in read.iter().zip(first) {
@@ -160,7 +176,8 @@ fn second_product(s: &Stored, table: Source, first: &[Var]) -> Option<(Vec<Var>,
     }
     let of_first = |v: Var| known.get(&v).copied().unwrap_or(v);
     let there: Vec<Var> = s.index.iter().map(|v| of_first(*v)).collect();
-    let is_whole = [read.len(), known.len(), there.len()].iter().all(|n| *n == first.len());
+    let is_whole = [read.len(), known.len(), there.len()].iter().all(|n| *n == first.len())
+        && known.iter().all(|(v, of)| sizes.get(v) == sizes.get(of));
     is_whole.then(|| (there, s.value.map_vars(|v| Affine::var(of_first(v)))))
 }
 
@@ -308,5 +325,13 @@ fn product(value: &Expr, table: Option<Source>, (row, column): (Var, Var)) -> Op
         e => e,
     });
     let [Some(a), Some(b)] = operands else { return None };
+    let is_factor = |e: &Expr| match e {
+        Expr::Cast(_, x) => matches!(**x, Expr::Load { .. }),
+        e => matches!(e, Expr::Load { .. }),
+    };
+    is_plain &= match &value {
+        Expr::Binary(Binary::Mul, x, y) => is_factor(x) && is_factor(y),
+        _ => false,
+    };
     is_plain.then_some(Product { value, operands: [a, b] })
 }

@@ -461,7 +461,10 @@ impl<'a> Writer<'a> {
         let to = p.output.1.iter().map(there).collect();
         let store = vec![Stmt::Store { buffer: p.output.0, index: to, value }];
         let last = loops.pop();
-        let is_vector = |e: i64| matches!(e, 2 | 4) && !p.parts.contains(&p.output.0);
+        let loads = p.result.loads();
+        let mut touched = loads.iter().map(|l| l.0).chain([p.output.0]);
+        let is_aligned = !touched.any(|s| p.parts.contains(&s));
+        let is_vector = |e: i64| matches!(e, 2 | 4) && is_aligned;
         let inner = last.map_or_else(Vec::new, |(v, e)| {
             vec![count(v, e, if is_vector(e) { Mode::Vector } else { Mode::Unroll }, store)]
         });
