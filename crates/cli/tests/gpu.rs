@@ -163,6 +163,20 @@ fn a_whole_model_is_run_checked_and_timed_on_an_emulated_gpu() {
     assert_eq!(timed["plain"], 0, "{timed}");
 }
 
+/// A file's kernels tuned by so many trials each on an emulated GPU of a capability.
+fn tuned(
+    p: &Place,
+    gpu: &[(&'static str, std::path::PathBuf)],
+    (file, trials): (&str, &str),
+    capability: &str,
+) -> support::Ran {
+    let args = ["tune", file, "--trials", trials, "--target", "cuda", "--json"];
+    let mut c = p.command(&[&args[..], &["--store", capability]].concat());
+    let gpu = gpu.iter().map(|(name, value)| (name, value));
+    let ran = c.envs(gpu).env("EMULATED_CAPABILITY", capability).output().unwrap();
+    support::Ran::from(ran).ok()
+}
+
 /// Two heads that lie between others, with a mask: one launch, right as it is printed.
 #[test]
 fn attention_is_one_kernel_and_right_as_it_is_printed() {
@@ -191,11 +205,7 @@ fn attention_is_one_kernel_and_right_as_it_is_printed() {
     for (file, capability) in
         [("heads.workload", "90"), ("heads.workload", "75"), ("short.workload", "90")]
     {
-        let args = ["tune", file, "--trials", "8", "--target", "cuda", "--json"];
-        let mut c = p.command(&[&args[..], &["--store", capability]].concat());
-        let ran: support::Ran =
-            c.envs(gpu.clone()).env("EMULATED_CAPABILITY", capability).output().unwrap().into();
-        let task = &ran.ok().json()["tasks"][0];
+        let task = &tuned(&p, &gpu, (file, "8"), capability).json()["tasks"][0];
         assert_eq!((&task["failed"], &task["trials"]), (&0.into(), &8.into()), "{task}");
         assert_eq!(task["best"]["tunable"], "gpu_attention", "{task}");
     }
@@ -215,20 +225,7 @@ fn generated_kernels_are_right_as_they_are_printed() {
          stride=2 pad=3 dtype=tf32\nrows: softmax rows=4 cols=300\n",
     );
     for (capability, trials) in [("90", "6"), ("75", "2")] {
-        let mut c = p.command(&[
-            "tune",
-            "kernels.ops",
-            "--trials",
-            trials,
-            "--target",
-            "cuda",
-            "--store",
-            capability,
-            "--json",
-        ]);
-        let ran: support::Ran =
-            c.envs(gpu.clone()).env("EMULATED_CAPABILITY", capability).output().unwrap().into();
-        let ran = ran.ok();
+        let ran = tuned(&p, &gpu, ("kernels.ops", trials), capability);
         for t in ran.json()["tasks"].as_array().unwrap() {
             // Some tiles do not fit; what was built is right.
             let failures = t["failures"].as_array().unwrap();

@@ -4,6 +4,7 @@
 //! `x` can take the addition in then, and the renames are gone.
 
 use crate::fuse::anchor::is_anchor;
+use crate::fuse::group::without_ones;
 use crate::fuse::step::is_elementwise;
 use crate::moves::renames;
 use crate::view::{ints, runs};
@@ -112,10 +113,6 @@ fn moves_units(model: &Model, n: &Node) -> bool {
         .filter(|&d| shape.get(d as usize).is_none_or(|extent| *extent != 1))
         .collect();
     long.is_sorted()
-}
-
-fn without_ones(shape: &[i64]) -> &[i64] {
-    &shape[shape.iter().take_while(|e| **e == 1).count()..]
 }
 
 /// Takes nodes out that nothing reads, with their results.

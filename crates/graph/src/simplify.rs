@@ -6,9 +6,9 @@ use crate::candidate::root;
 use crate::fuse::anchor::is_anchor;
 use crate::fuse::step::is_elementwise;
 use crate::renamed::read_past_renames;
-use crate::view::{only_reader, runs};
+use crate::view::runs;
 use squall_core::DType;
-use squall_core::graph::{Model, ValueId};
+use squall_core::graph::{Model, Node, ValueId};
 
 /// The model with all rewritings done; as it is where one would break it.
 pub fn simplify(model: Model) -> Model {
@@ -58,6 +58,20 @@ fn is_number(model: &Model, v: ValueId) -> bool {
     let known = |v: ValueId| model.values[v].constant.as_ref();
     let constant = known(v).or_else(|| known(root(model, v)));
     constant.is_some_and(|c| c.len() == 1 && c.dtype() == DType::F32)
+}
+
+/// The node that reads a value, if it is the only one and reads it once.
+fn only_reader(model: &Model, v: ValueId) -> Option<usize> {
+    // Under another name it is not looked for.
+    let is_handed_on = model.values.iter().any(|u| u.alias == Some(v));
+    if is_handed_on || model.outputs.contains(&v) {
+        return None;
+    }
+    let reads = |n: &Node| n.inputs.iter().filter(|u| **u == Some(v)).count();
+    let readers = (0..model.nodes.len()).map(|i| (i, reads(&model.nodes[i])));
+    let mut readers = readers.filter(|(_, n)| *n > 0);
+    let first = readers.next()?;
+    (first.1 == 1 && readers.next().is_none()).then_some(first.0)
 }
 
 /// Lets a product read what a node multiplies, and the node multiply the product.

@@ -222,17 +222,3 @@ pub fn axis(axis: i64, rank: usize) -> Result<usize, String> {
 pub fn runs(n: &Node, op: &str) -> bool {
     is_standard(n, op) && !n.folded
 }
-
-/// The node that reads a value, if it is the only one and reads it once.
-pub fn only_reader(model: &Model, v: ValueId) -> Option<usize> {
-    // Under another name it is not looked for.
-    let is_handed_on = model.values.iter().any(|u| u.alias == Some(v));
-    if is_handed_on || model.outputs.contains(&v) {
-        return None;
-    }
-    let reads = |n: &Node| n.inputs.iter().filter(|u| **u == Some(v)).count();
-    let readers = (0..model.nodes.len()).map(|i| (i, reads(&model.nodes[i])));
-    let mut readers = readers.filter(|(_, n)| *n > 0);
-    let first = readers.next()?;
-    (first.1 == 1 && readers.next().is_none()).then_some(first.0)
-}

@@ -24,10 +24,7 @@ use crate::target_context::{Context, TargetContext};
 use squall_core::{Objective, RecordKind, Task, TaskId, Verdict, Workload};
 use squall_graph::Assignment;
 use squall_graph::assignment::Step;
-use squall_graph::solvers::{
-    ATTENTION_IN_PLACE, CoverCosting, FASTEST_IN_PLACE, FASTEST_LAYOUTS, Unknown, cheapest_cover,
-    solver,
-};
+use squall_graph::solvers::{ATTENTION_IN_PLACE, CoverCosting, Unknown, cheapest_cover, solver};
 use squall_records::Store;
 use squall_search::FIRST_TRIALS;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -265,7 +262,7 @@ impl CoverRunOff<'_> {
         listen: &mut Listen<'_>,
     ) -> Result<(), Error> {
         let mut known = self.known()?;
-        let held = self.laid_out(input.clone().with_graph(base.clone()), &known);
+        let held = input.clone().with_graph(base.clone()).laid_out(&known, self.at);
         let task = recorded_as(base.model(), &input.name);
         let (place, seed) = (self.at.place.clone(), self.request.seed);
         let recorder = Recorder { store: self.store, place, seed };
@@ -286,7 +283,7 @@ impl CoverRunOff<'_> {
             if both[0] == both[1] || met.iter().any(|r| r.configuration == names[1].1) {
                 return Ok(());
             }
-            let other = self.laid_out(input.clone().with_graph(graph), &known);
+            let other = input.clone().with_graph(graph).laid_out(&known, self.at);
             let challenger = self.network(&other, listen)?;
             let network = match &network {
                 Some(network) => network,
@@ -315,15 +312,6 @@ impl CoverRunOff<'_> {
             slow.iter().for_each(|id| _ = known.remove(id));
         }
         Ok(())
-    }
-
-    /// A model with each image in the order for which its kernels are fastest.
-    fn laid_out(&self, input: Input, known: &HashMap<TaskId, f64>) -> Input {
-        let time = |id| known.get(&id).copied();
-        match self.at.gpus.is_empty() {
-            true => input.solved(FASTEST_IN_PLACE, &time),
-            false => input.solved(FASTEST_LAYOUTS, &time).solved(ATTENTION_IN_PLACE, &time),
-        }
     }
 
     fn network(&self, input: &Input, listen: &mut Listen<'_>) -> Result<Network, Error> {

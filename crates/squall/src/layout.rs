@@ -171,6 +171,16 @@ impl Input {
         }
     }
 
+    /// The model with each image in the order for which the kernels of these times are fastest, and
+    /// values where the target's kernels can have them.
+    pub(crate) fn laid_out(&self, known: &HashMap<TaskId, f64>, at: &TargetContext) -> Input {
+        let (input, time) = (self.clone(), |id| known.get(&id).copied());
+        match at.gpus.is_empty() {
+            true => input.solved(FASTEST_IN_PLACE, &time),
+            false => input.solved(FASTEST_LAYOUTS, &time).solved(ATTENTION_IN_PLACE, &time),
+        }
+    }
+
     /// The model with each image in the order for which the kernels that would be taken from the
     /// store are fastest together, by an exact choice; as kernels are usually tuned where the store
     /// has none of them.
@@ -179,12 +189,8 @@ impl Input {
             return Ok(self);
         }
         let known = known_times(store, at)?;
-        let time = |id| known.get(&id).copied();
-        if !at.gpus.is_empty() {
-            return Ok(self.solved(FASTEST_LAYOUTS, &time).solved(ATTENTION_IN_PLACE, &time));
-        }
-        let solved = self.solved(FASTEST_IN_PLACE, &time);
-        if solved.tasks.iter().any(|t| known.contains_key(&t.id)) {
+        let solved = self.laid_out(&known, at);
+        if !at.gpus.is_empty() || solved.tasks.iter().any(|t| known.contains_key(&t.id)) {
             return Ok(solved);
         }
         let cpu = TargetRequest::Cpu;

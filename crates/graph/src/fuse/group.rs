@@ -306,6 +306,6 @@ impl Group {
 }
 
 /// A shape without its leading ones.
-fn without_ones(shape: &[i64]) -> &[i64] {
+pub fn without_ones(shape: &[i64]) -> &[i64] {
     &shape[shape.iter().take_while(|e| **e == 1).count()..]
 }
