@@ -7,6 +7,7 @@ All layers are tuned in one session, and each winner is checked against its refe
 PyTorch's convolution_backward with benchmarking on, the better of two layouts, in a captured graph of twenty calls.
 Both are times of calls in a row, with warm caches."""
 import argparse
+import fnmatch
 import json
 import math
 import signal
@@ -21,12 +22,13 @@ LAYERS += [("conv3_1x1_s2", 64, 56, 128, 1, 2, 0, 1), ("conv3_3x3", 128, 28, 128
 LAYERS += [("conv4_1x1_s2", 128, 28, 256, 1, 2, 0, 1), ("conv4_3x3", 256, 14, 256, 3, 1, 1, 3), ("conv5_3x3_s2", 256, 14, 512, 3, 2, 1, 1)]
 LAYERS += [("conv5_1x1_s2", 256, 14, 512, 1, 2, 0, 1), ("conv5_3x3", 512, 7, 512, 3, 1, 1, 3)]
 CALLS = 20
-# Others of MIOpen's problems, one of each kind: operator line, then how PyTorch says it.
+# Others of MIOpen's problems, one of each kind: operator line, then PyTorch's shapes of image and filters (of the
+# forward convolution) and its arguments: padding, dilation, groups and direction.
 OTHERS = {
-    "conv3d": "conv3d n=1 c=16 d=8 h=28 w=28 k=32 t=3 r=3 s=3 stride=1 pad=1",
-    "grouped_data": "conv2d n=1 c=64 h=28 w=28 k=64 r=3 s=3 stride=1 pad=1 groups=4 direction=backward_data",
-    "dilated_weights": "conv2d n=1 c=64 h=28 w=28 k=64 r=3 s=3 stride=1 pad=2 dilation=2 direction=backward_weights",
-    "transposed": "conv_transpose2d n=1 c=64 h=28 w=28 k=32 r=4 s=4 stride=2 pad=1",
+    "conv3d": ("conv3d n=1 c=16 d=8 h=28 w=28 k=32 t=3 r=3 s=3 stride=1 pad=1", (1, 16, 8, 28, 28), (32, 16, 3, 3, 3), (1, 1, 1, "forward")),
+    "grouped_data": ("conv2d n=1 c=64 h=28 w=28 k=64 r=3 s=3 stride=1 pad=1 groups=4 direction=backward_data", (1, 64, 28, 28), (64, 16, 3, 3), (1, 1, 4, "data")),
+    "dilated_weights": ("conv2d n=1 c=64 h=28 w=28 k=64 r=3 s=3 stride=1 pad=2 dilation=2 direction=backward_weights", (1, 64, 28, 28), (64, 64, 3, 3), (2, 2, 1, "weights")),
+    "transposed": ("conv_transpose2d n=1 c=64 h=28 w=28 k=32 r=4 s=4 stride=2 pad=1", (1, 64, 28, 28), (64, 32, 4, 4), (1, 1, 1, "transposed")),
 }
 
 
@@ -64,33 +66,51 @@ def cudnn(batch, layer, direction):
     return best
 
 
+def other(image, filters, arguments):
+    pad, dilation, groups, direction = arguments
+    spatial = len(image) - 2
+    x, w = (torch.randn(s, device="cuda") for s in (image, filters))
+    if direction == "transposed":
+        return timed(lambda: torch.nn.functional.conv_transpose2d(x, w, stride=2, padding=pad))
+    forward = lambda: torch.ops.aten.convolution(x, w, None, [1] * spatial, [pad] * spatial, [dilation] * spatial, False, [0] * spatial, groups)
+    if direction == "forward":
+        return timed(forward)
+    g, mask = torch.randn_like(forward()), [direction == "data", direction == "weights", False]
+    return timed(lambda: torch.ops.aten.convolution_backward(g, x, w, None, [1] * spatial, [pad] * spatial, [dilation] * spatial, False, [0] * spatial, groups, mask))
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("squall")
     p.add_argument("out")
     p.add_argument("--trials", type=int, default=60, help="of each of the 48 kernels; some eight are made in a second")
     p.add_argument("--batches", default="1,16")
-    p.add_argument("--only", help="tune kernels with this pattern in their names alone")
+    p.add_argument("--only", default="*", help="patterns of names, with commas between them")
     p.add_argument("--patience", type=float, default=420, help="seconds of tuning at most")
     a = p.parse_args()
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    wanted = lambda name: any(fnmatch.fnmatch(name, p) for p in a.only.split(","))
     lines, rows = [], []
     for batch in map(int, a.batches.split(",")):
         for layer in LAYERS:
             for direction in ("backward_data", "backward_weights"):
                 name, c, h, k, r, stride, pad, _ = layer
                 called = f"{name}_n{batch}_{direction}"
+                if not wanted(called):
+                    continue
                 lines.append(f"{called}: conv2d n={batch} c={c} h={h} w={h} k={k} r={r} s={r} stride={stride} pad={pad} direction={direction}")
                 rows.append({"name": called, "batch": batch, "direction": direction, "cudnn_us": cudnn(batch, layer, direction)})
-    lines += [f"{n}: {l}" for n, l in OTHERS.items()]
-    rows += [{"name": n} for n in OTHERS]
+    for name, (line, *said) in OTHERS.items():
+        if wanted(name):
+            lines.append(f"{name}: {line}")
+            rows.append({"name": name, "cudnn_us": other(*said)})
     about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
     # What was measured so far is kept: the time of a lent machine may end.
     json.dump({**about, "rows": rows}, open(a.out, "w"))
     open("/tmp/backward.ops", "w").write("\n".join(lines) + "\n")
     command = [a.squall, "tune", "/tmp/backward.ops", "--target", "cuda", "--store", f"/tmp/backward-{a.batches}.squall", "--json"]
-    command += ["--trials", str(a.trials)] + (["--only", a.only] if a.only else [])
+    command += ["--trials", str(a.trials)]
     tuning = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         out, _ = tuning.communicate(timeout=a.patience)

@@ -127,6 +127,52 @@ const CASES: &[(&str, &str, f64)] = &[
          sum(k: 200) A[m, k] * B[k, n]\noutput Y",
         1e-6,
     ),
+    (
+        "gradient of filters",
+        "workload c\ndata X: f32[2, 20, 6, 10]\ndata G: f32[2, 24, 6, 10]\n\
+         stage P: f32[n: 2, h: 8, w: 12, c: 20] = select(0 <= h - 1 < 6 and 0 <= w - 1 < 10, X[n, \
+         c, h - 1, w - 1], 0)\n\
+         stage Y: f32[k: 24, c: 20, r: 3, s: 3] = sum(n: 2, p: 6, q: 10) G[n, k, p, q] * P[n, p + \
+         r, q + s, c]\noutput Y",
+        1e-6,
+    ),
+    (
+        "gradient of filters that move by two, of one image",
+        "workload c\ndata X: f32[1, 3, 15, 17]\ndata G: f32[1, 40, 8, 9]\n\
+         stage P: f32[n: 1, h: 19, w: 21, c: 3] = select(0 <= h - 2 < 15 and 0 <= w - 2 < 17, X[n, \
+         c, h - 2, w - 2], 0)\n\
+         stage Y: f32[k: 40, c: 3, r: 5, s: 5] = sum(n: 1, p: 8, q: 9) G[n, k, p, q] * P[n, 2*p + \
+         r, 2*q + s, c]\noutput Y",
+        1e-6,
+    ),
+    (
+        "gradient of 1x1 filters that move by two",
+        "workload c\ndata X: f32[4, 24, 12, 14]\ndata G: f32[4, 40, 6, 7]\n\
+         stage Y: f32[k: 40, c: 24, r: 1, s: 1] = sum(n: 4, p: 6, q: 7) G[n, k, p, q] * X[n, c, \
+         2*p + r, 2*q + s]\noutput Y",
+        1e-6,
+    ),
+    (
+        "gradient of dilated filters of groups",
+        "workload c\ndata X: f32[2, 16, 9, 11]\ndata G: f32[2, 40, 5, 7]\n\
+         stage Y: f32[g: 2, k: 20, c: 8, r: 3, s: 3] = sum(n: 2, p: 5, q: 7) G[n, 20*g + k, p, q] \
+         * X[n, 8*g + c, p + 2*r, q + 2*s]\noutput Y",
+        1e-6,
+    ),
+    (
+        "gradient of filters where channels lie last",
+        "workload c\ndata X: f32[2, 7, 12, 16]\ndata G: f32[2, 5, 10, 24]\n\
+         stage Y: f32[k: 24, r: 3, s: 3, c: 16] = sum(n: 2, p: 5, q: 10) G[n, p, q, k] * X[n, p + \
+         r, q + s, c]\noutput Y",
+        1e-6,
+    ),
+    (
+        "gradient of filters of 16 bits",
+        "workload c\ndata X: bf16[16, 8, 6, 16]\ndata G: bf16[16, 24, 4, 6]\n\
+         stage Y: f32[k: 24, c: 8, r: 3, s: 3] = sum(n: 16, p: 4, q: 6) G[n, k, p, q] * X[n, c, p + \
+         r, q + s]\noutput Y",
+        1e-6,
+    ),
 ];
 
 /// A small layer of the kind of ResNet-18's last ones.

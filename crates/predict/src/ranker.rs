@@ -41,7 +41,7 @@ pub struct RankerSizes {
 
 impl Default for RankerSizes {
     fn default() -> RankerSizes {
-        RankerSizes { context: 192, hidden: 128, last: 64, negatives: 320, dropout: 0.5 }
+        RankerSizes { context: 192, hidden: 128, last: 64, negatives: 128, dropout: 0.5 }
     }
 }
 

@@ -97,6 +97,38 @@ impl Contraction {
         p
     }
 
+    /// The same problem, whose last reduction is taken `by` places at a time: a reduction over the
+    /// groups of so many places, which divide it, stands before one over the places of a group.
+    pub fn in_groups(&self, by: i64) -> Contraction {
+        let mut p = self.clone();
+        let Some(last) = p.reduce.pop() else { return p };
+        let [outer, inner] =
+            ["o", "i"].map(|part| p.base.new_var(&format!("{}{part}", last.short)));
+        let part = |var: Var, extent: i64| TileAxis { var, extent, ..last.clone() };
+        p.reduce.extend([part(outer, last.extent / by), part(inner, by)]);
+        let place = Affine::new([(outer, by), (inner, 1)], 0);
+        let moved = |a: &Affine| a.substitute(last.var, &place);
+        for o in &mut p.operands {
+            o.index = o.index.iter().map(moved).collect();
+            o.conds.iter_mut().for_each(|c| c.index = moved(&c.index));
+        }
+        p
+    }
+
+    /// Whether sums run over whole images, as those of gradients of weights do: both operands are
+    /// data, there are several reductions, and none moves along a dimension together with an axis
+    /// that is as long, as a window does.
+    pub fn sums_over_images(&self) -> bool {
+        let longer = |r: &TileAxis, index: &Affine| {
+            let beside = |a: &TileAxis| index.uses(a.var) && a.extent >= r.extent;
+            !index.uses(r.var) || !self.axes.iter().any(beside)
+        };
+        let all = || self.operands.iter().flat_map(|o| &o.index);
+        self.reduce.len() > 1
+            && self.operands.iter().all(|o| !o.packed)
+            && self.reduce.iter().all(|r| all().all(|index| longer(r, index)))
+    }
+
     /// Whether an axis cuts the tiles of a packed weight, so that its tiles may not overlap.
     pub fn cuts_weight(&self, a: &TileAxis) -> bool {
         self.operands.iter().any(|o| o.packed && o.index.iter().any(|i| i.uses(a.var)))

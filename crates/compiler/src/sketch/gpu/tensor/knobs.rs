@@ -5,11 +5,18 @@ use super::super::problem::Contraction;
 use super::super::resources::{
     Block, SWIZZLE_ALIGNMENT, WARP, ends_near, stage_bytes, steps, warp_registers,
 };
-use super::roles::{Factor, Roles, SIDE, SWIZZLED_ROW, Slide, TileLayout, slides, tile_knob};
+use super::roles::{
+    Factor, Roles, SIDE, SWIZZLED_ROW, Slide, TileLayout, group_knob, slides, tile_knob,
+};
 use super::shared::pieces;
 use super::tma;
+use crate::gcd;
+use squall_core::expr::{Affine, Var};
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{Gpu, Space};
+
+/// Lines of an image that a step takes at most.
+const MOST_LINES: i64 = 16;
 
 /// Products of matrices that are written out at most: builders wait for the slowest compilation.
 const MOST_UNROLLED: i64 = 256;
@@ -56,9 +63,28 @@ struct Sketch<'a> {
 }
 
 impl Sketch<'_> {
-    /// Extents of the reductions behind the first.
+    /// Extents of the reductions all of whose places a step has.
     fn windows(&self) -> Vec<i64> {
-        self.p.reduce[1..].iter().map(|r| r.extent).collect()
+        let all = if self.roles.images { &[] } else { &self.p.reduce[1..] };
+        all.iter().map(|r| r.extent).collect()
+    }
+
+    /// Lines of an image that a step takes, where the sums run over images.
+    fn group(&self) -> Term {
+        Term::knob(group_knob(self.p))
+    }
+
+    /// Lines of all images.
+    fn image_lines(&self) -> i64 {
+        self.p.reduce[1..].iter().map(|r| r.extent).product()
+    }
+
+    /// Steps of a block.
+    fn steps(&self) -> Term {
+        if !self.roles.images {
+            return steps(self.k, Self::step_parts());
+        }
+        steps(self.image_lines(), [self.group(), Term::knob("split_blocks")])
     }
 
     /// Elements of the first reduction, in whole slices.
@@ -126,11 +152,21 @@ impl Sketch<'_> {
         let role = |level| Role::Tile { axis: self.p.reduce[0].short.clone(), level };
         // A reduction that moves along an axis is not cut, because the tile's lines hold all of it.
         let whole = self.any(TileLayout::Sliding);
-        let parts = |most: i64| powers(1, if whole { 1 } else { most });
+        let images = self.roles.images;
+        let whole = whole || images;
+        let parts = |most: i64, whole: bool| powers(1, if whole { 1 } else { most });
         let chunks = if whole { vec![self.filled()] } else { powers(depth, 8 * depth).collect() };
         d.knobs.push(Knob::ints("chunk", role(0), chunks));
-        d.knobs.push(Knob::ints("split_warps", role(1), parts(8)));
-        d.knobs.push(Knob::ints("split_blocks", role(2), parts(self.gpu.cluster())));
+        d.knobs.push(Knob::ints("split_warps", role(1), parts(8, whole)));
+        let blocks = parts(self.gpu.cluster(), whole && !images);
+        d.knobs.push(Knob::ints("split_blocks", role(2), blocks));
+        if let Some(last) = self.p.reduce.last().filter(|_| images) {
+            let role = Role::Tile { axis: last.short.clone(), level: 0 };
+            let groups = divisors(last.extent).into_iter().filter(|g| *g <= MOST_LINES);
+            d.knobs.push(Knob::ints(group_knob(self.p), role, groups));
+            let parts = Term::product([self.group(), Term::knob("split_blocks")]);
+            d.must.push(parts.divides(self.image_lines()));
+        }
         d.knobs.push(Knob::ints("stages", Role::Choice, 1..=5));
     }
 
@@ -217,6 +253,9 @@ impl Sketch<'_> {
         if self.sliding.is_some() {
             across.push(knob("run").equals(1));
         }
+        if self.roles.images {
+            across.push(self.group().equals(1));
+        }
         let step = d.knobs.iter().find(|k| k.name == "ahead").map(|k| k.is("step"));
         d.must.extend(step.map(|step| step.implies(Term::product(across))));
     }
@@ -233,11 +272,14 @@ impl Sketch<'_> {
             d.must.push(covered.at_most(Term::sum([counted(6), Term::from(3 * SIDE)])));
         }
         d.must.push(self.sums().at_most(16));
-        d.must.push(ends_near(self.k, self.roles.depth(), || Term::product(Self::step_parts())));
+        if !self.roles.images {
+            let parts = || Term::product(Self::step_parts());
+            d.must.push(ends_near(self.k, self.roles.depth(), parts));
+        }
         // One stage more than there are steps means that all steps are on their way at once; that
         // needs several steps.
-        let several = Term::from(2).at_most(steps(self.k, Self::step_parts()));
-        let most = Term::sum([steps(self.k, Self::step_parts()), several]);
+        let several = Term::from(2).at_most(self.steps());
+        let most = Term::sum([self.steps(), several]);
         d.must.push(Term::knob("stages").at_most(most));
         d.must.push(self.roles.shared_out(self.p));
     }
@@ -284,6 +326,28 @@ impl Sketch<'_> {
         Term::sum([one, Term::product([Term::from(2).at_most(run), more])])
     }
 
+    /// Elements of a factor's tile, where the sums run over images.
+    fn tile_of_images(&self, f: &Factor) -> Term {
+        let p = self.p;
+        let extent = |v: Var| match p.axes.iter().position(|a| a.var == v) {
+            // An axis that both factors have is cut into single elements.
+            Some(a) => f.axes.contains(&a).then(|| tile_knob(p, a)),
+            None if v == p.reduce[0].var => Some(Term::from(match f.layout {
+                TileLayout::Sliding => self.k,
+                _ => self.filled(),
+            })),
+            None => p.reduce.last().filter(|r| r.var == v).map(|_| self.group()),
+        };
+        let dimension = |i: &Affine| {
+            let moving = || i.terms().iter().filter_map(|t| Some((extent(t.0)?, t.1)));
+            let step = moving().fold(0, |step, t| gcd(step, t.1)).max(1);
+            let first = 1 - moving().map(|t| t.1 / step).sum::<i64>();
+            let reached = moving().map(|(e, c)| Term::product([e, Term::from(c / step)]));
+            Term::sum(reached.chain([Term::from(first)]))
+        };
+        Term::product(p.operands[f.operand].index.iter().map(dimension))
+    }
+
     /// Bytes of shared memory at least: a weight lies there for each position of the window.
     fn shared(&self, tma: Term) -> Term {
         let window: i64 = self.windows().iter().product();
@@ -293,10 +357,14 @@ impl Sketch<'_> {
         });
         let depth = Term::product(["chunk", "split_warps"].map(Term::knob));
         // The stage that is one more than there are steps takes no room.
-        let spare = Term::sum([steps(self.k, Self::step_parts()), Term::from(1)])
-            .at_most(Term::knob("stages"));
+        let spare =
+            Term::sum([self.steps(), Term::from(1)]).at_most(Term::knob("stages"));
         let stages = Term::sum([Term::knob("stages"), Term::product([Term::from(-1), spare])]);
         let bytes = self.roles.format.bytes() as i64;
+        if self.roles.images {
+            let tiles = self.roles.both().map(|f| self.tile_of_images(f));
+            return stage_bytes(Term::sum(tiles), Term::from(1), stages, bytes);
+        }
         let head = Term::product([Term::from(SWIZZLE_ALIGNMENT), tma]);
         Term::sum([stage_bytes(Term::sum(lines), depth, stages, bytes), head])
     }

@@ -22,13 +22,15 @@ impl Tiling<'_> {
     ) -> Vec<Stmt> {
         let f = self.factors[which].clone();
         let none = Affine::constant(0);
-        let still = vec![none.clone(); self.p.reduce.len()];
+        let (mut all, mut still) = self.walk(step);
+        still.resize(self.p.reduce.len(), none.clone());
         if self.tma {
             let step = Step { number: self.number(step), window: still };
             return self.tma_copies(&f, (tile.from, tile.buffer), &step, stage);
         }
         let spans = self.spans(&f, step, &[], &still, &none);
-        vec![self.thread_copy(&f, tile, &spans, stage, piece)]
+        all.push(self.thread_copy(&f, tile, &spans, stage, piece));
+        all
     }
 
     /// Has the block's threads copy a factor's tile, or the piece of it at one place of a

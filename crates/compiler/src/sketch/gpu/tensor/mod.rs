@@ -32,6 +32,7 @@ pub(super) mod tma;
 
 use super::Program;
 use super::problem::Contraction;
+use roles::Roles;
 use squall_core::Gpu;
 use std::sync::Arc;
 
@@ -41,7 +42,8 @@ pub(super) fn derive(p: &Arc<Contraction>, gpu: Gpu) -> Option<Program> {
     }
     let led = roles::leading(p).map(|r| Arc::new(p.led_by(r)));
     let (p, roles, space) = led.iter().chain([p]).find_map(|p| {
-        let roles = Arc::new(roles::roles(p)?);
+        let images = p.sums_over_images();
+        let roles = Arc::new(Roles { images, ..roles::roles(p)? });
         Some((Arc::clone(p), Arc::clone(&roles), knobs::space(p, &roles, gpu)?))
     })?;
     let name = if roles.split { "gpu_tensor_split" } else { "gpu_tensor" };

@@ -73,7 +73,7 @@ impl Tiling<'_> {
     /// The products of a step. A loop around it may count the positions of the window's first axis
     /// by `outer`.
     pub fn products(&mut self, outer: Option<Var>) -> Products {
-        let windows = &self.p.reduce[1..];
+        let windows = self.windows();
         let counted = usize::from(outer.is_some());
         let looped = windows.len() - self.unroll.min(windows.len() - counted);
         let own = windows[counted..looped].iter().map(|r| self.n.new_var(&format!("{}w", r.short)));
@@ -124,7 +124,7 @@ impl Tiling<'_> {
             }
             body.extend(self.multiply_product(&q, sums, i));
         }
-        for (v, r) in q.within.iter().zip(&self.p.reduce[1..]).skip(q.counted).rev() {
+        for (v, r) in q.within.iter().zip(self.windows()).skip(q.counted).rev() {
             body = vec![count(*v, r.extent, Mode::Serial, body)];
         }
         body
@@ -245,7 +245,10 @@ impl Tiling<'_> {
             .map(|(&a, r)| (a, Affine::new([(r.0, run(a))], neighbours(a))))
             .collect();
         let main = Affine::new([(self.group, self.chunk), (column, 1)], m.slice * self.depth);
-        let spans = self.spans(&f, &Affine::constant(0), &at, within, &main);
+        // What is walked through only moves where a tile begins.
+        let walked = std::iter::repeat_n(Affine::constant(0), self.walked);
+        let within: Vec<Affine> = walked.chain(within.iter().cloned()).collect();
+        let spans = self.spans(&f, &Affine::constant(0), &at, &within, &main);
         let columns = match f.layout {
             TileLayout::Sliding => self.depth.min(p.reduce[0].extent - m.slice * self.depth),
             _ => self.depth,

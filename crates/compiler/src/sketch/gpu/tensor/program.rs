@@ -4,7 +4,7 @@
 use super::super::loops::count;
 use super::super::problem::Contraction;
 use super::multiply::Products;
-use super::roles::{Roles, SIDE, TileLayout};
+use super::roles::{Roles, SIDE, TileLayout, group_knob};
 use super::shared::{SharedTile, pieces};
 use super::tile::{Ahead, Tiling, sum_of};
 use crate::nest::{Mode, Nest, Reach, Scope, Stmt, Warp};
@@ -15,6 +15,8 @@ use squall_core::{Configuration, DType};
 pub fn program(p: &Contraction, roles: &Roles, c: &Configuration) -> Nest {
     let get = |k: &str| c.int(k).unwrap_or(1);
     let warps = [get("warps_rows"), get("warps_columns")];
+    let grouped = roles.images.then(|| p.in_groups(get(&group_knob(p))));
+    let p = grouped.as_ref().unwrap_or(p);
     let mut t = Tiling::cut(p, roles, c, warps, [SIDE, SIDE], get("chunk"));
     // With a stage more than there are steps all of them are on their way at once.
     t.stages = t.stages.min(t.steps);

@@ -25,7 +25,7 @@ impl Tiling<'_> {
         };
         let ranges: Vec<(i64, i64)> = o.index.iter().map(|i| i.range(last)).collect();
         let width = self.depth / 2;
-        let filled = self.steps * self.whole() * self.cluster;
+        let filled = self.reached();
         let others: Vec<usize> = (0..o.index.len()).filter(|&d| d != along).collect();
         let extent = |d: usize| ranges[d].1 - ranges[d].0 + 1;
         let shape: Vec<i64> = others.iter().map(|&d| extent(d)).chain([filled]).collect();

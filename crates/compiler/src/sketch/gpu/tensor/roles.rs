@@ -65,6 +65,9 @@ impl Factor {
 /// The parts that the operands of a product play.
 pub struct Roles {
     pub format: DType,
+    /// Whether images are walked through ([`Contraction::sums_over_images`]): a step takes some
+    /// places of the last reduction and one of each before it, but all of the first.
+    pub images: bool,
     /// Each factor is the sum of two numbers, for products as precise as those of 32-bit floats.
     pub split: bool,
     pub rows: Factor,
@@ -111,7 +114,7 @@ impl Roles {
     pub fn sliding(&self, p: &Contraction) -> Option<usize> {
         [(1, &self.columns), (0, &self.rows)]
             .into_iter()
-            .find(|(_, f)| slides(p, f).is_some())
+            .find(|(_, f)| !self.images && slides(p, f).is_some())
             .map(|f| f.0)
     }
 
@@ -135,9 +138,19 @@ impl Roles {
     }
 }
 
+/// The knob that says how many places of the last reduction a step takes, where sums run over
+/// images.
+pub fn group_knob(p: &Contraction) -> String {
+    format!("{}_chunk", p.reduce.last().map_or("", |r| &r.short))
+}
+
 /// The reduction that is summed by matrices, where the first would leave most of their columns
-/// empty: along an image of three channels a window of seven fills them better.
+/// empty: along an image of three channels a window of seven fills them better. Of whole images it
+/// is the one along their lines.
 pub fn leading(p: &Contraction) -> Option<usize> {
+    if p.sums_over_images() {
+        return Some(p.reduce.len() - 1);
+    }
     let depth = match format(&p.base, p)? {
         DType::F32 | DType::Tf32 => 8,
         _ => 16,
@@ -208,7 +221,8 @@ pub fn roles(p: &Contraction) -> Option<Roles> {
             if simple { layout(n, p, o, &axes, along, format) } else { TileLayout::Sliding };
         (simple || sliding).then_some(Factor { operand, layout, axes, along, filled: false })
     };
-    Some(Roles { format, split, rows: factor(1 - columns)?, columns: factor(columns)? })
+    let (rows, columns) = (factor(1 - columns)?, factor(columns)?);
+    Some(Roles { format, images: false, split, rows, columns })
 }
 
 fn layout(

@@ -2,6 +2,7 @@
 //! steps, the nest that is written for it, and which elements of a factor belong to a step.
 
 use super::super::loops::{around, count, tiles};
+use super::super::super::tile::TileAxis;
 use super::super::problem::{Contraction, ContractionOperand, epilogue, line_width};
 use super::super::span::{Span, SpannedLoop};
 use super::roles::{Factor, Roles, TileLayout};
@@ -40,6 +41,10 @@ pub struct Tiling<'a> {
     pub chunk: i64,
     pub groups: i64,
     pub cluster: i64,
+    /// How many of the reductions behind the first are walked through: each of their places is
+    /// steps of its own. The others are a window, all of whose places a step has.
+    pub walked: usize,
+    /// Steps of a block.
     pub steps: i64,
     pub stages: i64,
     /// Steps that are fetched before the first is multiplied.
@@ -111,7 +116,12 @@ impl<'a> Tiling<'a> {
         let total = |k: usize| factors[k].axes.iter().map(|&a| size[a]).product::<i64>() / run[k];
         let sides = [0, 1].map(|k| up(total(k), unit[k] * warps[k]));
         let (groups, cluster) = (get("split_warps"), get("split_blocks"));
-        let steps = up(p.reduce[0].extent, chunk * groups * cluster);
+        let walked = if roles.images { p.reduce.len() - 2 } else { 0 };
+        let places: i64 = p.reduce[1..1 + walked].iter().map(|r| r.extent).product();
+        let steps = match walked {
+            0 => up(p.reduce[0].extent, chunk * groups * cluster),
+            _ => places / cluster,
+        };
         let stages = get("stages");
         let mut n = p.base.clone();
         let fresh = |n: &mut Nest, what: &str| -> Vec<Var> {
@@ -136,6 +146,7 @@ impl<'a> Tiling<'a> {
             chunk,
             groups,
             cluster,
+            walked,
             steps,
             stages,
             fetched_first: stages - 1,
@@ -198,9 +209,32 @@ impl<'a> Tiling<'a> {
         f.axes.iter().map(|&a| self.size[a]).product()
     }
 
+    /// Elements of the first reduction that all steps take together, with those behind its end.
+    pub fn reached(&self) -> i64 {
+        if self.walked > 0 { self.whole() } else { self.steps * self.whole() * self.cluster }
+    }
+
     /// Whether chunks run over the reduction's end.
     pub fn runs_over(&self) -> bool {
-        self.steps * self.whole() * self.cluster > self.p.reduce[0].extent
+        self.reached() > self.p.reduce[0].extent
+    }
+
+    /// The reductions all of whose places a step has.
+    pub fn windows(&self) -> &'a [TileAxis] {
+        &self.p.reduce[1 + self.walked..]
+    }
+
+    /// The places of the walked reductions at a step, and the statements that bind them.
+    pub fn walk(&mut self, step: &Affine) -> (Vec<Stmt>, Vec<Affine>) {
+        let value = self.number(step);
+        let (mut bound, mut places, mut divisor) = (Vec::new(), Vec::new(), 1);
+        for r in self.p.reduce[1..1 + self.walked].iter().rev() {
+            let var = self.n.new_var(&r.short);
+            bound.push(Stmt::Let { var, value: value.clone(), divisor, modulo: r.extent });
+            places.insert(0, Affine::var(var));
+            divisor *= r.extent;
+        }
+        (bound, places)
     }
 
     /// Where an element of the tile lies among rows or columns.
@@ -214,8 +248,8 @@ impl<'a> Tiling<'a> {
     }
 
     /// The tile of a factor at a step, by dimensions of its source. `rows` says which row of the
-    /// tile is meant, `within` the position in the window, `main` the place in the reduction's
-    /// chunk.
+    /// tile is meant, `within` the places of the walked reductions and then the position in the
+    /// window, `main` the place in the reduction's chunk.
     pub fn spans(
         &self,
         f: &Factor,
@@ -244,13 +278,16 @@ impl<'a> Tiling<'a> {
             out.push(fetched(self.whole(), main.clone()));
             return out;
         }
-        let from = number.scale(self.whole());
+        let from = number.scale(if self.walked > 0 { 0 } else { self.whole() });
         let part = |part| match part {
             SpannedLoop::Axis(k) => (Affine::var(self.start[k]), row(k), self.size[k]),
             SpannedLoop::Chunk if f.layout == TileLayout::Sliding => {
                 (Affine::constant(0), main.clone(), p.reduce[0].extent)
             }
             SpannedLoop::Chunk => (from.clone(), main.clone(), self.whole()),
+            SpannedLoop::Window(k) if k < self.walked => {
+                (within[k].clone(), Affine::constant(0), 1)
+            }
             SpannedLoop::Window(k) => {
                 (Affine::constant(0), within[k].clone(), p.reduce[k + 1].extent)
             }
