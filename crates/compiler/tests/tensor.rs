@@ -169,8 +169,8 @@ const CASES: &[(&str, &str, f64)] = &[
     (
         "gradient of filters of 16 bits",
         "workload c\ndata X: bf16[16, 8, 6, 16]\ndata G: bf16[16, 24, 4, 6]\n\
-         stage Y: f32[k: 24, c: 8, r: 3, s: 3] = sum(n: 16, p: 4, q: 6) G[n, k, p, q] * X[n, c, p + \
-         r, q + s]\noutput Y",
+         stage Y: f32[k: 24, c: 8, r: 3, s: 3] = sum(n: 16, p: 4, q: 6) G[n, k, p, q] * X[n, c, p \
+         + r, q + s]\noutput Y",
         1e-6,
     ),
 ];

@@ -31,6 +31,11 @@ impl Default for ChainSizes {
     }
 }
 
+impl ChainSizes {
+    /// The default for spaces that are no more than the vectors that occurred.
+    pub const OF_LISTED: ChainSizes = ChainSizes { context: 128, head: 64, dropout: 0.2 };
+}
+
 /// The layers that choose one knob's value.
 #[derive(Clone, Debug)]
 struct Head {

@@ -88,7 +88,8 @@ impl Encoder {
             volumes: named(VOLUMES),
             scale: Vec::new(),
         };
-        let rows: Vec<Vec<f32>> = problems.iter().map(|p| e.raw(p)).collect();
+        let rows: Vec<Vec<f32>> =
+            problems.iter().map(|p| e.raw(&|n| p.number(n).unwrap_or(0))).collect();
         let count = rows.len().max(1) as f32;
         e.scale = (0..rows.first().map_or(0, Vec::len))
             .map(|i| {
@@ -159,15 +160,31 @@ impl Encoder {
     pub fn numbers(&self, problem: &Problem) -> Vec<f32> {
         let scaled =
             |(x, (mean, inverse)): (f32, &(f32, f32))| ((x - mean) * inverse).clamp(-CLIP, CLIP);
-        self.raw(problem).into_iter().zip(&self.scale).map(scaled).collect()
+        let raw = self.raw(&|n| problem.number(n).unwrap_or(0));
+        raw.into_iter().zip(&self.scale).map(scaled).collect()
     }
 
     /// The coordinates of a problem for distances: its numbers without scaling, then those of the
     /// volumes.
     pub fn place(&self, problem: &Problem) -> Vec<f32> {
-        let mut out = self.raw(problem);
-        self.volumes.iter().for_each(|v| describe(product(problem, v), &mut out));
+        self.place_of(&|name| problem.number(name).unwrap_or(0))
+    }
+
+    /// The same of a problem whose sizes are given by name.
+    pub fn place_of(&self, size: &dyn Fn(&str) -> i64) -> Vec<f32> {
+        let mut out = self.raw(size);
+        self.volumes.iter().for_each(|v| describe(product(size, v), &mut out));
         out
+    }
+
+    /// The names of all sizes that a problem's coordinates are made from.
+    pub fn size_names(&self) -> Vec<&str> {
+        let products = self.products.iter().chain(&self.volumes).flatten();
+        let mut all: Vec<&str> =
+            self.sizes.iter().map(|s| &s.0).chain(products).map(String::as_str).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// How many coordinates [`Encoder::place`] gives.
@@ -184,18 +201,18 @@ impl Encoder {
         Metric { places, words: vec![WHOLE; self.words.len()] }
     }
 
-    fn raw(&self, problem: &Problem) -> Vec<f32> {
+    fn raw(&self, size: &dyn Fn(&str) -> i64) -> Vec<f32> {
         let mut out = Vec::new();
-        let sizes = self.sizes.iter().map(|(n, _)| problem.number(n).unwrap_or(0));
+        let sizes = self.sizes.iter().map(|(n, _)| size(n));
         sizes
-            .chain(self.products.iter().map(|p| product(problem, p)))
+            .chain(self.products.iter().map(|p| product(size, p)))
             .for_each(|x| describe(x, &mut out));
         out
     }
 }
 
-fn product(problem: &Problem, names: &[String]) -> i64 {
-    names.iter().fold(1i64, |p, n| p.saturating_mul(problem.number(n).unwrap_or(0)))
+fn product(size: &dyn Fn(&str) -> i64, names: &[String]) -> i64 {
+    names.iter().fold(1i64, |p, n| p.saturating_mul(size(n)))
 }
 
 /// Appends the numbers that encode a size.

@@ -6,6 +6,7 @@ use crate::encode::Encoder;
 use crate::memory::{CHANNELS, Memory, Metric, NOWHERE, Neighbour, Query, Votes, columns};
 use crate::metric::{self, Learning};
 use crate::nn::vector::wide;
+use foldhash::fast::FixedState;
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::{Candidates, Example, Family, FamilyError, Instance, Problem};
@@ -27,11 +28,14 @@ pub struct Featurizer {
     /// Distances that are not learned.
     fixed: Metric,
     /// For each distinct answer, how often each row gave it.
-    counts: HashMap<Box<[u16]>, Vec<f32>>,
+    counts: HashMap<Box<[u16]>, Vec<f32>, FixedState>,
     /// The number of answers of each row.
     totals: Vec<f32>,
     /// For each row, the places of its answers in the memory.
     members: Vec<Vec<u32>>,
+    /// For each answer in the memory, the number of its problem on its device: several tunings of
+    /// one problem may differ. Known while training alone.
+    problems: Vec<u32>,
 }
 
 /// What training learned of the data, apart from networks. It is kept in the predictor file.
@@ -198,6 +202,11 @@ impl Featurizer {
         }
         memory.places = columns(&memory.places, memory.dimensions);
         memory.tokens = columns(&memory.tokens, memory.words);
+        let all = || examples.iter().chain(remembered).map(|e| e.problem.clone());
+        let sizes = encoder.size_names();
+        let sizes = sizes.iter().flat_map(|n| all().map(|p| p.number(n).unwrap_or(0)));
+        memory.sizes =
+            sizes.map(|s| u32::try_from(s).ok()).collect::<Option<_>>().unwrap_or_default();
         let fixed = encoder.fixed_metric();
         let mut metric = match distances {
             Some(learning) => metric::learn(&memory, &fixed, examples.len(), learning),
@@ -209,7 +218,14 @@ impl Featurizer {
         memory.keep(&kept);
         metric.places = chosen(&metric.places, &kept);
         let scale = feature_scale(&family, &problems)?;
-        Ok(Featurizer::new(family, Facts { encoder, rows, memory, kept, metric, scale }))
+        let mut numbers: HashMap<(&str, &str), u32> = HashMap::new();
+        let mut problems = Vec::with_capacity(examples.len() + remembered.len());
+        for e in examples.iter().chain(remembered) {
+            let next = numbers.len() as u32;
+            problems.push(*numbers.entry((&e.problem.device, &e.problem.key)).or_insert(next));
+        }
+        let facts = Facts { encoder, rows, memory, kept, metric, scale };
+        Ok(Featurizer { problems, ..Featurizer::new(family, facts) })
     }
 
     /// The featurizer of what a file holds.
@@ -221,7 +237,7 @@ impl Featurizer {
             values += k.values.len();
         }
         let rows = facts.rows.len();
-        let mut counts: HashMap<Box<[u16]>, Vec<f32>> = HashMap::new();
+        let mut counts: HashMap<Box<[u16]>, Vec<f32>, FixedState> = HashMap::default();
         let (mut totals, mut members) = (vec![0.0; rows + 1], vec![Vec::new(); rows + 1]);
         for i in 0..facts.memory.len() as u32 {
             let row = facts.memory.rows[i as usize] as usize;
@@ -232,7 +248,8 @@ impl Featurizer {
         }
         let fixed = facts.encoder.fixed_metric();
         let fixed = Metric { places: chosen(&fixed.places, &facts.kept), ..fixed };
-        Featurizer { family, offsets, values, facts, fixed, counts, totals, members }
+        let problems = Vec::new();
+        Featurizer { family, offsets, values, facts, fixed, counts, totals, members, problems }
     }
 
     /// The number of a candidate's features.
@@ -360,8 +377,8 @@ impl Featurizer {
         votes
     }
 
-    /// The same for a problem that is learned from. Where `training` says so, the answers of its
-    /// own layer are hidden now and then.
+    /// The same for a problem that is learned from, without what other tunings of it answered.
+    /// Where `training` says so, the answers of its own layer are hidden now and then.
     pub fn training_inputs(
         &self,
         encoded: &EncodedProblem,
@@ -371,8 +388,12 @@ impl Featurizer {
     ) -> ChannelVotes {
         let hide = training && rng.random_bool(HIDE_LAYER);
         let layers = &self.facts.memory.layers;
-        let votes =
-            self.votes(encoded, &|index| hide && Some(layers[index as usize]) == encoded.layer);
+        let problem = |index: u32| self.problems.get(index as usize);
+        let own = encoded.own.and_then(problem);
+        let votes = self.votes(encoded, &|index| {
+            hide && Some(layers[index as usize]) == encoded.layer
+                || own.is_some() && problem(index) == own
+        });
         self.write_inputs(encoded, &votes, out);
         votes
     }

@@ -1,23 +1,26 @@
-//! The predictor file: one safetensors file. Its metadata holds `squall`, a JSON header that
-//! describes the predictor (version, families, vocabularies, sizes, curves, held-out scores, digest
-//! of the data, seed); its tensors hold the remembered answers and the networks' parameters, by
-//! name. Whatever does not fit together is refused with its reason before anything is predicted.
+//! The predictor file: one safetensors file, packed by gzip (before version 5 it was not). Its
+//! metadata holds `squall`, a JSON header that describes the predictor (version, families,
+//! vocabularies, sizes, curves, held-out scores, digest of the data, seed); its tensors hold the
+//! remembered answers and the networks' parameters, by name. Whatever does not fit together is
+//! refused with its reason before anything is predicted.
 
 use crate::chain::{Chain, ChainSizes};
 use crate::classical;
 use crate::encode::Encoder;
 use crate::features::{Facts, Featurizer};
 use crate::memory::{Memory, Metric};
+use crate::model::Model;
 use crate::nn::ParameterLayout;
 use crate::options::Kind;
 use crate::paper::{self, Sequence};
-use crate::predictor::{Info, Model, Predictor};
+use crate::predictor::{Info, Predictor};
 use crate::ranker::{Ranker, RankerSizes};
 use crate::rows::{Row, RowModel, RowModels};
 use crate::solver::{Curves, Mix, Solver};
 use crate::task::{TaskFacts, TaskModel};
 use crate::tensors::{
-    FileError, TensorReader, TensorWriter, VERSION, header, read_file, write_atomically,
+    EARLIEST, FileError, TensorReader, TensorWriter, VERSION, header, packed, read_file, unpacked,
+    write_atomically,
 };
 use crate::train::{Epoch, Learner};
 use serde::{Deserialize, Serialize};
@@ -91,21 +94,26 @@ fn write_network(name: &str, layout: &ParameterLayout, parameters: &[f32], out: 
     }
 }
 
-/// A network whose parameters were rounded to 16 bits when its training ended.
-fn write_halves(name: &str, layout: &ParameterLayout, parameters: &[f32], out: &mut TensorWriter) {
+/// A network whose parameters were rounded when its training ended.
+fn write_rounded(name: &str, layout: &ParameterLayout, parameters: &[f32], out: &mut TensorWriter) {
     for (entry, m) in layout.entries() {
-        out.add_halves(format!("{name}.{entry}"), &[m.rows, m.cols], m.of(parameters));
+        out.add_rounded(&format!("{name}.{entry}"), [m.rows, m.cols], m.of(parameters));
     }
 }
 
 fn write_facts(name: &str, facts: &Facts, out: &mut TensorWriter) -> FactsHeader {
     let Facts { encoder, rows, memory, kept, metric, scale } = facts;
     let n = memory.len();
-    out.add(format!("{name}/memory.places"), &[memory.dimensions, n], &memory.places);
-    out.add(format!("{name}/memory.tokens"), &[memory.words, n], &memory.tokens);
-    out.add(format!("{name}/memory.rows"), &[n], &memory.rows);
-    out.add(format!("{name}/memory.layers"), &[n], &memory.layers);
-    out.add(format!("{name}/memory.answers"), &[n, memory.width], &memory.answers);
+    // Coordinates follow from the sizes, which take a tenth of the room.
+    match memory.sizes.len() {
+        0 => out.add(format!("{name}/memory.places"), &[memory.dimensions, n], &memory.places),
+        all => out.add_small(format!("{name}/memory.sizes"), &[all / n.max(1), n], &memory.sizes),
+    }
+    let wide = |list: &[u16]| list.iter().map(|x| u32::from(*x)).collect::<Vec<u32>>();
+    out.add_small(format!("{name}/memory.tokens"), &[memory.words, n], &wide(&memory.tokens));
+    out.add_small(format!("{name}/memory.rows"), &[n], &wide(&memory.rows));
+    out.add_small(format!("{name}/memory.layers"), &[n], &memory.layers);
+    out.add_small(format!("{name}/memory.answers"), &[n, memory.width], &wide(&memory.answers));
     FactsHeader {
         encoder: encoder.clone(),
         rows: rows.clone(),
@@ -126,7 +134,7 @@ fn write_solver(s: &Solver, out: &mut TensorWriter) -> SolverHeader {
     ];
     for (what, layout, members) in networks {
         for (i, parameters) in members.iter().enumerate() {
-            write_halves(&format!("{name}/{what}.{i}"), layout, parameters, out);
+            write_rounded(&format!("{name}/{what}.{i}"), layout, parameters, out);
         }
     }
     SolverHeader {
@@ -192,7 +200,8 @@ impl Predictor {
         }
         let header =
             serde_json::to_string(&header).map_err(|e| FileError::Header(e.to_string()))?;
-        out.finish(KEY, header)
+        let whole = out.finish(KEY, header)?;
+        packed(&whole).map_err(|e| FileError::Header(e.to_string()))
     }
 
     /// Reads what [`Predictor::to_bytes`] wrote.
@@ -200,6 +209,7 @@ impl Predictor {
     /// # Errors
     /// Where the bytes are no predictor, one of another version, or do not fit together.
     pub fn from_bytes(bytes: &[u8]) -> Result<Predictor, FileError> {
+        let bytes: &[u8] = &unpacked(bytes).map_err(FileError::NotAPredictor)?;
         let text = header(bytes, KEY).map_err(FileError::NotAPredictor)?.ok_or_else(|| {
             FileError::NotAPredictor(format!("a safetensors file without `{KEY}` in its metadata"))
         })?;
@@ -207,7 +217,7 @@ impl Predictor {
         // The version is read first, because the header of another version may hold anything.
         let value: serde_json::Value = serde_json::from_str(&text).map_err(broken)?;
         let found = value.get("version").and_then(serde_json::Value::as_u64).unwrap_or(0) as u32;
-        if found != VERSION {
+        if !(EARLIEST..=VERSION).contains(&found) {
             return Err(FileError::Version { found });
         }
         let header: Header = serde_json::from_value(value).map_err(broken)?;
@@ -251,6 +261,47 @@ fn read_keys(solver: &str, tensors: &mut TensorReader) -> Result<Vec<u64>, FileE
     Err(FileError::Part { name, why: "does not ascend".into() })
 }
 
+/// The kept coordinates of `n` problems, one of all after another, from their sizes.
+fn places_of(
+    encoder: &Encoder,
+    kept: &[u32],
+    (names, n): (&[&str], usize),
+    sizes: &[u32],
+) -> Vec<f32> {
+    let mut out = vec![0.0; kept.len() * n];
+    for i in 0..n {
+        let size = |name: &str| {
+            names.iter().position(|x| *x == name).map_or(0, |at| i64::from(sizes[at * n + i]))
+        };
+        let place = encoder.place_of(&size);
+        kept.iter().enumerate().for_each(|(k, &at)| out[k * n + i] = place[at as usize]);
+    }
+    out
+}
+
+/// The sizes and the kept coordinates of `n` remembered problems. Before version 5 files had the
+/// latter alone.
+fn read_places(
+    name: &str,
+    h: &FactsHeader,
+    n: usize,
+    tensors: &mut TensorReader,
+) -> Result<(Vec<u32>, Vec<f32>), FileError> {
+    let (stored, dimensions) = (format!("{name}/memory.sizes"), h.kept.len());
+    if !tensors.has(&stored) {
+        let places = tensors.floats(&format!("{name}/memory.places"), &[dimensions, n])?;
+        return Ok((Vec::new(), places));
+    }
+    // So many no training makes.
+    if n.saturating_mul(dimensions) > 1 << 27 {
+        return Err(FileError::Header(format!("{name}: {n} answers of {dimensions} coordinates")));
+    }
+    let names = h.encoder.size_names();
+    let sizes = tensors.small(&stored, &[names.len(), n])?;
+    let places = places_of(&h.encoder, &h.kept, (&names, n), &sizes);
+    Ok((sizes, places))
+}
+
 /// What training learned of the data, under a name. Everything that the models rely on is checked.
 fn read_facts(
     name: &str,
@@ -263,15 +314,28 @@ fn read_facts(
     let full = |what: &str| format!("{name}/{what}");
     let rows_name = full("memory.rows");
     let n = tensors.len(&rows_name)?;
+    let known = h.kept.is_sorted_by(|a, b| a < b)
+        && h.kept.last().is_none_or(|&k| (k as usize) < h.encoder.coordinates());
+    if !h.encoder.is_consistent() || h.encoder.word_count() != h.words || !known {
+        return Err(header("its vocabulary and its scales do not fit together".into()));
+    }
+    let (sizes, places) = read_places(name, &h, n, tensors)?;
+    let mut narrow = |what: &str, shape: &[usize]| {
+        let all = tensors.small(&full(what), shape)?.into_iter().map(u16::try_from);
+        let too_large =
+            |_| FileError::Part { name: full(what), why: "has too large numbers".into() };
+        all.collect::<Result<Vec<u16>, _>>().map_err(too_large)
+    };
     let memory = Memory {
         dimensions,
         words: h.words,
         width,
-        places: tensors.floats(&full("memory.places"), &[dimensions, n])?,
-        tokens: tensors.get(&full("memory.tokens"), &[h.words, n])?,
-        rows: tensors.get(&rows_name, &[n])?,
-        layers: tensors.get(&full("memory.layers"), &[n])?,
-        answers: tensors.get(&full("memory.answers"), &[n, width])?,
+        places,
+        sizes,
+        tokens: narrow("memory.tokens", &[h.words, n])?,
+        rows: narrow("memory.rows", &[n])?,
+        answers: narrow("memory.answers", &[n, width])?,
+        layers: tensors.small(&full("memory.layers"), &[n])?,
     };
     let legal =
         |(i, v): (usize, &u16)| usize::from(*v) < family.spec().knobs[i % width].values.len();
@@ -293,11 +357,6 @@ fn read_facts(
             h.scale.len(),
             family.spec().features.len()
         )));
-    }
-    let known = h.kept.is_sorted_by(|a, b| a < b)
-        && h.kept.last().is_none_or(|&k| (k as usize) < h.encoder.coordinates());
-    if !h.encoder.is_consistent() || h.encoder.word_count() != h.words || !known {
-        return Err(header("its vocabulary and its scales do not fit together".into()));
     }
     let m = &h.metric;
     if (m.places.len(), m.words.len()) != (dimensions, h.words)

@@ -32,6 +32,11 @@ pub struct Memory {
     pub width: usize,
     /// `dimensions x n`: one coordinate of all after another.
     pub places: Vec<f32>,
+    /// `names x n`: the sizes that coordinates are made from, one of all problems after another; a
+    /// file holds them in the place of coordinates. Empty where one is no number of 32 bits, and
+    /// where a file of an earlier build lacked them.
+    #[serde(default)]
+    pub sizes: Vec<u32>,
     /// `words x n`: tokens; those of the row stand in `rows` as well.
     pub tokens: Vec<u16>,
     /// Rows: device and precision.
@@ -242,6 +247,7 @@ mod tests {
                 words: 1,
                 width: 0,
                 places: columns(&places, 2),
+                sizes: Vec::new(),
                 tokens: points.iter().map(|p| p.2).collect(),
                 rows: points.iter().map(|p| p.3).collect(),
                 layers: Vec::new(),

@@ -285,6 +285,7 @@ mod tests {
             words: 1,
             width: 1,
             places: columns(&points.concat(), 3),
+            sizes: Vec::new(),
             tokens: (0..n as u16).map(|i| i % 2).collect(),
             rows: vec![0; n],
             layers: (0..n as u32).collect(),

@@ -45,6 +45,13 @@ impl Default for RankerSizes {
     }
 }
 
+impl RankerSizes {
+    /// The default for spaces that are no more than the vectors that occurred: there is less to
+    /// learn of them, and a predictor of all solvers holds many.
+    pub const OF_LISTED: RankerSizes =
+        RankerSizes { context: 96, hidden: 64, last: 32, negatives: 128, dropout: 0.5 };
+}
+
 /// The ranker's layers.
 #[derive(Clone, Debug)]
 pub struct Ranker {

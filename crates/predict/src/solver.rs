@@ -4,24 +4,26 @@
 //! answers are likeliest, is the answer (docs/decisions/0019). Every candidate has a probability,
 //! so the k best are exact.
 
-use crate::chain::{Chain, ChainScratch};
+use crate::chain::{Chain, ChainScratch, ChainSizes};
 use crate::features::{EncodedProblem, Facts, Featurizer, Selection};
 use crate::metric::Learning;
 use crate::metrics::Outcome;
+use crate::nn::ParameterLayout;
 use crate::nn::vector::log_softmax;
-use crate::options::Method;
+use crate::options::{Method, Options};
 use crate::parallel;
-use crate::ranker::{Ranker, RankerScratch, mean};
+use crate::ranker::{Ranker, RankerScratch, RankerSizes, mean};
 use crate::ranking::{best, by_neighbours, outcome};
-use crate::tensors::half;
+use crate::tensors::round_row;
 use crate::train::{Epoch, Labelled, Learner, Schedule, State};
 use crate::trainer::{Job, Progress, Trainer, TrainingData, encode_all, hashes, labelled};
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::{Example, Family, FamilyError, Part, Problem};
 
-/// Networks of each kind that are trained. Six answer a little better than three
-/// (docs/predictor.md), and the time that they take is saved by a shortlist half as long.
+/// Networks of each kind that are trained, of a solver whose space is specified and of one whose
+/// space is the vectors that occurred.
 const MEMBERS: usize = 6;
+const MEMBERS_OF_LISTED: usize = 4;
 
 /// This many of them hold validation out: they decide after how many passes to stop and how to mix.
 /// The others learn the validation examples too, for as many passes as were best for those.
@@ -133,13 +135,39 @@ struct Ensemble {
     schedule: Schedule,
 }
 
+/// Whether a family's space is the vectors that occurred in its examples.
+fn is_listed(family: &Family) -> bool {
+    !family.spec().listed.is_empty()
+}
+
+/// The sizes of a family's networks: those that were asked for, or the default.
+fn sizes(family: &Family, options: &Options) -> (RankerSizes, ChainSizes) {
+    let (mut ranker, mut chain) = (options.ranker, options.chain);
+    if is_listed(family) && ranker == RankerSizes::default() {
+        ranker = RankerSizes::OF_LISTED;
+    }
+    if is_listed(family) && chain == ChainSizes::default() {
+        chain = ChainSizes::OF_LISTED;
+    }
+    (ranker, chain)
+}
+
+/// A network's parameters as files keep them, row by row.
+fn rounded(layout: &ParameterLayout, mut parameters: Vec<f32>) -> Vec<f32> {
+    for (_, m) in layout.entries() {
+        m.of_mut(&mut parameters).chunks_exact_mut(m.cols.max(1)).for_each(round_row);
+    }
+    parameters
+}
+
 /// Parameters and curves of trained networks, one of each a member.
 type Trained = (Vec<Vec<f32>>, Vec<Vec<Epoch>>);
 
 impl Ensemble {
-    /// The networks of one kind. 0 members or 0 epochs stand for the default numbers.
-    fn new(network: &'static str, members: usize, schedule: Schedule) -> Ensemble {
-        Ensemble { network, members: if members > 0 { members } else { MEMBERS }, schedule }
+    /// The networks of one kind for a family. 0 members stand for the default number.
+    fn new(network: &'static str, family: &Family, members: usize, schedule: Schedule) -> Ensemble {
+        let default = if is_listed(family) { MEMBERS_OF_LISTED } else { MEMBERS };
+        Ensemble { network, members: if members > 0 { members } else { default }, schedule }
     }
 }
 
@@ -188,7 +216,7 @@ impl Data<'_> {
             states.extend(run(&jobs, trainer)?.0);
         }
         let curves = states.iter().map(|s| s.curve.clone()).collect();
-        let rounded = |s: State| s.best.into_iter().map(half).collect();
+        let rounded = |s: State| rounded(learner.layout(), s.best);
         let members = states.into_iter().map(rounded).collect();
         Ok((members, curves))
     }
@@ -256,13 +284,22 @@ impl Solver {
                 threads: options.threads,
             }
         };
-        let ranker = Ranker::new(&featurizer, options.ranker);
-        let ensemble =
-            Ensemble::new("ranker", options.members.0, schedule(options.epochs.0, 64, 0.1));
+        let (ranker, chain) = sizes(&m.family, options);
+        let ranker = Ranker::new(&featurizer, ranker);
+        let ensemble = Ensemble::new(
+            "ranker",
+            &m.family,
+            options.members.0,
+            schedule(options.epochs.0, 64, 0.1),
+        );
         let (ranker_members, ranker_curves) = data.train(&ranker, ensemble, trainer, go_on)?;
-        let chain = Chain::new(&featurizer, options.chain);
-        let ensemble =
-            Ensemble::new("chain", options.members.1, schedule(options.epochs.1, 128, 0.01));
+        let chain = Chain::new(&featurizer, chain);
+        let ensemble = Ensemble::new(
+            "chain",
+            &m.family,
+            options.members.1,
+            schedule(options.epochs.1, 128, 0.01),
+        );
         let (chain_members, chain_curves) = data.train(&chain, ensemble, trainer, go_on)?;
         let curves = Curves { ranker: ranker_curves, chain: chain_curves };
         let mix = Mix { ranker: 0.5, chain: 0.5 };

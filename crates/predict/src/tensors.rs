@@ -2,14 +2,19 @@
 //! are written and read here by name, type and shape. Whatever does not fit is refused with its
 //! reason.
 
+use flate2::Compression;
+use flate2::read::{GzDecoder, GzEncoder};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use squall_core::DType;
 use squall_core::forecast::FamilyError;
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::io::Read;
 use std::path::Path;
 
-/// The version of predictor files that this build writes, and the only one that it reads.
-pub const VERSION: u32 = 4;
+/// The version of predictor files that this build writes.
+pub const VERSION: u32 = 5;
+/// The earliest version that it still reads.
+pub const EARLIEST: u32 = 4;
 
 /// Why a predictor file or a checkpoint cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -22,8 +27,8 @@ pub enum FileError {
     #[error("it is no checkpoint of training: {0}")]
     NotACheckpoint(String),
     #[error(
-        "it is a predictor of version {found}, this build reads version {VERSION}: train it again \
-         with this build"
+        "it is a predictor of version {found}, this build reads versions {EARLIEST} to {VERSION}: \
+         train it again with this build"
     )]
     Version { found: u32 },
     #[error("its header does not fit: {0}")]
@@ -56,16 +61,35 @@ macro_rules! element {
         }
     };
 }
+element!(u8, Dtype::U8);
+element!(i8, Dtype::I8);
 element!(u16, Dtype::U16);
 element!(u32, Dtype::U32);
 element!(u64, Dtype::U64);
 element!(f32, Dtype::F32);
 
-/// The number rounded to 16 bits, as files keep the parameters of networks: 11 significant bits are
-/// more than training decides. Beyond the format's range it is the range's end.
-pub(crate) fn half(x: f32) -> f32 {
-    const MOST: f32 = 65504.0;
-    DType::F16.round(f64::from(x.clamp(-MOST, MOST))) as f32
+/// The step of the 127 numbers, evenly spaced around 0, to which files round a row of a network's
+/// parameters; 0 for a row of zeros. It has 16 significant bits, so its multiples are exact and
+/// rounding what was rounded changes nothing.
+fn step(row: &[f32]) -> f32 {
+    const LOW: u32 = 0xff;
+    let most = row.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+    let step = f32::from_bits((most / MOST_STEPS).to_bits().saturating_add(LOW) & !LOW);
+    if most > 0.0 && step.is_normal() { step } else { 0.0 }
+}
+
+/// Steps from 0 to the largest number of a row.
+const MOST_STEPS: f32 = 63.0;
+
+/// How many steps a number is from 0.
+fn steps(x: f32, step: f32) -> i8 {
+    if step > 0.0 { (x / step).round().clamp(-MOST_STEPS, MOST_STEPS) as i8 } else { 0 }
+}
+
+/// Rounds a row of parameters to what a file keeps of it.
+pub(crate) fn round_row(row: &mut [f32]) {
+    let step = step(row);
+    row.iter_mut().for_each(|x| *x = f32::from(steps(*x, step)) * step);
 }
 
 /// The number that 16 bits stand for.
@@ -95,11 +119,29 @@ impl TensorWriter {
         self.tensors.push((name.into(), T::DTYPE, shape.to_vec(), bytes));
     }
 
-    /// Adds a tensor of numbers that are rounded to 16 bits; see [`half`].
-    pub fn add_halves(&mut self, name: impl Into<String>, shape: &[usize], values: &[f32]) {
-        let bits = |v: &f32| DType::F16.half_bits(*v).unwrap_or(0).to_le_bytes();
-        let bytes = values.iter().flat_map(bits).collect();
-        self.tensors.push((name.into(), Dtype::F16, shape.to_vec(), bytes));
+    /// Adds a matrix whose rows are rounded, each to steps of its own; see [`round_row`].
+    pub fn add_rounded(&mut self, name: &str, [rows, cols]: [usize; 2], values: &[f32]) {
+        let each = || values.chunks_exact(cols.max(1));
+        let all: Vec<f32> = each().map(step).collect();
+        let steps: Vec<i8> =
+            each().zip(&all).flat_map(|(row, s)| row.iter().map(|x| steps(*x, *s))).collect();
+        self.add(name, &[rows, cols], &steps);
+        self.add(format!("{name}.step"), &[rows], &all);
+    }
+
+    /// Adds a tensor of numbers that are not negative, in as few bytes as hold the largest.
+    pub fn add_small(&mut self, name: impl Into<String>, shape: &[usize], values: &[u32]) {
+        match values.iter().copied().max().unwrap_or(0) {
+            0..=0xff => {
+                let all: Vec<u8> = values.iter().map(|x| *x as u8).collect();
+                self.add(name, shape, &all);
+            }
+            0x100..=0xffff => {
+                let all: Vec<u16> = values.iter().map(|x| *x as u16).collect();
+                self.add(name, shape, &all);
+            }
+            _ => self.add(name, shape, values),
+        }
     }
 
     /// Adds a tensor of one dimension.
@@ -162,16 +204,37 @@ impl<'a> TensorReader<'a> {
         Ok(T::read_all(t.data()))
     }
 
-    /// Floats of a tensor, all of them finite; of 32 bits or of 16.
+    /// Whether there is a tensor of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.tensors.tensor(name).is_ok()
+    }
+
+    /// What the elements of a tensor have for a type.
+    fn dtype(&self, name: &str) -> Option<Dtype> {
+        self.tensors.tensor(name).ok().map(|t| t.dtype())
+    }
+
+    /// Numbers of 8, 16 or 32 bits that are not negative.
+    pub fn small(&mut self, name: &str, shape: &[usize]) -> Result<Vec<u32>, FileError> {
+        Ok(match self.dtype(name) {
+            Some(Dtype::U8) => self.get::<u8>(name, shape)?.into_iter().map(u32::from).collect(),
+            Some(Dtype::U16) => self.get::<u16>(name, shape)?.into_iter().map(u32::from).collect(),
+            _ => self.get(name, shape)?,
+        })
+    }
+
+    /// Floats of a tensor, all of them finite; of 32 bits, of 16, or the rows of a matrix each in
+    /// steps of its own.
     pub fn floats(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, FileError> {
-        let is_half = |t: TensorView| t.dtype() == Dtype::F16 && t.shape() == shape;
-        let out: Vec<f32> = match self.tensors.tensor(name).is_ok_and(is_half) {
-            true => {
-                self.read += 1;
-                let t = self.tensors.tensor(name).map_err(|e| FileError::Header(e.to_string()))?;
-                u16::read_all(t.data()).into_iter().map(of_half).collect()
+        let out: Vec<f32> = match (self.dtype(name), shape) {
+            (Some(Dtype::I8), &[rows, cols]) => {
+                let steps: Vec<f32> = self.get(&format!("{name}.step"), &[rows])?;
+                let all: Vec<i8> = self.get(name, shape)?;
+                let rows = all.chunks_exact(cols.max(1)).zip(steps);
+                rows.flat_map(|(row, s)| row.iter().map(move |x| f32::from(*x) * s)).collect()
             }
-            false => self.get(name, shape)?,
+            (Some(Dtype::F16), _) => self.halves(name, shape)?,
+            _ => self.get(name, shape)?,
         };
         if out.iter().all(|x| x.is_finite()) {
             return Ok(out);
@@ -179,10 +242,47 @@ impl<'a> TensorReader<'a> {
         Err(FileError::Part { name: name.into(), why: "holds numbers that are not finite".into() })
     }
 
+    /// Floats of 16 bits, which files of version 4 have.
+    fn halves(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, FileError> {
+        let t = self.tensors.tensor(name).map_err(|e| FileError::Header(e.to_string()))?;
+        if t.shape() != shape {
+            let why = format!("is {:?}, expected {shape:?}", t.shape());
+            return Err(FileError::Part { name: name.into(), why });
+        }
+        self.read += 1;
+        Ok(u16::read_all(t.data()).into_iter().map(of_half).collect())
+    }
+
     /// The elements of a tensor of one dimension, however many there are.
     pub fn list<T: Element>(&mut self, name: &str) -> Result<Vec<T>, FileError> {
         let n = self.len(name)?;
         self.get(name, &[n])
+    }
+}
+
+/// How files that are packed begin.
+const PACKED: [u8; 2] = [0x1f, 0x8b];
+/// What is packed is at most so many times as long as its packed form.
+const MOST_PACKED: u64 = 40;
+
+/// Packs the bytes of a file (gzip).
+pub(crate) fn packed(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    GzEncoder::new(bytes, Compression::new(6)).read_to_end(&mut out)?;
+    Ok(out)
+}
+
+/// The bytes of a file, unpacked where they are packed. A file from a stranger may claim to be
+/// longer than any memory: it is unpacked no further than a real one would be.
+pub(crate) fn unpacked(bytes: &[u8]) -> Result<Cow<'_, [u8]>, String> {
+    if !bytes.starts_with(&PACKED) {
+        return Ok(Cow::Borrowed(bytes));
+    }
+    let (most, mut out) = (MOST_PACKED * bytes.len() as u64, Vec::new());
+    let read = GzDecoder::new(bytes).take(most + 1).read_to_end(&mut out);
+    match read.map_err(|e| format!("it cannot be unpacked: {e}"))? as u64 > most {
+        true => Err(format!("it unpacks to more than {most} bytes")),
+        false => Ok(Cow::Owned(out)),
     }
 }
 
@@ -216,22 +316,67 @@ pub(crate) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use squall_core::DType;
 
     #[test]
-    fn numbers_of_16_bits_are_read_as_they_were_written() {
-        let list: Vec<f32> =
-            [0.0, -1.0, 0.1, 6e-5, -3e-8, 1e-9, 65504.0, 1e9, -1e9, 0.333].map(half).to_vec();
+    fn what_was_rounded_is_read_as_it_was_and_not_rounded_again() {
+        let mut list: Vec<f32> =
+            vec![0.0, -1.0, 0.1, 6e-5, -3e-8, 1e30, -1e-30, 7.5, 0.0, 0.0, 0.0, 0.0];
+        list.chunks_exact_mut(4).for_each(round_row);
+        let near = |i: usize, x: f32| (list[i] - x).abs() < 0.008;
+        assert!(near(1, -1.0) && near(2, 0.1) && near(11, 0.0), "{list:?}");
+        let mut again = list.clone();
+        again.chunks_exact_mut(4).for_each(round_row);
+        assert_eq!(again, list);
         let mut out = TensorWriter::default();
-        out.add_halves("x", &[2, 5], &list);
+        out.add_rounded("x", [3, 4], &list);
         let bytes = out.finish("k", "{}".into()).unwrap();
         let mut all = TensorReader::new(&bytes).unwrap();
-        assert_eq!(all.floats("x", &[2, 5]).unwrap(), list);
-        assert_eq!(all.counts(), (1, 1));
-        assert!(all.floats("x", &[10]).is_err() && all.get::<f32>("x", &[2, 5]).is_err());
+        assert_eq!(all.floats("x", &[3, 4]).unwrap(), list);
+        assert_eq!(all.counts(), (2, 2));
+        assert!(all.floats("x", &[4, 3]).is_err() && all.get::<f32>("x", &[3, 4]).is_err());
         // What is no number is refused, as in 32 bits.
         let mut out = TensorWriter::default();
-        out.add_halves("x", &[1], &[f32::NAN]);
+        out.add("x", &[1, 2], &[1i8, 2]);
+        out.add("x.step", &[1], &[f32::NAN]);
         let bytes = out.finish("k", "{}".into()).unwrap();
-        assert!(TensorReader::new(&bytes).unwrap().floats("x", &[1]).is_err());
+        assert!(TensorReader::new(&bytes).unwrap().floats("x", &[1, 2]).is_err());
+    }
+
+    #[test]
+    fn what_is_packed_is_unpacked_and_a_bomb_is_not() {
+        let text = b"a predictor".repeat(9);
+        assert_eq!(unpacked(&packed(&text).unwrap()).unwrap().as_ref(), text);
+        assert_eq!(unpacked(&text).unwrap().as_ref(), text);
+        let bomb = packed(&vec![0; 1 << 22]).unwrap();
+        assert!(unpacked(&bomb).unwrap_err().contains("more than"));
+        assert!(unpacked(&packed(&text).unwrap()[..12]).is_err());
+    }
+
+    #[test]
+    fn small_numbers_take_few_bytes() {
+        for (most, dtype) in [(255, Dtype::U8), (256, Dtype::U16), (1 << 16, Dtype::U32)] {
+            let mut out = TensorWriter::default();
+            out.add_small("x", &[2], &[3, most]);
+            let bytes = out.finish("k", "{}".into()).unwrap();
+            let mut all = TensorReader::new(&bytes).unwrap();
+            assert_eq!(
+                (all.dtype("x"), all.small("x", &[2]).unwrap()),
+                (Some(dtype), vec![3, most])
+            );
+        }
+    }
+
+    #[test]
+    fn numbers_of_16_bits_are_read() {
+        let values = [0.0, -1.0, 0.5, 65504.0, f32::NAN];
+        for n in [4, 5] {
+            let bits = values[..n].iter().map(|v| DType::F16.half_bits(*v).unwrap().to_le_bytes());
+            let mut out = TensorWriter::default();
+            out.tensors.push(("x".into(), Dtype::F16, vec![n], bits.flatten().collect()));
+            let bytes = out.finish("k", "{}".into()).unwrap();
+            let found = TensorReader::new(&bytes).unwrap().floats("x", &[n]);
+            assert_eq!(found.ok(), (n == 4).then(|| values[..4].to_vec()));
+        }
     }
 }

@@ -24,7 +24,7 @@ pub struct TrainingData<'a> {
     /// Problems with the values that tuning found.
     pub examples: &'a [&'a Example],
     /// What an example is used for.
-    pub part: &'a dyn Fn(&Problem) -> Part,
+    pub part: &'a (dyn Fn(&Problem) -> Part + Sync),
     /// What is trained, and how.
     pub options: &'a Options,
 }
@@ -104,12 +104,12 @@ pub(crate) fn labelled<'a>(
     all.map(|(c, e)| (c, &e.problem)).collect()
 }
 
-/// Trains networks and keeps their state in a checkpoint after every epoch.
+/// Trains networks from where earlier runs have them.
 pub(crate) struct Trainer<'a> {
-    /// What earlier runs did, and what this one does.
-    pub checkpoint: &'a mut Checkpoint,
-    /// Given the checkpoint after every epoch, to be saved.
-    pub keep: &'a mut dyn FnMut(&Checkpoint),
+    /// What earlier runs did.
+    pub begun: &'a Checkpoint,
+    /// Given a network's state after every epoch, to be kept, and whether it is finished.
+    pub put: &'a mut dyn FnMut(NetworkId, &State, bool),
     /// The number of the first network of a kind.
     pub first: usize,
 }
@@ -207,8 +207,7 @@ impl Trainer<'_> {
             drop(say);
             for word in heard {
                 if let Some(state) = &word.state {
-                    self.checkpoint.keep(id(&jobs[word.job]), state, false);
-                    (self.keep)(self.checkpoint);
+                    (self.put)(id(&jobs[word.job]), state, false);
                 }
                 on = on && go_on(word.job, word.epochs, word.within, word.last);
                 stop.fetch_or(!on, Ordering::Relaxed);
@@ -219,7 +218,7 @@ impl Trainer<'_> {
         });
         let states = done.into_iter().collect::<Result<Vec<State>, FamilyError>>()?;
         if on {
-            jobs.iter().zip(&states).for_each(|(j, s)| self.checkpoint.keep(id(j), s, true));
+            jobs.iter().zip(&states).for_each(|(j, s)| (self.put)(id(j), s, true));
         }
         Ok(states)
     }
@@ -227,7 +226,7 @@ impl Trainer<'_> {
     /// The state of a network to go on from, and whether its training is finished.
     fn begun<L: Learner>(&self, learner: &L, id: NetworkId, schedule: &Schedule) -> (State, bool) {
         let all = learner.layout().len();
-        match self.checkpoint.state(id) {
+        match self.begun.state(id) {
             Some((s, true)) if s.best.len() == all => (s.clone(), true),
             Some((s, false)) if s.parameters.len() == all => (s.clone(), false),
             _ => (State::new(learner.layout(), schedule), false),
@@ -253,14 +252,13 @@ impl Trainer<'_> {
         let mut went_on = true;
         train(learner, featurizer, (learned, held), schedule, &mut state, &mut |s, within| {
             if within == 0.0 {
-                self.checkpoint.keep(id, s, false);
-                (self.keep)(self.checkpoint);
+                (self.put)(id, s, false);
             }
             went_on = go_on(s, within);
             went_on
         })?;
         if went_on {
-            self.checkpoint.keep(id, &state, true);
+            (self.put)(id, &state, true);
         }
         Ok(state)
     }

@@ -33,15 +33,39 @@ impl Store {
         solver: Option<&str>,
         device: Option<&str>,
     ) -> Result<Vec<Example>, StoreError> {
+        self.select(
+            "SELECT answer, problem FROM example WHERE seq IN (
+                SELECT max(seq) FROM example
+                WHERE (?1 IS NULL OR solver = ?1) AND (?2 IS NULL OR device = ?2) GROUP BY \
+             solver, device, key
+            ) ORDER BY seq",
+            (solver, device),
+        )
+    }
+
+    /// As [`Store::examples`], with all answers to a problem that was tuned several times.
+    pub fn all_examples(
+        &self,
+        solver: Option<&str>,
+        device: Option<&str>,
+    ) -> Result<Vec<Example>, StoreError> {
+        self.select(
+            "SELECT answer, problem FROM example
+                WHERE (?1 IS NULL OR solver = ?1) AND (?2 IS NULL OR device = ?2) ORDER BY seq",
+            (solver, device),
+        )
+    }
+
+    /// The examples that a query of answers and problems finds.
+    fn select(
+        &self,
+        sql: &str,
+        (solver, device): (Option<&str>, Option<&str>),
+    ) -> Result<Vec<Example>, StoreError> {
         if !self.has_examples()? {
             return Ok(Vec::new());
         }
         self.begin();
-        let sql = "SELECT answer, problem FROM example WHERE seq IN (
-                SELECT max(seq) FROM example
-                WHERE (?1 IS NULL OR solver = ?1) AND (?2 IS NULL OR device = ?2) GROUP BY \
-                solver, device, key
-            ) ORDER BY seq";
         let mut statement = self.connection.prepare(sql).map_err(|e| self.error(e))?;
         let mut rows = statement.query((solver, device)).map_err(|e| self.error(e))?;
         let mut out = Vec::new();

@@ -33,7 +33,10 @@ fn examples_come_back_each_problem_once_with_its_last_answer() {
     assert_eq!(store.examples(Some("C"), None).unwrap(), []);
     let again = example("A", "gfx900", "1", &[5, 6]);
     assert_eq!(store.add_examples(std::slice::from_ref(&again)).unwrap(), (1, 0));
-    assert_eq!(store.examples(Some("A"), Some("gfx900")).unwrap(), [again]);
+    let both = [all[0].clone(), again];
+    assert_eq!(store.examples(Some("A"), Some("gfx900")).unwrap(), both[1..]);
+    assert_eq!(store.all_examples(Some("A"), Some("gfx900")).unwrap(), both);
+    assert_eq!(store.all_examples(None, None).unwrap().len(), 4);
     drop(store);
     let store = Store::open_read_only(&path).unwrap();
     let counts: Vec<(String, String, u64)> = [("A", "gfx900"), ("A", "gfx906"), ("B", "gfx900")]

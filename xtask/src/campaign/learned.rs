@@ -10,10 +10,11 @@ use squall_fuzz::{Draw, generate, mutate};
 /// A problem that the chooser's examples do not hold.
 const KEY: &str = "96-14-14-1x1-96-14-14-8-0x0-1x1-1x1-0-NCHW-FP16-F";
 
-/// A predictor of tuned values.
+/// A predictor of tuned values: damage to the packed file, and under what packs it.
 pub fn predictor(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Task {
-    let bytes = match (&base.predictor, draw.below(2)) {
+    let bytes = match (&base.predictor, draw.below(6)) {
         (Some(whole), 0) => mutate(draw, whole),
+        (Some(whole), 1 | 2) => sealed::predictor(draw, whole),
         _ => generate::predictor(draw),
     };
     sandbox.put("p.predictor", &bytes);

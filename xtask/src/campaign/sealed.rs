@@ -2,7 +2,7 @@
 //! it comes to the reader behind the seal.
 
 use flate2::Compression;
-use flate2::read::{GzEncoder, ZlibDecoder, ZlibEncoder};
+use flate2::read::{GzDecoder, GzEncoder, ZlibDecoder, ZlibEncoder};
 use squall_fuzz::{Draw, mutate};
 use std::io::{Read, repeat};
 
@@ -49,6 +49,16 @@ pub fn chooser(draw: &mut Draw<'_>, whole: &[u8]) -> Vec<u8> {
     // Writing to memory does not fail.
     let _ = ZlibEncoder::new(&damaged[..], Compression::fast()).read_to_end(&mut bytes);
     bytes
+}
+
+/// A predictor whose unpacked bytes are damaged, packed again or not.
+pub fn predictor(draw: &mut Draw<'_>, whole: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    if GzDecoder::new(whole).read_to_end(&mut body).is_err() {
+        return mutate(draw, whole);
+    }
+    let damaged = if draw.once_in(2) { mutate(draw, &body) } else { flipped(draw, &body) };
+    if draw.once_in(2) { damaged } else { packed(draw, &damaged) }
 }
 
 /// A file packed by gzip, at times damaged after that.

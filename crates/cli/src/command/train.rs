@@ -8,7 +8,7 @@ use crate::interrupt::interruptible;
 use crate::option::{JsonArgs, STORE, TargetArgs, ThreadArgs};
 use crate::terminal::{note, say, table, three};
 use serde_json::json;
-use squall::forecast::{checkpoint, examples, kinds, train, train_on_records};
+use squall::forecast::{all_examples, checkpoint, kinds, train, train_on_records};
 use squall::{Context, Kind, Options, PredictError, Predictor, Split, TrainingProgress};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -163,7 +163,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     if a.records {
         return on_records(a, store);
     }
-    let all = examples(store, a.solver.as_deref(), a.device.as_deref())?;
+    let all = all_examples(store, a.solver.as_deref(), a.device.as_deref())?;
     let stop = interruptible()?;
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let kind = kinds().into_iter().find(|(n, _)| *n == a.model).map(|(_, k)| k).unwrap_or_default();

@@ -224,3 +224,31 @@ fn a_sample_estimates_the_whole_space() {
         / rounds as f64;
     assert!((whole - sampled).abs() < 0.03 * whole, "{whole} against {sampled}");
 }
+
+#[test]
+fn what_another_tuning_of_a_problem_answered_does_not_vote_while_it_is_learned() {
+    let mut all = examples();
+    let candidates = family().instance(&all[7].problem).expect("it is taken").candidates();
+    let other = (0..candidates.len())
+        .map(|i| family().values(candidates.row(i)))
+        .find(|v| *v != all[7].values)
+        .expect("there are several candidates");
+    let number = all.len() as u32;
+    all.push(Example { problem: all[7].problem.clone(), values: other });
+    let chosen: Vec<&Example> = all.iter().collect();
+    let featurizer = Featurizer::learn(family(), &chosen, &[], None).expect("it learns");
+    let encoded = encode_all(&featurizer, &chosen, 1, Some(0)).expect("the family takes them");
+    let mut inputs = vec![0.0; featurizer.inputs()];
+    let mut rng = Generator::seed_from_u64(1);
+    for (one, twin) in [(7, number), (number, 7)] {
+        let mut voters = |training: bool| {
+            let e = &encoded[one as usize];
+            let votes = match training {
+                true => featurizer.training_inputs(e, false, &mut rng, &mut inputs),
+                false => featurizer.prediction_inputs(e, &mut inputs),
+            };
+            votes.iter().any(|(all, _)| all.iter().any(|n| n.index == twin))
+        };
+        assert!(voters(false) && !voters(true), "{one}");
+    }
+}

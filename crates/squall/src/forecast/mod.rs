@@ -20,7 +20,7 @@ use squall_frontend::miopen::{self, Convolution, Database, Device, driver};
 use squall_predict::{
     Checkpoint, Method, Options, PredictError, Predictor, Progress, Scratch, TrainingRequest,
 };
-use squall_records::Store;
+use squall_records::{Store, StoreError};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -115,14 +115,37 @@ pub fn questions(name: &str, text: &str) -> Result<Vec<Question>, Error> {
     Ok(all)
 }
 
-/// The examples of a store; an error where the store has none of the kind.
+/// The examples of a store, of each problem the answer that was added last; an error where the
+/// store has none of the kind.
 pub fn examples(
     store: &Path,
     solver: Option<&str>,
     device: Option<&str>,
 ) -> Result<Vec<Example>, Error> {
+    some(store, solver, device, Store::examples)
+}
+
+/// The same with all answers, which training learns: two tunings of a problem rarely agree, and
+/// neither is known to be the better.
+pub fn all_examples(
+    store: &Path,
+    solver: Option<&str>,
+    device: Option<&str>,
+) -> Result<Vec<Example>, Error> {
+    some(store, solver, device, Store::all_examples)
+}
+
+/// How a store is asked for the examples of a solver and a device.
+type Ask = fn(&Store, Option<&str>, Option<&str>) -> Result<Vec<Example>, StoreError>;
+
+fn some(
+    store: &Path,
+    solver: Option<&str>,
+    device: Option<&str>,
+    ask: Ask,
+) -> Result<Vec<Example>, Error> {
     let store = Store::open_read_only(store)?;
-    let found = store.examples(solver, device)?;
+    let found = ask(&store, solver, device)?;
     if found.is_empty() {
         let known: Vec<String> =
             store.example_counts()?.into_iter().map(|(s, d, _)| format!("{s} on {d}")).collect();

@@ -357,8 +357,7 @@ impl Sketch<'_> {
         });
         let depth = Term::product(["chunk", "split_warps"].map(Term::knob));
         // The stage that is one more than there are steps takes no room.
-        let spare =
-            Term::sum([self.steps(), Term::from(1)]).at_most(Term::knob("stages"));
+        let spare = Term::sum([self.steps(), Term::from(1)]).at_most(Term::knob("stages"));
         let stages = Term::sum([Term::knob("stages"), Term::product([Term::from(-1), spare])]);
         let bytes = self.roles.format.bytes() as i64;
         if self.roles.images {

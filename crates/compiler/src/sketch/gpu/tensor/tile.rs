@@ -1,8 +1,8 @@
 //! The tile of a block: which part of the product a configuration gives to blocks, warps and
 //! steps, the nest that is written for it, and which elements of a factor belong to a step.
 
-use super::super::loops::{around, count, tiles};
 use super::super::super::tile::TileAxis;
+use super::super::loops::{around, count, tiles};
 use super::super::problem::{Contraction, ContractionOperand, epilogue, line_width};
 use super::super::span::{Span, SpannedLoop};
 use super::roles::{Factor, Roles, TileLayout};

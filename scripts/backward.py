@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""Backward data and weights of ResNet-18's convolutions on a CUDA GPU: Squall's kernels beside cuDNN's, fp32 without TF32.
+"""Backward data and weights of ResNet-18's convolutions: Squall's kernels beside PyTorch's, which are cuDNN's on a CUDA GPU
+(fp32 without TF32) and oneDNN's on a CPU (one thread).
 
-    backward.py SQUALL OUT.json [--trials 60] [--batches 1,16] [--only PATTERN] [--patience 420]
+    backward.py SQUALL OUT.json [--target cuda|cpu] [--trials 60] [--batches 1,16] [--only PATTERNS] [--patience 420]
 
-All layers are tuned in one session, and each winner is checked against its reference by Squall. cuDNN's time is that of
-PyTorch's convolution_backward with benchmarking on, the better of two layouts, in a captured graph of twenty calls.
-Both are times of calls in a row, with warm caches."""
+All layers are tuned in one session, and each winner is checked against its reference by Squall. PyTorch's time is that of
+convolution_backward, the better of two layouts; on a GPU with benchmarking on, in a captured graph of twenty calls. All are
+times of calls in a row, with warm caches."""
 import argparse
 import fnmatch
 import json
 import math
+import platform
 import signal
 import statistics
 import subprocess
+import time
 
 import torch
 
@@ -22,6 +25,7 @@ LAYERS += [("conv3_1x1_s2", 64, 56, 128, 1, 2, 0, 1), ("conv3_3x3", 128, 28, 128
 LAYERS += [("conv4_1x1_s2", 128, 28, 256, 1, 2, 0, 1), ("conv4_3x3", 256, 14, 256, 3, 1, 1, 3), ("conv5_3x3_s2", 256, 14, 512, 3, 2, 1, 1)]
 LAYERS += [("conv5_1x1_s2", 256, 14, 512, 1, 2, 0, 1), ("conv5_3x3", 512, 7, 512, 3, 1, 1, 3)]
 CALLS = 20
+DEVICE = "cuda"
 # Others of MIOpen's problems, one of each kind: operator line, then PyTorch's shapes of image and filters (of the
 # forward convolution) and its arguments: padding, dilation, groups and direction.
 OTHERS = {
@@ -32,8 +36,27 @@ OTHERS = {
 }
 
 
+def timed_on_cpu(call):
+    """Microseconds a call: the least of five medians, for these machines have slow moments."""
+    call()
+    began = time.perf_counter()
+    call()
+    calls = max(1, min(50, int(0.05 / (time.perf_counter() - began))))
+    medians = []
+    for _ in range(5):
+        times = []
+        for _ in range(calls):
+            began = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - began)
+        medians.append(statistics.median(times))
+    return min(medians) * 1e6
+
+
 def timed(call):
     """Microseconds a call."""
+    if DEVICE == "cpu":
+        return timed_on_cpu(call)
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         for _ in range(5):
@@ -54,13 +77,13 @@ def timed(call):
     return statistics.median(times)
 
 
-def cudnn(batch, layer, direction):
+def theirs(batch, layer, direction):
     _, c, h, k, r, stride, pad, _ = layer
     out = (h + 2 * pad - r) // stride + 1
     mask = [direction == "backward_data", direction == "backward_weights", False]
     best = None
     for form in (torch.contiguous_format, torch.channels_last):
-        x, w, g = (torch.randn(s, device="cuda").to(memory_format=form) for s in ((batch, c, h, h), (k, c, r, r), (batch, k, out, out)))
+        x, w, g = (torch.randn(s, device=DEVICE).to(memory_format=form) for s in ((batch, c, h, h), (k, c, r, r), (batch, k, out, out)))
         us = timed(lambda: torch.ops.aten.convolution_backward(g, x, w, None, [stride] * 2, [pad] * 2, [1, 1], False, [0, 0], 1, mask))
         best = us if best is None else min(best, us)
     return best
@@ -69,7 +92,7 @@ def cudnn(batch, layer, direction):
 def other(image, filters, arguments):
     pad, dilation, groups, direction = arguments
     spatial = len(image) - 2
-    x, w = (torch.randn(s, device="cuda") for s in (image, filters))
+    x, w = (torch.randn(s, device=DEVICE) for s in (image, filters))
     if direction == "transposed":
         return timed(lambda: torch.nn.functional.conv_transpose2d(x, w, stride=2, padding=pad))
     forward = lambda: torch.ops.aten.convolution(x, w, None, [1] * spatial, [pad] * spatial, [dilation] * spatial, False, [0] * spatial, groups)
@@ -83,11 +106,15 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("squall")
     p.add_argument("out")
+    p.add_argument("--target", default="cuda", choices=["cuda", "cpu"])
     p.add_argument("--trials", type=int, default=60, help="of each of the 48 kernels; some eight are made in a second")
     p.add_argument("--batches", default="1,16")
     p.add_argument("--only", default="*", help="patterns of names, with commas between them")
     p.add_argument("--patience", type=float, default=420, help="seconds of tuning at most")
     a = p.parse_args()
+    global DEVICE
+    DEVICE = a.target
+    torch.set_num_threads(1)
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     wanted = lambda name: any(fnmatch.fnmatch(name, p) for p in a.only.split(","))
@@ -100,16 +127,16 @@ def main():
                 if not wanted(called):
                     continue
                 lines.append(f"{called}: conv2d n={batch} c={c} h={h} w={h} k={k} r={r} s={r} stride={stride} pad={pad} direction={direction}")
-                rows.append({"name": called, "batch": batch, "direction": direction, "cudnn_us": cudnn(batch, layer, direction)})
+                rows.append({"name": called, "batch": batch, "direction": direction, "torch_us": theirs(batch, layer, direction)})
     for name, (line, *said) in OTHERS.items():
         if wanted(name):
             lines.append(f"{name}: {line}")
-            rows.append({"name": name, "cudnn_us": other(*said)})
-    about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+            rows.append({"name": name, "torch_us": other(*said)})
+    about = {"device": torch.cuda.get_device_name() if DEVICE == "cuda" else platform.processor(), "torch": torch.__version__}
     # What was measured so far is kept: the time of a lent machine may end.
     json.dump({**about, "rows": rows}, open(a.out, "w"))
     open("/tmp/backward.ops", "w").write("\n".join(lines) + "\n")
-    command = [a.squall, "tune", "/tmp/backward.ops", "--target", "cuda", "--store", f"/tmp/backward-{a.batches}.squall", "--json"]
+    command = [a.squall, "tune", "/tmp/backward.ops", "--target", DEVICE, "--store", f"/tmp/backward-{DEVICE}-{a.batches}.squall", "--json"]
     command += ["--trials", str(a.trials)]
     tuning = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -126,8 +153,8 @@ def main():
         row["best"] = t.get("best")
         if t.get("best_ns"):
             row["squall_us"] = t["best_ns"] / 1e3
-            if "cudnn_us" in row:
-                row["ratio"] = row["cudnn_us"] / row["squall_us"]
+            if "torch_us" in row:
+                row["ratio"] = row["torch_us"] / row["squall_us"]
         print(json.dumps({k: v for k, v in row.items() if k != "best"}), flush=True)
     means = {}
     for batch in sorted({r["batch"] for r in rows if "batch" in r}):
@@ -135,7 +162,7 @@ def main():
             ratios = [r["ratio"] for r in rows if r.get("batch") == batch and r["direction"] == direction and "ratio" in r]
             if ratios:
                 means[f"n{batch} {direction}"] = round(math.exp(sum(map(math.log, ratios)) / len(ratios)), 3)
-    print("cuDNN's time over Squall's, geometric means:", means, "exit", tuning.returncode)
+    print("PyTorch's time over Squall's, geometric means:", means, "exit", tuning.returncode)
     json.dump({**about, "means": means, "rows": rows}, open(a.out, "w"))
 
 
