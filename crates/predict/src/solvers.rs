@@ -8,6 +8,7 @@ use crate::error::PredictError;
 use crate::model::{Model, RowCount, Score, count, scores};
 use crate::options::Options;
 use crate::parallel;
+use crate::ranker::RankerSizes;
 use crate::train::State;
 use crate::trainer::{Progress, Trainer, TrainingData, hashes};
 use squall_core::forecast::{Example, Family, Part, Problem, Split};
@@ -40,6 +41,7 @@ pub(crate) struct Trained {
 struct Job<'a> {
     family: &'a Arc<Family>,
     examples: Vec<&'a Example>,
+    work: usize,
     threads: usize,
 }
 
@@ -62,7 +64,7 @@ pub(crate) fn train_all<'a>(
 ) -> Result<Vec<Trained>, PredictError> {
     let jobs = jobs(&request);
     let mut order: Vec<usize> = (0..jobs.len()).collect();
-    order.sort_by_key(|&i| std::cmp::Reverse(work(&jobs[i])));
+    order.sort_by_key(|&i| std::cmp::Reverse(jobs[i].work));
     let begun = checkpoint.clone();
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let done: Mutex<Vec<(usize, Result<Trained, PredictError>)>> = Mutex::new(Vec::new());
@@ -124,19 +126,31 @@ fn jobs<'a>(request: &TrainingRequest<'a>) -> Vec<Job<'a>> {
     let examples_of = |family: &Family| -> Vec<&'a Example> {
         request.examples.iter().filter(|e| e.problem.solver == family.solver()).collect()
     };
-    let job = |family: &'a Arc<Family>| Job { family, examples: examples_of(family), threads: 1 };
+    let job = |family: &'a Arc<Family>| {
+        let examples = examples_of(family);
+        Job { family, work: work(family, &examples), examples, threads: 1 }
+    };
     let mut jobs: Vec<Job> = request.families.iter().map(job).collect();
     jobs.retain(|j| !j.examples.is_empty());
-    let total: usize = jobs.iter().map(work).sum();
+    let total: usize = jobs.iter().map(|j| j.work).sum();
     for j in &mut jobs {
-        j.threads = (request.options.threads * work(j)).div_ceil(total.max(1)).max(1);
+        j.threads = (request.options.threads * j.work).div_ceil(total.max(1)).max(1);
     }
     jobs
 }
 
-/// How much work a job is, compared with others.
-fn work(job: &Job) -> usize {
-    job.examples.len() * job.family.spec().knobs.len()
+/// How much work a job is, compared with others: most of it is to score the candidates that are
+/// drawn for each example.
+fn work(family: &Family, examples: &[&Example]) -> usize {
+    const ASKED: usize = 8;
+    let (all, drawn) = (examples.len(), RankerSizes::default().negatives);
+    let candidates = |e: &&Example| family.instance(&e.problem).map(|i| i.candidates().len());
+    let some = examples.iter().step_by(all / ASKED + 1);
+    let (sum, asked) = some
+        .filter_map(|e| candidates(e).ok())
+        .fold((0, 0), |(sum, asked), n| (sum + n.min(drawn), asked + 1));
+    // What an example costs beside its candidates is worth about a third of those.
+    all * (sum / asked.max(1) + drawn / 3)
 }
 
 /// Trains one solver's model, and scores it on its test rows.

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Parts of a batch, each of which one thread works on at a time.
-const SHARDS: usize = 4;
+const SHARDS: usize = 2;
 
 /// Problems that are learned together.
 #[derive(Clone, Copy)]
