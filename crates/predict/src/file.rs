@@ -23,6 +23,7 @@ use crate::tensors::{
     write_atomically,
 };
 use crate::train::{Epoch, Learner};
+use crate::trainer::Seen;
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::{Family, FamilySpec};
 use std::path::Path;
@@ -127,7 +128,7 @@ fn write_facts(name: &str, facts: &Facts, out: &mut TensorWriter) -> FactsHeader
 fn write_solver(s: &Solver, out: &mut TensorWriter) -> SolverHeader {
     let name = s.solver();
     let facts = write_facts(name, s.facts(), out);
-    out.add_list(format!("{name}/keys"), &s.keys);
+    write_seen(name, &s.seen, out);
     let networks = [
         ("ranker", s.ranker.layout(), &s.ranker_members),
         ("chain", s.chain.layout(), &s.chain_members),
@@ -169,7 +170,7 @@ fn write_row(name: &str, row: &Row, out: &mut TensorWriter) -> RowHeader {
 }
 
 fn write_rows(solver: &str, r: &RowModels, out: &mut TensorWriter) -> RowsHeader {
-    out.add_list(format!("{solver}/keys"), &r.keys);
+    write_seen(solver, &r.seen, out);
     let row = |(i, row): (usize, &Row)| write_row(&format!("{solver}/{i}"), row, out);
     let rows = r.rows.iter().enumerate().map(row).collect();
     RowsHeader { family: r.family.spec().clone(), kind: r.kind, rows }
@@ -251,12 +252,22 @@ impl Predictor {
     }
 }
 
-/// The hashes of a solver's keys, ascending.
-fn read_keys(solver: &str, tensors: &mut TensorReader) -> Result<Vec<u64>, FileError> {
-    let name = format!("{solver}/keys");
-    let out: Vec<u64> = tensors.list(&name)?;
-    if out.is_sorted() {
-        return Ok(out);
+/// What the hashes of a solver's problems are called; of keys alone, in earlier files.
+fn seen_name(solver: &str, by_device: bool) -> String {
+    format!("{solver}/{}", if by_device { "problems" } else { "keys" })
+}
+
+fn write_seen(solver: &str, seen: &Seen, out: &mut TensorWriter) {
+    out.add_list(seen_name(solver, seen.by_device), &seen.hashes);
+}
+
+/// The hashes of a solver's problems, ascending.
+fn read_seen(solver: &str, tensors: &mut TensorReader) -> Result<Seen, FileError> {
+    let by_device = !tensors.has(&seen_name(solver, false));
+    let name = seen_name(solver, by_device);
+    let hashes: Vec<u64> = tensors.list(&name)?;
+    if hashes.is_sorted() {
+        return Ok(Seen { hashes, by_device });
     }
     Err(FileError::Part { name, why: "does not ascend".into() })
 }
@@ -406,7 +417,7 @@ fn read_solver(h: SolverHeader, tensors: &mut TensorReader) -> Result<Solver, Fi
         &[h.ranker.context, h.ranker.hidden, h.ranker.last, h.chain.context, h.chain.head],
     )?;
     let facts = read_facts(&name, h.facts, &family, tensors)?;
-    let keys = read_keys(&name, tensors)?;
+    let seen = read_seen(&name, tensors)?;
     let featurizer = Featurizer::new(family, facts);
     let (ranker, chain) = (Ranker::new(&featurizer, h.ranker), Chain::new(&featurizer, h.chain));
     let mut networks = |what: &str, layout: &ParameterLayout, members: usize| {
@@ -422,7 +433,7 @@ fn read_solver(h: SolverHeader, tensors: &mut TensorReader) -> Result<Solver, Fi
         chain,
         chain_members,
         mix: h.mix,
-        keys,
+        seen,
         curves: h.curves,
     })
 }
@@ -442,12 +453,12 @@ fn read_tasks(facts: TaskFacts, tensors: &mut TensorReader) -> Result<TaskModel,
 fn read_rows(h: RowsHeader, tensors: &mut TensorReader) -> Result<RowModels, FileError> {
     let family = Arc::new(Family::new(h.family)?);
     let solver = family.solver().to_owned();
-    let keys = read_keys(&solver, tensors)?;
+    let seen = read_seen(&solver, tensors)?;
     let mut rows = Vec::new();
     for (i, row) in h.rows.into_iter().enumerate() {
         rows.push(read_row(&format!("{solver}/{i}"), row, h.kind, &family, tensors)?);
     }
-    Ok(RowModels { family, kind: h.kind, rows, keys })
+    Ok(RowModels { family, kind: h.kind, rows, seen })
 }
 
 fn read_row(

@@ -7,9 +7,9 @@ use crate::options::{Kind, Method};
 use crate::rows::RowModels;
 use crate::solver::{Scratch, Solver};
 use crate::train::Epoch;
-use crate::trainer::{Progress, Trainer, TrainingData};
+use crate::trainer::{Progress, Seen, Trainer, TrainingData};
 use serde::{Deserialize, Serialize};
-use squall_core::forecast::{Example, Family, FamilyError, Part, Problem, fnv1a};
+use squall_core::forecast::{Example, Family, FamilyError, Part, Problem};
 use std::collections::BTreeMap;
 
 /// The number of examples of a row: of one solver on one device in one precision.
@@ -89,10 +89,10 @@ impl Model {
         Ok(solver.filter(|_| on).map(|s| Model::Pair(Box::new(s))))
     }
 
-    pub(crate) fn keys(&mut self) -> &mut Vec<u64> {
+    pub(crate) fn seen(&mut self) -> &mut Seen {
         match self {
-            Model::Pair(s) => &mut s.keys,
-            Model::Rows(r) => &mut r.keys,
+            Model::Pair(s) => &mut s.seen,
+            Model::Rows(r) => &mut r.seen,
         }
     }
 
@@ -109,13 +109,13 @@ impl Model {
         }
     }
 
-    /// Whether a key was among the examples when it was trained, held out or not.
-    pub fn has_seen(&self, key: &str) -> bool {
-        let keys = match self {
-            Model::Pair(s) => &s.keys,
-            Model::Rows(r) => &r.keys,
-        };
-        keys.binary_search(&fnv1a(key.as_bytes())).is_ok()
+    /// Whether a problem was among its device's examples when it was trained, held out or not; where
+    /// a file of an earlier build does not say which device's, among any.
+    pub fn has_seen(&self, problem: &Problem) -> bool {
+        match self {
+            Model::Pair(s) => s.seen.has(problem),
+            Model::Rows(r) => r.seen.has(problem),
+        }
     }
 
     /// The epochs of each network, by what it is called.

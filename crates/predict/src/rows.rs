@@ -11,7 +11,7 @@ use crate::parallel;
 use crate::ranking::{best, by_neighbours, outcome};
 use crate::solver::Scratch;
 use crate::train::Epoch;
-use crate::trainer::{Progress, Trainer, TrainingData, hashes};
+use crate::trainer::{Progress, Seen, Trainer, TrainingData};
 use squall_core::forecast::{Example, Family, FamilyError, Part, Problem};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct RowModels {
     pub(crate) family: Arc<Family>,
     pub(crate) kind: Kind,
     pub(crate) rows: Vec<Row>,
-    pub(crate) keys: Vec<u64>,
+    pub(crate) seen: Seen,
 }
 
 /// The model of a device and a precision.
@@ -135,7 +135,7 @@ impl RowModels {
             family: m.family.clone(),
             kind: m.options.model,
             rows,
-            keys: hashes(m.examples),
+            seen: Seen::of(m.examples),
         }))
     }
 

@@ -16,7 +16,7 @@ use crate::ranker::{Ranker, RankerScratch, RankerSizes, mean};
 use crate::ranking::{best, by_neighbours, outcome};
 use crate::tensors::round_row;
 use crate::train::{Epoch, Labelled, Learner, Schedule, State};
-use crate::trainer::{Job, Progress, Trainer, TrainingData, encode_all, hashes, labelled};
+use crate::trainer::{Job, Progress, Seen, Trainer, TrainingData, encode_all, labelled};
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::{Example, Family, FamilyError, Part, Problem};
 
@@ -104,8 +104,8 @@ pub struct Solver {
     pub(crate) chain: Chain,
     pub(crate) chain_members: Vec<Vec<f32>>,
     pub(crate) mix: Mix,
-    /// Hashes of all keys that were among the examples, held out or not; ascending.
-    pub(crate) keys: Vec<u64>,
+    /// The problems that were among the examples, held out or not.
+    pub(crate) seen: Seen,
     /// How training went.
     pub curves: Curves,
 }
@@ -303,9 +303,9 @@ impl Solver {
         let (chain_members, chain_curves) = data.train(&chain, ensemble, trainer, go_on)?;
         let curves = Curves { ranker: ranker_curves, chain: chain_curves };
         let mix = Mix { ranker: 0.5, chain: 0.5 };
-        let keys = hashes(m.examples);
+        let seen = Seen::of(m.examples);
         let mut out =
-            Solver { ranker, ranker_members, chain, chain_members, mix, keys, curves, featurizer };
+            Solver { ranker, ranker_members, chain, chain_members, mix, seen, curves, featurizer };
         out.fit_mix(held, options.threads)?;
         Ok(Some(out))
     }

@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::parallel;
 use crate::ranker::RankerSizes;
 use crate::train::State;
-use crate::trainer::{Progress, Trainer, TrainingData, hashes};
+use crate::trainer::{Progress, Seen, Trainer, TrainingData};
 use squall_core::forecast::{Example, Family, Part, Problem, Split};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -121,7 +121,8 @@ pub(crate) fn train_all<'a>(
     }
 }
 
-/// The families that have examples. Threads are shared out by the work that each is.
+/// The families that have examples. Threads are shared out by the work that each is, each of them
+/// twice: small solvers soon leave theirs to the others, and a network does not always use its own.
 fn jobs<'a>(request: &TrainingRequest<'a>) -> Vec<Job<'a>> {
     let examples_of = |family: &Family| -> Vec<&'a Example> {
         request.examples.iter().filter(|e| e.problem.solver == family.solver()).collect()
@@ -134,7 +135,8 @@ fn jobs<'a>(request: &TrainingRequest<'a>) -> Vec<Job<'a>> {
     jobs.retain(|j| !j.examples.is_empty());
     let total: usize = jobs.iter().map(|j| j.work).sum();
     for j in &mut jobs {
-        j.threads = (request.options.threads * j.work).div_ceil(total.max(1)).max(1);
+        let all = request.options.threads;
+        j.threads = (2 * all * j.work).div_ceil(total.max(1)).clamp(1, all.max(1));
     }
     jobs
 }
@@ -192,7 +194,7 @@ fn train<'a>(
     let mut trainer = Trainer { begun, put: &mut put, first: 0 };
     let model = Model::train(&data, &mut trainer, &mut ask)?;
     let Some(mut model) = model.filter(|_| on) else { return Err(PredictError::Cancelled) };
-    *model.keys() = hashes(all);
+    *model.seen() = Seen::of(all);
     let is_test =
         |e: &&&Example| part(&e.problem) == Part::Test && family.instance(&e.problem).is_ok();
     let test: Vec<&Example> = all.iter().filter(is_test).copied().collect();

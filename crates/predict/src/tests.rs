@@ -127,8 +127,9 @@ fn a_rule_is_learned_and_every_answer_is_legal() {
     assert!(p.predict(&problem(1, 1, "FP64", "d1"), 1).is_err());
     let solver = p.model("Toy").expect("it was trained");
     assert!(
-        examples().iter().all(|e| solver.has_seen(&e.problem.key))
-            && !solver.has_seen("1000-5-FP16")
+        examples().iter().all(|e| solver.has_seen(&e.problem))
+            && !solver.has_seen(&problem(1000, 5, "FP16", "d1"))
+            && !solver.has_seen(&problem(7, 5, "FP16", "d2"))
     );
 }
 

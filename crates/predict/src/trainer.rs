@@ -53,12 +53,31 @@ pub struct Progress<'a> {
     pub last: Option<Epoch>,
 }
 
-/// Hashes of the examples' keys, ascending.
-pub(crate) fn hashes(examples: &[&Example]) -> Vec<u64> {
-    let mut keys: Vec<u64> = examples.iter().map(|e| fnv1a(e.problem.key.as_bytes())).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    keys
+/// The problems that were among the examples of a training, held out or not.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Seen {
+    /// Hashes of keys, ascending.
+    pub hashes: Vec<u64>,
+    /// Whether a device is hashed with each key. Files before version 5 hold keys alone.
+    pub by_device: bool,
+}
+
+impl Seen {
+    pub fn of(examples: &[&Example]) -> Seen {
+        let mut hashes: Vec<u64> = examples.iter().map(|e| Seen::hash(&e.problem, true)).collect();
+        hashes.sort_unstable();
+        hashes.dedup();
+        Seen { hashes, by_device: true }
+    }
+
+    pub fn has(&self, problem: &Problem) -> bool {
+        self.hashes.binary_search(&Seen::hash(problem, self.by_device)).is_ok()
+    }
+
+    fn hash(problem: &Problem, by_device: bool) -> u64 {
+        let device = if by_device { problem.device.as_str() } else { "" };
+        fnv1a([device.as_bytes(), problem.key.as_bytes()].concat().as_slice())
+    }
 }
 
 /// Encodes examples on all threads; problems with equal candidates share them. `remembered` is the

@@ -38,9 +38,9 @@ Examples:
 
 P@k is the share of problems whose tuned vector is among the first k predictions, with Wilson's
 interval at 95 %. With a predictor, its rows are held out as when it was trained, or (--rows unseen)
-are those of keys that its data lacked. Without one, --models are trained here and scored on what is
-held out. `paper` is Mahmood, Khan and Afzal at 1, 10 and 100, on databases that are not public and
-hold other rows.
+are those of keys that its data lacked on their device. Without one, --models are trained here and
+scored on what is held out. `paper` is Mahmood, Khan and Afzal at 1, 10 and 100, on databases that
+are not public and hold other rows.
 
 A predictor of tasks (`train --records`) is measured on the tasks of the store that it did not learn
 from: its first 1, 5 and 10 candidates take turns with the task's winner, the best of the nearest
@@ -71,6 +71,7 @@ pub struct Args {
     #[arg(long, value_name = "SPLIT", default_value = "random", value_parser = ["random", "layer"])]
     split: String,
     /// Of a predictor: rows that its split held out, or of keys that its data lacked
+    /// on their device
     #[arg(
         long,
         value_name = "ROWS",

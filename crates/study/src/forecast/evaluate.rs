@@ -128,7 +128,7 @@ pub fn evaluate(
 fn asked_of<'a>(model: &Model, all: &[&'a Example], asked: Asked) -> Vec<&'a Example> {
     let is_asked = |p: &Problem| match asked {
         Asked::Held(split) => split.part(p) == Part::Test,
-        Asked::Unseen => !model.has_seen(&p.key),
+        Asked::Unseen => !model.has_seen(p),
     };
     all.iter()
         .filter(|e| is_asked(&e.problem) && model.family().instance(&e.problem).is_ok())
