@@ -177,6 +177,12 @@ impl Encoder {
         out
     }
 
+    /// How many steps [`Encoder::place_of`] takes.
+    pub fn work(&self) -> usize {
+        let factors = self.products.iter().chain(&self.volumes).map(Vec::len).sum::<usize>();
+        self.coordinates() + factors
+    }
+
     /// The names of all sizes that a problem's coordinates are made from.
     pub fn size_names(&self) -> Vec<&str> {
         let products = self.products.iter().chain(&self.volumes).flatten();

@@ -202,7 +202,7 @@ impl Featurizer {
         }
         memory.places = columns(&memory.places, memory.dimensions);
         memory.tokens = columns(&memory.tokens, memory.words);
-        let all = || examples.iter().chain(remembered).map(|e| e.problem.clone());
+        let all = || examples.iter().chain(remembered).map(|e| &e.problem);
         let sizes = encoder.size_names();
         let sizes = sizes.iter().flat_map(|n| all().map(|p| p.number(n).unwrap_or(0)));
         memory.sizes =

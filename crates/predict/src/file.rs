@@ -202,7 +202,7 @@ impl Predictor {
         let header =
             serde_json::to_string(&header).map_err(|e| FileError::Header(e.to_string()))?;
         let whole = out.finish(KEY, header)?;
-        packed(&whole).map_err(|e| FileError::Header(e.to_string()))
+        packed(whole).map_err(|e| FileError::Header(e.to_string()))
     }
 
     /// Reads what [`Predictor::to_bytes`] wrote.
@@ -281,9 +281,9 @@ fn places_of(
 ) -> Vec<f32> {
     let mut out = vec![0.0; kept.len() * n];
     for i in 0..n {
-        let size = |name: &str| {
-            names.iter().position(|x| *x == name).map_or(0, |at| i64::from(sizes[at * n + i]))
-        };
+        // The names ascend.
+        let size =
+            |name: &str| names.binary_search(&name).map_or(0, |at| i64::from(sizes[at * n + i]));
         let place = encoder.place_of(&size);
         kept.iter().enumerate().for_each(|(k, &at)| out[k * n + i] = place[at as usize]);
     }
@@ -303,9 +303,10 @@ fn read_places(
         let places = tensors.floats(&format!("{name}/memory.places"), &[dimensions, n])?;
         return Ok((Vec::new(), places));
     }
-    // So many no training makes.
-    if n.saturating_mul(dimensions) > 1 << 27 {
-        return Err(FileError::Header(format!("{name}: {n} answers of {dimensions} coordinates")));
+    let (numbers, steps) = (n.saturating_mul(dimensions), n.saturating_mul(h.encoder.work()));
+    if !tensors.take(numbers, steps) {
+        let why = format!("{name}: {n} answers of {dimensions} coordinates, more than it can hold");
+        return Err(FileError::Header(why));
     }
     let names = h.encoder.size_names();
     let sizes = tensors.small(&stored, &[names.len(), n])?;

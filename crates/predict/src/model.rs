@@ -26,7 +26,7 @@ pub struct RowCount {
     pub train: usize,
     /// Examples for stopping and mixing; most networks of the default model learn them too.
     pub validation: usize,
-    /// HeldOut out.
+    /// Examples that were held out.
     pub test: usize,
     /// Examples outside their tuner space, or of a problem that the family does not take; they
     /// were left out of training and validation.
@@ -109,8 +109,8 @@ impl Model {
         }
     }
 
-    /// Whether a problem was among its device's examples when it was trained, held out or not; where
-    /// a file of an earlier build does not say which device's, among any.
+    /// Whether a problem was among its device's examples when it was trained, held out or not; among
+    /// any device's, where a file of an earlier build does not say whose.
     pub fn has_seen(&self, problem: &Problem) -> bool {
         match self {
             Model::Pair(s) => s.seen.has(problem),
@@ -166,6 +166,7 @@ impl Model {
         }
     }
 }
+
 /// Names of a row: device and precision.
 fn row(p: &Problem) -> (&str, &str) {
     (&p.device, p.word("precision").unwrap_or(""))

@@ -13,7 +13,7 @@ use crate::train::State;
 use crate::trainer::{Progress, Seen, Trainer, TrainingData};
 use squall_core::forecast::{Example, Family, Part, Problem, Split};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a predictor is trained on, and how.
@@ -46,7 +46,7 @@ struct Job<'a> {
 }
 
 /// What a thread says that trains a solver's model.
-enum Word<'a> {
+enum Message<'a> {
     /// The state of one of the solver's networks, and whether its training is finished.
     State { solver: &'a str, network: String, member: usize, state: Box<State>, finished: bool },
     /// How far it is; it waits for an answer, whether to go on.
@@ -68,8 +68,8 @@ pub(crate) fn train_all<'a>(
     let begun = checkpoint.clone();
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let done: Mutex<Vec<(usize, Result<Trained, PredictError>)>> = Mutex::new(Vec::new());
-    let (say, heard) = channel::<Word<'a>>();
-    let run = |say: Sender<Word<'a>>| {
+    let (say, heard) = channel::<Message<'a>>();
+    let run = |say: Sender<Message<'a>>| {
         while let Some(&i) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
             if stop.load(Ordering::Relaxed) {
                 break;
@@ -88,7 +88,7 @@ pub(crate) fn train_all<'a>(
         drop(say);
         for word in heard {
             match word {
-                Word::State { solver, network, member, state, finished } => {
+                Message::State { solver, network, member, state, finished } => {
                     checkpoint.keep(
                         NetworkId { solver, network: &network, member },
                         &state,
@@ -98,7 +98,7 @@ pub(crate) fn train_all<'a>(
                         keep(checkpoint);
                     }
                 }
-                Word::Progress(p, answer) => {
+                Message::Progress(p, answer) => {
                     let on = !stop.load(Ordering::Relaxed) && progress(&p);
                     stop.fetch_or(!on, Ordering::Relaxed);
                     // A thread that no longer listens has failed, and says so by its result.
@@ -161,7 +161,7 @@ fn train<'a>(
     options: &Options,
     part: &(dyn Fn(&Problem) -> Part + Sync),
     begun: &Checkpoint,
-    say: &Sender<Word<'a>>,
+    say: &Sender<Message<'a>>,
 ) -> Result<Trained, PredictError> {
     let (family, all) = (job.family, &job.examples);
     let options = &Options { threads: job.threads, ..options.clone() };
@@ -175,12 +175,12 @@ fn train<'a>(
     if !known.iter().any(|e| part(&e.problem) == Part::Train) {
         return Err(PredictError::Nothing(family.solver().to_owned()));
     }
-    let (answer, answers): (Sender<bool>, Receiver<bool>) = channel();
     let mut on = true;
     let mut ask = |p: &Progress| {
         let p = Progress { solver: family.solver(), ..*p };
-        on = on && say.send(Word::Progress(p, answer.clone())).is_ok();
-        on = on && answers.recv().unwrap_or(false);
+        // Where the other end is gone, so is this sender, and the answer is no.
+        let (answer, answers) = channel();
+        on = on && say.send(Message::Progress(p, answer)).is_ok() && answers.recv() == Ok(true);
         on
     };
     let mut put = |id: NetworkId, state: &State, finished: bool| {
@@ -188,7 +188,7 @@ fn train<'a>(
         let member = id.member;
         // The other end is there until all threads have ended.
         let solver = family.solver();
-        let _ = say.send(Word::State { solver, network, member, state, finished });
+        let _ = say.send(Message::State { solver, network, member, state, finished });
     };
     let data = TrainingData { family: family.clone(), examples: &known, part, options };
     let mut trainer = Trainer { begun, put: &mut put, first: 0 };

@@ -119,9 +119,18 @@ impl TensorWriter {
         self.tensors.push((name.into(), T::DTYPE, shape.to_vec(), bytes));
     }
 
-    /// Adds a matrix whose rows are rounded, each to steps of its own; see [`round_row`].
+    /// Adds a matrix whose rows are rounded, each to steps of its own; see [`round_row`]. Where
+    /// they are not, as those of a file of version 4, all bits are kept.
     pub fn add_rounded(&mut self, name: &str, [rows, cols]: [usize; 2], values: &[f32]) {
         let each = || values.chunks_exact(cols.max(1));
+        let is_rounded = |row: &[f32]| {
+            let mut again = row.to_vec();
+            round_row(&mut again);
+            again == row
+        };
+        if !each().all(is_rounded) {
+            return self.add(name, &[rows, cols], values);
+        }
         let all: Vec<f32> = each().map(step).collect();
         let steps: Vec<i8> =
             each().zip(&all).flat_map(|(row, s)| row.iter().map(|x| steps(*x, *s))).collect();
@@ -172,12 +181,31 @@ pub(crate) fn header(bytes: &[u8], key: &str) -> Result<Option<String>, String> 
 pub(crate) struct TensorReader<'a> {
     tensors: SafeTensors<'a>,
     read: usize,
+    /// Numbers that may still be made from others, and steps that this may still take.
+    room: usize,
+    steps: usize,
 }
+
+/// Numbers that are made from those of a file, for each of its bytes, and the steps that this
+/// takes; real files need a fifth of it.
+const MADE: usize = 8;
+const STEPS: usize = 64;
 
 impl<'a> TensorReader<'a> {
     pub fn new(bytes: &'a [u8]) -> Result<TensorReader<'a>, String> {
         let tensors = SafeTensors::deserialize(bytes).map_err(|e| format!("{e:?}"))?;
-        Ok(TensorReader { tensors, read: 0 })
+        let (room, steps) = (MADE * bytes.len(), STEPS * bytes.len());
+        Ok(TensorReader { tensors, read: 0, room, steps })
+    }
+
+    /// Takes the room and the steps for numbers that are made from others; whether there are so
+    /// many. A small file from a stranger shall not ask for all of the memory.
+    pub fn take(&mut self, numbers: usize, steps: usize) -> bool {
+        let fits = numbers <= self.room && steps <= self.steps;
+        if fits {
+            (self.room, self.steps) = (self.room - numbers, self.steps - steps);
+        }
+        fits
     }
 
     /// How many tensors the file has, and how many were read.
@@ -263,13 +291,13 @@ impl<'a> TensorReader<'a> {
 /// How files that are packed begin.
 const PACKED: [u8; 2] = [0x1f, 0x8b];
 /// What is packed is at most so many times as long as its packed form.
-const MOST_PACKED: u64 = 40;
+const MOST_PACKED: u64 = 16;
 
-/// Packs the bytes of a file (gzip).
-pub(crate) fn packed(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+/// Packs the bytes of a file (gzip), unless they would take so little room that they were refused.
+pub(crate) fn packed(bytes: Vec<u8>) -> std::io::Result<Vec<u8>> {
     let mut out = Vec::new();
-    GzEncoder::new(bytes, Compression::new(6)).read_to_end(&mut out)?;
-    Ok(out)
+    GzEncoder::new(&bytes[..], Compression::new(6)).read_to_end(&mut out)?;
+    Ok(if MOST_PACKED * out.len() as u64 >= bytes.len() as u64 { out } else { bytes })
 }
 
 /// The bytes of a file, unpacked where they are packed. A file from a stranger may claim to be
@@ -346,11 +374,14 @@ mod tests {
     #[test]
     fn what_is_packed_is_unpacked_and_a_bomb_is_not() {
         let text = b"a predictor".repeat(9);
-        assert_eq!(unpacked(&packed(&text).unwrap()).unwrap().as_ref(), text);
+        assert_eq!(unpacked(&packed(text.clone()).unwrap()).unwrap().as_ref(), text);
         assert_eq!(unpacked(&text).unwrap().as_ref(), text);
-        let bomb = packed(&vec![0; 1 << 22]).unwrap();
+        let zeros = vec![0; 1 << 22];
+        assert_eq!(packed(zeros.clone()).unwrap(), zeros, "it would be refused");
+        let mut bomb = Vec::new();
+        GzEncoder::new(&zeros[..], Compression::fast()).read_to_end(&mut bomb).unwrap();
         assert!(unpacked(&bomb).unwrap_err().contains("more than"));
-        assert!(unpacked(&packed(&text).unwrap()[..12]).is_err());
+        assert!(unpacked(&packed(text.clone()).unwrap()[..12]).is_err());
     }
 
     #[test]

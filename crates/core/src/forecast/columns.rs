@@ -42,9 +42,9 @@ thread_local! {
     static SPARE: RefCell<Vec<Vec<f64>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Columns that are kept for the next tree, and how long they are at most.
+/// Columns that a thread keeps for the next tree, and how long they are at most: 4 MiB together.
 const MOST_SPARE: usize = 1024;
-const LONGEST_SPARE: usize = 1 << 12;
+const LONGEST_SPARE: usize = 1 << 9;
 
 /// An empty column.
 fn spare() -> Vec<f64> {

@@ -116,15 +116,17 @@ impl Contraction {
     }
 
     /// Whether sums run over whole images, as those of gradients of weights do: both operands are
-    /// data, there are several reductions, and none moves along a dimension together with an axis
-    /// that is as long, as a window does.
+    /// data, there are several reductions, the last of which is as long as lines of images are, and
+    /// none moves along a dimension together with an axis that is as long, as a window does.
     pub fn sums_over_images(&self) -> bool {
+        const LINE: std::ops::RangeInclusive<i64> = 4..=512;
         let longer = |r: &TileAxis, index: &Affine| {
             let beside = |a: &TileAxis| index.uses(a.var) && a.extent >= r.extent;
             !index.uses(r.var) || !self.axes.iter().any(beside)
         };
         let all = || self.operands.iter().flat_map(|o| &o.index);
         self.reduce.len() > 1
+            && self.reduce.last().is_some_and(|r| LINE.contains(&r.extent))
             && self.operands.iter().all(|o| !o.packed)
             && self.reduce.iter().all(|r| all().all(|index| longer(r, index)))
     }

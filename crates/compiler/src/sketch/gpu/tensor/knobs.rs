@@ -15,7 +15,7 @@ use squall_core::expr::{Affine, Var};
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{Gpu, Space};
 
-/// Lines of an image that a step takes at most.
+/// Places of the last reduction, as lines of an image, that a step takes at most.
 const MOST_LINES: i64 = 16;
 
 /// Products of matrices that are written out at most: builders wait for the slowest compilation.
@@ -69,12 +69,12 @@ impl Sketch<'_> {
         all.iter().map(|r| r.extent).collect()
     }
 
-    /// Lines of an image that a step takes, where the sums run over images.
+    /// Places of the last reduction that a step takes, where the sums run over images.
     fn group(&self) -> Term {
         Term::knob(group_knob(self.p))
     }
 
-    /// Lines of all images.
+    /// Places of all reductions behind the first: lines of all images, where it runs along them.
     fn image_lines(&self) -> i64 {
         self.p.reduce[1..].iter().map(|r| r.extent).product()
     }
@@ -151,9 +151,9 @@ impl Sketch<'_> {
         }
         let role = |level| Role::Tile { axis: self.p.reduce[0].short.clone(), level };
         // A reduction that moves along an axis is not cut, because the tile's lines hold all of it.
-        let whole = self.any(TileLayout::Sliding);
+        // Of images each step takes whole lines, and blocks share out the lines.
         let images = self.roles.images;
-        let whole = whole || images;
+        let whole = images || self.any(TileLayout::Sliding);
         let parts = |most: i64, whole: bool| powers(1, if whole { 1 } else { most });
         let chunks = if whole { vec![self.filled()] } else { powers(depth, 8 * depth).collect() };
         d.knobs.push(Knob::ints("chunk", role(0), chunks));
@@ -340,6 +340,20 @@ impl Sketch<'_> {
         };
         let dimension = |i: &Affine| {
             let moving = || i.terms().iter().filter_map(|t| Some((extent(t.0)?, t.1)));
+            // Where steps of `c` are filled up by neighbours; a single one fills nothing.
+            let mut both: Vec<(Term, i64)> = moving().collect();
+            both.sort_by_key(|t| std::cmp::Reverse(t.1));
+            if let [(e, c), (f, 1)] = &both[..]
+                && *c > 1
+            {
+                let steps = Term::sum([
+                    Term::product([e.clone(), Term::from(c - 1)]),
+                    f.clone(),
+                    Term::from(-c),
+                ]);
+                let filled = Term::product([Term::from(2).at_most(f.clone()), steps]);
+                return Term::sum([e.clone(), filled]);
+            }
             let step = moving().fold(0, |step, t| gcd(step, t.1)).max(1);
             let first = 1 - moving().map(|t| t.1 / step).sum::<i64>();
             let reached = moving().map(|(e, c)| Term::product([e, Term::from(c / step)]));

@@ -41,8 +41,9 @@ pub(super) fn derive(p: &Arc<Contraction>, gpu: Gpu) -> Option<Program> {
         return None;
     }
     let led = roles::leading(p).map(|r| Arc::new(p.led_by(r)));
-    let (p, roles, space) = led.iter().chain([p]).find_map(|p| {
-        let images = p.sums_over_images();
+    let images = p.sums_over_images();
+    let ways = led.iter().chain([p]).map(|p| (p, images)).chain([(p, false)]);
+    let (p, roles, space) = ways.into_iter().find_map(|(p, images)| {
         let roles = Arc::new(Roles { images, ..roles::roles(p)? });
         Some((Arc::clone(p), Arc::clone(&roles), knobs::space(p, &roles, gpu)?))
     })?;
