@@ -109,8 +109,8 @@ impl Model {
         }
     }
 
-    /// Whether a problem was among its device's examples when it was trained, held out or not; among
-    /// any device's, where a file of an earlier build does not say whose.
+    /// Whether a problem was among its device's examples when it was trained, held out or not.
+    /// Where a file of an earlier build does not say whose they were, any device's count.
     pub fn has_seen(&self, problem: &Problem) -> bool {
         match self {
             Model::Pair(s) => s.seen.has(problem),
