@@ -88,8 +88,7 @@ impl Encoder {
             volumes: named(VOLUMES),
             scale: Vec::new(),
         };
-        let rows: Vec<Vec<f32>> =
-            problems.iter().map(|p| e.raw(&|n| p.number(n).unwrap_or(0))).collect();
+        let rows: Vec<Vec<f32>> = problems.iter().map(|p| e.raw(&sizes_of(p))).collect();
         let count = rows.len().max(1) as f32;
         e.scale = (0..rows.first().map_or(0, Vec::len))
             .map(|i| {
@@ -160,14 +159,13 @@ impl Encoder {
     pub fn numbers(&self, problem: &Problem) -> Vec<f32> {
         let scaled =
             |(x, (mean, inverse)): (f32, &(f32, f32))| ((x - mean) * inverse).clamp(-CLIP, CLIP);
-        let raw = self.raw(&|n| problem.number(n).unwrap_or(0));
-        raw.into_iter().zip(&self.scale).map(scaled).collect()
+        self.raw(&sizes_of(problem)).into_iter().zip(&self.scale).map(scaled).collect()
     }
 
     /// The coordinates of a problem for distances: its numbers without scaling, then those of the
     /// volumes.
     pub fn place(&self, problem: &Problem) -> Vec<f32> {
-        self.place_of(&|name| problem.number(name).unwrap_or(0))
+        self.place_of(&sizes_of(problem))
     }
 
     /// The same of a problem whose sizes are given by name.
@@ -215,6 +213,11 @@ impl Encoder {
             .for_each(|x| describe(x, &mut out));
         out
     }
+}
+
+/// A problem's sizes by name; 0 for one that it has not.
+pub fn sizes_of(problem: &Problem) -> impl Fn(&str) -> i64 {
+    |name| problem.number(name).unwrap_or(0)
 }
 
 fn product(size: &dyn Fn(&str) -> i64, names: &[String]) -> i64 {

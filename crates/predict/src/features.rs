@@ -2,7 +2,7 @@
 //! from networks; it turns a problem into an [`EncodedProblem`] with its candidates and its nearest
 //! neighbours among the training answers, and both into the inputs of the networks.
 
-use crate::encode::Encoder;
+use crate::encode::{Encoder, sizes_of};
 use crate::memory::{CHANNELS, Memory, Metric, NOWHERE, Neighbour, Query, Votes, columns};
 use crate::metric::{self, Learning};
 use crate::nn::vector::wide;
@@ -204,7 +204,7 @@ impl Featurizer {
         memory.tokens = columns(&memory.tokens, memory.words);
         let all = || examples.iter().chain(remembered).map(|e| &e.problem);
         let sizes = encoder.size_names();
-        let sizes = sizes.iter().flat_map(|n| all().map(|p| p.number(n).unwrap_or(0)));
+        let sizes = sizes.iter().flat_map(|n| all().map(|p| sizes_of(p)(n)));
         memory.sizes =
             sizes.map(|s| u32::try_from(s).ok()).collect::<Option<_>>().unwrap_or_default();
         let fixed = encoder.fixed_metric();

@@ -306,12 +306,17 @@ pub(crate) fn unpacked(bytes: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     if !bytes.starts_with(&PACKED) {
         return Ok(Cow::Borrowed(bytes));
     }
-    let (most, mut out) = (MOST_PACKED * bytes.len() as u64, Vec::new());
-    let read = GzDecoder::new(bytes).take(most + 1).read_to_end(&mut out);
-    match read.map_err(|e| format!("it cannot be unpacked: {e}"))? as u64 > most {
-        true => Err(format!("it unpacks to more than {most} bytes")),
-        false => Ok(Cow::Owned(out)),
-    }
+    let most = MOST_PACKED * bytes.len() as u64;
+    let out = read_at_most(GzDecoder::new(bytes), most);
+    let out = out.map_err(|e| format!("it cannot be unpacked: {e}"))?;
+    out.map(Cow::Owned).ok_or_else(|| format!("it unpacks to more than {most} bytes"))
+}
+
+/// All that a reader gives; `None` where that is more than `most` bytes.
+pub(crate) fn read_at_most(from: impl Read, most: u64) -> std::io::Result<Option<Vec<u8>>> {
+    let mut out = Vec::new();
+    let read = from.take(most + 1).read_to_end(&mut out)?;
+    Ok((read as u64 <= most).then_some(out))
 }
 
 /// Writes under another name first and renames then, so that a reader never sees half a file.

@@ -8,7 +8,7 @@ use super::memory::Memory;
 use super::models::{FORESTS, Models, PREDICTED};
 use super::trees::{Bins, Forest, Node, Tree};
 use super::workspace::formulas;
-use crate::tensors::{FileError, read_file, write_atomically};
+use crate::tensors::{FileError, read_at_most, read_file, write_atomically};
 use flate2::Compression;
 use flate2::read::{ZlibDecoder, ZlibEncoder};
 use serde::{Deserialize, Serialize};
@@ -445,14 +445,9 @@ impl Chooser {
                  again with this build"
             )));
         }
-        let mut body = Vec::new();
-        ZlibDecoder::new(at.0)
-            .take(MOST_BYTES + 1)
-            .read_to_end(&mut body)
-            .map_err(|e| broken(format!("it is damaged or cut short ({e})")))?;
-        if body.len() as u64 > MOST_BYTES {
-            return Err(broken(format!("it unpacks to more than {} MiB", MOST_BYTES >> 20)));
-        }
+        let body = read_at_most(ZlibDecoder::new(at.0), MOST_BYTES)
+            .map_err(|e| broken(format!("it is damaged or cut short ({e})")))?
+            .ok_or_else(|| broken(format!("it unpacks to more than {} MiB", MOST_BYTES >> 20)))?;
         let mut at = Cursor(&body);
         let length = at.number()? as usize;
         let header: Header =

@@ -42,8 +42,9 @@ pub(super) fn derive(p: &Arc<Contraction>, gpu: Gpu) -> Option<Program> {
     }
     let led = roles::leading(p).map(|r| Arc::new(p.led_by(r)));
     let images = p.sums_over_images();
-    let ways = led.iter().chain([p]).map(|p| (p, images)).chain([(p, false)]);
-    let (p, roles, space) = ways.into_iter().find_map(|(p, images)| {
+    // Where no walk through images fits, their sums are taken as any others.
+    let mut ways = led.iter().chain([p]).map(|p| (p, images)).chain(images.then_some((p, false)));
+    let (p, roles, space) = ways.find_map(|(p, images)| {
         let roles = Arc::new(Roles { images, ..roles::roles(p)? });
         Some((Arc::clone(p), Arc::clone(&roles), knobs::space(p, &roles, gpu)?))
     })?;
