@@ -3,6 +3,7 @@
 
 use super::gpu::{FACTS, GpuFacts};
 use super::memory::{GpuMemory, Near, log_pace};
+use super::models::TimesFrom;
 use super::problem::{self, work};
 use squall_core::find::{FindProblem, FindTable, ListEnd};
 
@@ -175,8 +176,29 @@ pub fn features(
 
 /// A candidate's time as its neighbours tell, as the logarithm of milliseconds: their time over
 /// work, times this work, brought from the roof of their GPU to that of the one asked for.
-pub fn told_time(p: &FindProblem, c: &Candidate, gpu: (&GpuFacts, &GpuFacts)) -> f32 {
+fn told_time(p: &FindProblem, c: &Candidate, gpu: (&GpuFacts, &GpuFacts)) -> f32 {
     let (asked, told) = (gpu.0.roof(p.precision), gpu.1.roof(p.precision));
     let ratio = 0.5 * ((told.0 / asked.0).ln() + (told.1 / asked.1).ln());
     c.pace.0 + work(p) + ratio as f32
+}
+
+/// A time as the problem alone tells it, as the logarithm of milliseconds: that of its work at the
+/// GPU's peak. Trees add what a solver takes beyond.
+pub fn time_at_peak(p: &FindProblem, gpu: &GpuFacts) -> f32 {
+    let nanoseconds = work(p) - gpu.roof(p.precision).0.ln() as f32;
+    nanoseconds - 1e6f32.ln()
+}
+
+/// What times are measured against.
+pub fn told(
+    from: TimesFrom,
+    p: &FindProblem,
+    all: &[Candidate],
+    gpu: (&GpuFacts, &GpuFacts),
+) -> Vec<f32> {
+    let of = |c: &Candidate| match from {
+        TimesFrom::Problem => time_at_peak(p, gpu.0),
+        TimesFrom::Neighbours => told_time(p, c, gpu),
+    };
+    all.iter().map(of).collect()
 }

@@ -1,7 +1,7 @@
 //! The chooser: for a problem and a GPU, the solvers that may serve it, best first, with times,
 //! ranges, workspaces and probabilities.
 
-use super::candidates::{Candidate, candidates, features, told_time};
+use super::candidates::{Candidate, candidates, features, told};
 use super::gpu::GpuFacts;
 use super::memory::{GpuMemory, Memory, Near, Without};
 use super::models::{Models, Said};
@@ -316,12 +316,13 @@ fn one_source(
     let mut rows = Vec::new();
     let pair = (facts, &gpu.facts);
     features(p, &near, &all, pair, &mut rows);
-    let said = models.say(all.len(), &rows);
+    let told = told(models.times_from, p, &all, pair);
+    let said = models.say(p.deep, &told, &rows);
     let judge = |(c, s): (&Candidate, Said)| Judged {
         solver: c.solver,
         order: s.order,
         best: s.best,
-        time: s.time + told_time(p, c, pair),
+        time: s.time,
         spread: s.spread,
         workspace: needed(gpu, &near, c.solver, p),
     };

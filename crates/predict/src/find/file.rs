@@ -5,7 +5,7 @@
 use super::candidates::WIDTH;
 use super::chooser::{Chooser, ChooserInfo, Correction};
 use super::memory::Memory;
-use super::models::{FORESTS, Models, PREDICTED};
+use super::models::{FORESTS, Models, PREDICTED, TimesFrom};
 use super::trees::{Bins, Forest, Node, Tree};
 use super::workspace::formulas;
 use crate::tensors::{FileError, read_at_most, read_file, write_atomically};
@@ -19,7 +19,7 @@ use std::path::Path;
 
 const MARK: &[u8; 8] = b"SQUALLFC";
 /// The version that this build writes, and the only one that it reads.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// A body that unpacks to more than this is no chooser's: the largest has some ten megabytes.
 const MOST_BYTES: u64 = 1 << 29;
 /// Steps of a time's logarithm, from [`FIRST_TIME`].
@@ -46,7 +46,8 @@ struct Header {
 struct Shape {
     sharpness: f32,
     range: f32,
-    mix: f32,
+    time_parts: [f32; 2],
+    times_from: TimesFrom,
     trees: Vec<usize>,
     bases: Vec<f32>,
     cuts: Vec<usize>,
@@ -294,7 +295,8 @@ fn shape(m: &Models) -> Shape {
     Shape {
         sharpness: m.sharpness,
         range: m.range,
-        mix: m.mix,
+        time_parts: m.time_parts,
+        times_from: m.times_from,
         trees: forests(m).map(|f| f.trees.len()).collect(),
         bases: forests(m).map(|f| f.base).collect(),
         cuts: m.bins.cuts.iter().map(Vec::len).collect(),
@@ -366,7 +368,8 @@ fn read_models(s: &Shape, at: &mut Cursor<'_>) -> Result<Models, FileError> {
         spread,
         sharpness: s.sharpness,
         range: s.range,
-        mix: s.mix,
+        time_parts: s.time_parts,
+        times_from: s.times_from,
     })
 }
 

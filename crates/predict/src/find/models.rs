@@ -1,10 +1,11 @@
-//! The trees that answer: what is lost by a solver, which is the best, how long it takes, and how
-//! far off that time may be. Of each there are two, which leave out a fifth of the problems each,
-//! so that what they say of it calibrates them.
+//! The trees that answer: which solver is the best, how long each takes, and how far off that time
+//! may be. Of each there are two, which leave out a fifth of the problems each, so that what they
+//! say of it calibrates them.
 
 use super::candidates::{FIRST_SHARED, WIDTH};
-use super::trees::{Binned, Bins, Forest, TreeSettings, fit};
+use super::trees::{Binned, Bins, Forest, Goal, TreeSettings, fit};
 use crate::parallel;
+use serde::{Deserialize, Serialize};
 
 /// What a forest is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,15 +14,25 @@ pub enum Predicted {
     BestByProblem,
     /// Which candidate is the best, from neighbours too.
     BestByNeighbours,
-    /// How much is lost.
-    Loss,
-    /// The time against what neighbours tell.
+    /// The time against [`TimesFrom`].
     Time,
 }
 
+/// What times are foretold from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TimesFrom {
+    /// The problem alone, by its work and the GPU's roof. Where the GPU was measured, what
+    /// neighbours took makes trees no better but worse.
+    #[default]
+    Problem,
+    /// The times of neighbours on another GPU.
+    Neighbours,
+}
+
 /// All predictions, in the order in which files hold their forests.
-pub const PREDICTED: [Predicted; 4] =
-    [Predicted::BestByProblem, Predicted::BestByNeighbours, Predicted::Loss, Predicted::Time];
+pub const PREDICTED: [Predicted; 3] =
+    [Predicted::BestByProblem, Predicted::BestByNeighbours, Predicted::Time];
 
 /// Forests of each; each leaves the part of its number out.
 pub const FORESTS: usize = 2;
@@ -29,8 +40,10 @@ pub const FORESTS: usize = 2;
 pub const PARTS: u64 = 5;
 /// A solver that loses this much is as likely the best as e^-1 of one that loses nothing.
 const TOLERANCE: f32 = 0.05;
-/// Residuals of times count at most as this.
-const MOST_RESIDUAL: f32 = 0.5;
+/// Parts of the time in the order that are tried on problems that were left out.
+const TIME_PARTS: [f32; 9] = [0.0, 0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0];
+/// The step of the order that is worth as much as a loss of 1.
+const ORDER_SCALE: f32 = 0.4;
 /// The part of times that a range is to hold.
 const HELD: f64 = 0.80;
 /// Ranges are never narrower than this, as a logarithm.
@@ -54,11 +67,15 @@ pub struct Lessons {
     pub starts: Vec<u32>,
     /// The part that each problem is in.
     pub parts: Vec<u8>,
+    /// Whether each problem has three dimensions.
+    pub deep: Vec<bool>,
     /// Of each candidate: the loss, with [`ModelStanding::Behind`] that of the last one.
     pub losses: Vec<f32>,
     /// Of each candidate.
     pub standings: Vec<ModelStanding>,
-    /// Of each candidate that is listed: the logarithm of the time less that which neighbours tell.
+    /// Of each candidate: what [`TimesFrom`] tells, as a logarithm.
+    pub told: Vec<f32>,
+    /// Of each candidate that is listed: the logarithm of the time less what is told.
     pub residuals: Vec<f32>,
 }
 
@@ -69,7 +86,7 @@ pub struct Said {
     pub order: f32,
     /// The probability that it is the best.
     pub best: f32,
-    /// Added to the logarithm of the time that neighbours tell.
+    /// The logarithm of the time.
     pub time: f32,
     /// The logarithm of the time may be off by this much either way.
     pub spread: f32,
@@ -88,8 +105,10 @@ pub struct Models {
     pub sharpness: f32,
     /// Spreads are multiplied by it.
     pub range: f32,
-    /// The part of the probability's logarithm in the order.
-    pub mix: f32,
+    /// The part of the time in the order, in two dimensions and in three.
+    pub time_parts: [f32; 2],
+    /// What times are foretold from.
+    pub times_from: TimesFrom,
 }
 
 /// How much is trained.
@@ -103,19 +122,29 @@ pub struct Effort {
     pub seed: u64,
 }
 
-fn settings(predicted: Predicted, e: &Effort, out: usize) -> TreeSettings {
-    let by_problem = predicted == Predicted::BestByProblem;
+/// Whether a forest sees nothing of neighbours.
+fn is_alone(predicted: Predicted, from: TimesFrom) -> bool {
+    match predicted {
+        Predicted::BestByProblem => true,
+        Predicted::BestByNeighbours => false,
+        Predicted::Time => from == TimesFrom::Problem,
+    }
+}
+
+fn settings(predicted: Predicted, from: TimesFrom, e: &Effort, out: usize) -> TreeSettings {
+    let alone = is_alone(predicted, from);
+    let is_time = predicted == Predicted::Time;
     TreeSettings {
-        rounds: e.rounds,
+        rounds: if is_time && alone { 2 * e.rounds } else { e.rounds },
         rate: 0.1,
-        leaves: if by_problem { 200 } else { 63 },
-        least: if matches!(predicted, Predicted::BestByProblem | Predicted::BestByNeighbours) {
-            3.0
-        } else {
-            20.0
+        leaves: match (alone, is_time) {
+            (true, true) => 255,
+            (true, false) => 200,
+            _ => 63,
         },
+        least: if is_time { 20.0 } else { 3.0 },
         row_share: 0.6,
-        column_share: if by_problem { 0.6 } else { 0.45 },
+        column_share: if alone { 0.6 } else { 0.45 },
         ridge: 1.0,
         seed: e.seed.wrapping_mul(31).wrapping_add((out * 8 + predicted as usize) as u64),
     }
@@ -140,7 +169,6 @@ impl Lessons {
         let of = |p: &usize| usize::from(self.parts[*p]) != out;
         let rows = (0..self.parts.len()).filter(of).flat_map(|p| self.rows(p));
         let counts = |r: &usize| match predicted {
-            Predicted::Loss => self.standings[*r] != ModelStanding::Out,
             Predicted::Time => self.standings[*r] == ModelStanding::Listed,
             _ => true,
         };
@@ -181,82 +209,138 @@ impl Lessons {
     }
 }
 
-/// The features that a prediction may look at.
-fn seen(predicted: Predicted, data: &[Vec<u8>]) -> Binned {
-    let hidden = |f: usize| predicted == Predicted::BestByProblem && f != 0 && f < FIRST_SHARED;
-    // A column without numbers is never split.
-    let column = |(f, c): (usize, &Vec<u8>)| if hidden(f) { vec![0; c.len()] } else { c.clone() };
-    Binned { columns: data.iter().enumerate().map(column).collect() }
+/// The median of some of the numbers; 0 without any.
+fn median(numbers: &[f32], picked: &[u32]) -> f32 {
+    let mut all: Vec<f32> = picked.iter().map(|&r| numbers[r as usize]).collect();
+    if all.is_empty() {
+        return 0.0;
+    }
+    let middle = all.len() / 2;
+    *all.select_nth_unstable_by(middle, f32::total_cmp).1
 }
 
-/// Trains all forests. `columns` are the bins of the candidates' features.
+/// What neighbours say, which the problem alone does not tell.
+const OF_NEIGHBOURS: std::ops::Range<usize> = 1..FIRST_SHARED;
+
+/// Trains all forests. `rows` are the bins of the candidates' features, candidate after candidate.
 pub fn train(
     bins: Bins,
-    columns: Vec<Vec<u8>>,
+    rows: &[u8],
     lessons: &Lessons,
+    times_from: TimesFrom,
     e: &Effort,
     go_on: &(dyn Fn() -> bool + Sync),
 ) -> Models {
     let targets = lessons.targets();
     let jobs: Vec<(Predicted, usize)> =
         PREDICTED.iter().flat_map(|&a| (0..FORESTS).map(move |h| (a, h))).collect();
-    let data = Binned { columns };
-    let by_problem = seen(Predicted::BestByProblem, &data.columns);
+    let data = Binned { width: WIDTH, bins: rows, hidden: &(0..0) };
+    let by_problem = Binned { hidden: &OF_NEIGHBOURS, ..data };
     let run = |&(predicted, left_out): &(Predicted, usize)| {
         let picked = lessons.picked(predicted, left_out);
-        let s = settings(predicted, e, left_out);
-        let mut slopes = |scores: &[f32], out: &mut [[f32; 2]]| match predicted {
-            Predicted::Loss => picked.iter().for_each(|&r| {
-                let r = r as usize;
-                out[r] = [scores[r] - lessons.losses[r], 1.0];
-            }),
-            Predicted::Time => picked.iter().for_each(|&r| {
-                let r = r as usize;
-                let off = scores[r] - lessons.residuals[r];
-                out[r] = [off.clamp(-MOST_RESIDUAL, MOST_RESIDUAL), 1.0];
-            }),
-            _ => lessons.slopes_of_best(left_out, &targets, scores, out),
+        let s = settings(predicted, times_from, e, left_out);
+        let data = if is_alone(predicted, times_from) { by_problem } else { data };
+        if predicted == Predicted::Time {
+            let base = median(&lessons.residuals, &picked);
+            return fit(data, &picked, &s, base, Goal::Median(&lessons.residuals), go_on);
+        }
+        let mut slopes = |scores: &[f32], out: &mut [[f32; 2]]| {
+            lessons.slopes_of_best(left_out, &targets, scores, out);
         };
-        let data = if predicted == Predicted::BestByProblem { &by_problem } else { &data };
-        fit(data, &picked, &s, 0.0, &mut slopes, go_on)
+        fit(data, &picked, &s, 0.0, Goal::Loss(&mut slopes), go_on)
     };
     // As many at once as there are threads; each holds the scores of all candidates.
     let mut done: Vec<(Forest, Vec<f32>)> = Vec::new();
     for part in jobs.chunks(e.threads.max(1)) {
         done.extend(parallel::each(part, run));
     }
-    let of = |predicted: usize, left_out: usize| &done[predicted * FORESTS + left_out];
-    // What the forests say of problems that they left out.
-    let blind: Vec<usize> =
-        (0..lessons.parts.len()).filter(|&p| usize::from(lessons.parts[p]) < FORESTS).collect();
-    let other = |predicted: usize, p: usize| &of(predicted, usize::from(lessons.parts[p])).1;
-    let mut m = Models { mix: 0.2, ..Models::default() };
-    m.sharpness = sharpness((lessons, &blind), &targets, &|p, r| other(0, p)[r] + other(1, p)[r]);
-    let mut off = vec![0.0; lessons.losses.len()];
-    let mut picked: Vec<u32> = Vec::new();
-    for &p in &blind {
-        for r in lessons.rows(p).filter(|&r| lessons.standings[r] == ModelStanding::Listed) {
-            off[r] = (lessons.residuals[r] - other(3, p)[r]).abs();
-            picked.push(r as u32);
-        }
-    }
-    let s = TreeSettings { rounds: e.rounds.min(120), ..settings(Predicted::Time, e, FORESTS) };
+    let mut m = Models { times_from, ..Models::default() };
+    calibrate(&mut m, lessons, &targets, &done);
+    let off = Blind { lessons, done: &done }.time_errors();
+    let picked: Vec<u32> = off.iter().map(|x| x.0).collect();
+    let mut wanted = vec![0.0; lessons.losses.len()];
+    off.iter().for_each(|&(r, x)| wanted[r as usize] = x);
+    let few = Effort { rounds: e.rounds.min(120), ..*e };
+    let s = settings(Predicted::Time, TimesFrom::Neighbours, &few, FORESTS);
     let mut slopes = |scores: &[f32], out: &mut [[f32; 2]]| {
         for &r in &picked {
             let r = r as usize;
-            out[r] = [scores[r] - off[r].min(1.0), 1.0];
+            out[r] = [scores[r] - wanted[r].min(1.0), 1.0];
         }
     };
-    let (spread, scores) = fit(&data, &picked, &s, 0.1, &mut slopes, go_on);
-    m.range = range(&picked, &off, &scores);
+    let (spread, scores) = fit(data, &picked, &s, 0.1, Goal::Loss(&mut slopes), go_on);
+    m.range = range(&picked, &wanted, &scores);
     m.spread = spread;
-    m.forests = Vec::new();
     let mut done = done.into_iter().map(|d| d.0);
-    for _ in PREDICTED {
-        m.forests.push(done.by_ref().take(FORESTS).collect());
-    }
+    m.forests = PREDICTED.iter().map(|_| done.by_ref().take(FORESTS).collect()).collect();
     m.bins = bins;
     m
+}
+
+/// What each forest says of the problems that it left out.
+struct Blind<'a> {
+    lessons: &'a Lessons,
+    done: &'a [(Forest, Vec<f32>)],
+}
+
+impl Blind<'_> {
+    /// The problems that a forest left out.
+    fn problems(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.lessons.parts.len()).filter(|&p| usize::from(self.lessons.parts[p]) < FORESTS)
+    }
+
+    fn said(&self, predicted: Predicted, problem: usize, row: usize) -> f32 {
+        let left_out = usize::from(self.lessons.parts[problem]);
+        self.done[predicted as usize * FORESTS + left_out].1[row]
+    }
+
+    fn score(&self, problem: usize, row: usize) -> f32 {
+        self.said(Predicted::BestByProblem, problem, row)
+            + self.said(Predicted::BestByNeighbours, problem, row)
+    }
+
+    fn time(&self, problem: usize, row: usize) -> f32 {
+        self.lessons.told[row] + self.said(Predicted::Time, problem, row)
+    }
+
+    /// How far the times of candidates are off.
+    fn time_errors(&self) -> Vec<(u32, f32)> {
+        let listed = |r: &usize| self.lessons.standings[*r] == ModelStanding::Listed;
+        let of = |p: usize| self.lessons.rows(p).filter(listed).map(move |r| (p, r));
+        let off = |(p, r): (usize, usize)| {
+            (r as u32, (self.lessons.residuals[r] - self.said(Predicted::Time, p, r)).abs())
+        };
+        self.problems().flat_map(of).map(off).collect()
+    }
+
+    /// The sum of what the first candidates lose with a part of the time in the order, in problems
+    /// of two or of three dimensions.
+    fn loss(&self, deep: bool, part: f32) -> f64 {
+        let mut sum = 0.0;
+        for p in self.problems().filter(|&p| self.lessons.deep[p] == deep) {
+            // One that did not apply costs nothing: the next is taken.
+            let applied =
+                self.lessons.rows(p).filter(|&r| self.lessons.standings[r] != ModelStanding::Out);
+            let order = |r: &usize| part * self.time(p, *r) - 0.5 * self.score(p, *r);
+            let first = applied.min_by(|a, b| order(a).total_cmp(&order(b)));
+            sum += first.map_or(0.0, |r| f64::from(self.lessons.losses[r]));
+        }
+        sum
+    }
+}
+
+/// Makes probabilities honest, and orders by what lost the least.
+fn calibrate(m: &mut Models, lessons: &Lessons, targets: &[f32], done: &[(Forest, Vec<f32>)]) {
+    let blind = Blind { lessons, done };
+    let problems: Vec<usize> = blind.problems().collect();
+    m.sharpness = sharpness((lessons, &problems), targets, &|p, r| blind.score(p, r));
+    m.time_parts = [false, true].map(|deep| {
+        let tried = TIME_PARTS.map(|part| (part, blind.loss(deep, part)));
+        // Without such problems all are alike, and the middle one stands.
+        let least = tried.iter().map(|x| x.1).fold(f64::INFINITY, f64::min);
+        let best = |x: &&(f32, f64)| x.1 <= least;
+        if tried[4].1 <= least { tried[4].0 } else { tried.iter().find(best).map_or(1.0, |x| x.0) }
+    });
 }
 
 /// The factor on spreads that lets the ranges hold [`HELD`] of the times.
@@ -296,37 +380,40 @@ fn sharpness(
 }
 
 impl Models {
-    /// What the trees say of so many candidates of a problem, whose features stand one after
-    /// another.
-    pub fn say(&self, all: usize, features: &[f32]) -> Vec<Said> {
+    /// What the trees say of the candidates of a problem in two dimensions or in three, whose
+    /// features stand one after another. `told` are the logarithms of their times by
+    /// [`TimesFrom`].
+    pub fn say(&self, deep: bool, told: &[f32], features: &[f32]) -> Vec<Said> {
         let mut row = [0u8; WIDTH];
-        let mut said = Vec::with_capacity(all);
-        let mut scores = Vec::with_capacity(all);
-        for numbers in features.chunks_exact(WIDTH).take(all) {
+        let mut said = Vec::with_capacity(told.len());
+        let mut scores = Vec::with_capacity(told.len());
+        for (numbers, told) in features.chunks_exact(WIDTH).zip(told) {
             for (f, (b, &x)) in row.iter_mut().zip(numbers).enumerate() {
                 *b = self.bins.of(f, x);
             }
-            let sum = |predicted: Predicted, row: &[u8]| -> f32 {
-                self.forests[predicted as usize].iter().map(|f| f.answer(row)).sum::<f32>()
-            };
-            let mean = |predicted: Predicted, row: &[u8]| sum(predicted, row) / FORESTS as f32;
             let mut blind = row;
-            blind[1..FIRST_SHARED].fill(0);
-            scores.push(
-                mean(Predicted::BestByProblem, &blind) + mean(Predicted::BestByNeighbours, &row),
-            );
+            blind[OF_NEIGHBOURS].fill(0);
+            let mean = |predicted: Predicted| -> f32 {
+                let row = if is_alone(predicted, self.times_from) { &blind } else { &row };
+                let all = &self.forests[predicted as usize];
+                all.iter().map(|f| f.answer(row)).sum::<f32>() / FORESTS as f32
+            };
+            scores.push(mean(Predicted::BestByProblem) + mean(Predicted::BestByNeighbours));
             said.push(Said {
-                order: mean(Predicted::Loss, &row),
+                order: 0.0,
                 best: 0.0,
-                time: mean(Predicted::Time, &row),
+                time: told + mean(Predicted::Time),
                 spread: self.spread.answer(&row).max(LEAST_SPREAD) * self.range,
             });
         }
         let mut p = Vec::new();
         shares(&scores, self.sharpness, &mut p);
+        let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let least = said.iter().map(|s| s.time).fold(f32::INFINITY, f32::min);
+        let part = self.time_parts[usize::from(deep)];
         for (i, s) in said.iter_mut().enumerate() {
             s.best = p[i];
-            s.order -= self.mix * scores[i];
+            s.order = ORDER_SCALE * (part * (s.time - least) + 0.5 * (most - scores[i]));
         }
         said
     }

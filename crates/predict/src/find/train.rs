@@ -1,11 +1,13 @@
 //! Training of a chooser: what neighbours say of every measured problem whose own layer or family
 //! they lack, and what then became of each solver.
 
-use super::candidates::{Candidate, MOST_LOSS, WIDTH, candidates, features, is_open, told_time};
+use super::candidates::{Candidate, MOST_LOSS, WIDTH, candidates, features, is_open, told};
 use super::chooser::{Chooser, ChooserInfo, Correction};
 use super::gpu::GpuFacts;
 use super::memory::{Memory, Without, hashes};
-use super::models::{Effort, Lessons, ModelStanding, Models, PARTS, train as train_models};
+use super::models::{
+    Effort, Lessons, ModelStanding, Models, PARTS, TimesFrom, train as train_models,
+};
 use super::trees::Bins;
 use crate::parallel;
 use squall_core::find::{FindPart, FindTable, find_part};
@@ -65,6 +67,7 @@ struct Lesson {
     bins: Vec<u8>,
     losses: Vec<f32>,
     standings: Vec<ModelStanding>,
+    told: Vec<f32>,
     residuals: Vec<f32>,
 }
 
@@ -106,11 +109,12 @@ pub fn train(
     let mut models = |foreign: bool| -> Option<Models> {
         let items = items(&memory, &rich, foreign);
         progress(FindStep::Neighbours(items.len(), foreign));
-        let (bins, columns, lessons) = lessons(&memory, &items, t.threads, go_on)?;
+        let from = if foreign { TimesFrom::Neighbours } else { TimesFrom::Problem };
+        let (bins, rows, lessons) = lessons(&memory, &items, from, t.threads, go_on)?;
         progress(FindStep::Trees(lessons.losses.len(), foreign));
         let rounds = if foreign { t.rounds * 3 / 5 } else { t.rounds };
         let effort = Effort { rounds, threads: t.threads, seed: t.seed };
-        let models = train_models(bins, columns, &lessons, &effort, go_on);
+        let models = train_models(bins, &rows, &lessons, from, &effort, go_on);
         go_on().then_some(models)
     };
     let native = models(false)?;
@@ -168,7 +172,7 @@ fn items(memory: &Memory, rich: &[usize], foreign: bool) -> Vec<Item> {
 }
 
 /// What neighbours say of an item: candidates and their features.
-fn told(memory: &Memory, item: &Item, rows: &mut Vec<f32>) -> Vec<Candidate> {
+fn shown(memory: &Memory, item: &Item, rows: &mut Vec<f32>) -> Vec<Candidate> {
     let (target, source) = (&memory.gpus[item.gpu], &memory.gpus[item.source]);
     let p = &target.table.problems[item.problem as usize];
     let near = source.nearest(p, item.without);
@@ -181,58 +185,65 @@ fn told(memory: &Memory, item: &Item, rows: &mut Vec<f32>) -> Vec<Candidate> {
 fn lessons(
     memory: &Memory,
     items: &[Item],
+    from: TimesFrom,
     threads: usize,
     go_on: &(dyn Fn() -> bool + Sync),
-) -> Option<(Bins, Vec<Vec<u8>>, Lessons)> {
+) -> Option<(Bins, Vec<u8>, Lessons)> {
     let step = (items.len() / SAMPLE).max(1);
     let sample: Vec<&Item> = items.iter().step_by(step).collect();
     let rows: Vec<Vec<f32>> = parallel::map(threads, &sample, |item, _: &mut ()| {
         let mut rows = Vec::new();
-        told(memory, item, &mut rows);
+        shown(memory, item, &mut rows);
         rows
     });
     let rows: Vec<f32> = rows.into_iter().flatten().collect();
     let bins = Bins::new(WIDTH, rows.len() / WIDTH, &|r, f| rows[r * WIDTH + f]);
     let all: Vec<Lesson> = parallel::map(threads, items, |item, rows: &mut Vec<f32>| {
-        if go_on() { lesson(memory, item, &bins, rows) } else { Lesson::default() }
+        if go_on() { lesson(memory, item, from, &bins, rows) } else { Lesson::default() }
     });
     if !go_on() {
         return None;
     }
-    let n: usize = all.iter().map(|l| l.losses.len()).sum();
-    let mut columns: Vec<Vec<_>> = (0..WIDTH).map(|_| Vec::with_capacity(n)).collect();
+    let n: usize = all.iter().map(|l| l.bins.len()).sum();
+    let mut rows = Vec::with_capacity(n);
     let mut out = Lessons { starts: vec![0], ..Lessons::default() };
     for (item, l) in items.iter().zip(all).filter(|(_, l)| !l.losses.is_empty()) {
-        for row in l.bins.chunks_exact(WIDTH) {
-            for (column, b) in columns.iter_mut().zip(row) {
-                column.push(*b);
-            }
-        }
+        rows.extend(l.bins);
         out.losses.extend(l.losses);
         out.standings.extend(l.standings);
+        out.told.extend(l.told);
         out.residuals.extend(l.residuals);
+        out.deep.push(memory.gpus[item.gpu].table.problems[item.problem as usize].deep);
         out.starts.push(out.losses.len() as u32);
         out.parts.push(item.part);
     }
-    Some((bins, columns, out))
+    Some((bins, rows, out))
 }
 
-fn lesson(memory: &Memory, item: &Item, bins: &Bins, rows: &mut Vec<f32>) -> Lesson {
-    let all = told(memory, item, rows);
+fn lesson(
+    memory: &Memory,
+    item: &Item,
+    from: TimesFrom,
+    bins: &Bins,
+    rows: &mut Vec<f32>,
+) -> Lesson {
+    let all = shown(memory, item, rows);
     let (target, source) = (&memory.gpus[item.gpu], &memory.gpus[item.source]);
     let problem = item.problem as usize;
     let (p, list) = (&target.table.problems[problem], target.table.rows_of(problem));
+    let told = told(from, p, &all, (&target.facts, &source.facts));
     let mut out = Lesson::default();
-    for (c, row) in all.iter().zip(rows.chunks_exact(WIDTH)) {
+    for ((c, row), told) in all.iter().zip(rows.chunks_exact(WIDTH)).zip(&told) {
         let (standing, ms) = standing(&target.table, problem, c.solver);
         out.bins.extend(row.iter().enumerate().map(|(f, &x)| bins.of(f, x)));
         out.losses.push((ms / list[0].ms).ln().min(MOST_LOSS));
         out.residuals.push(match standing {
-            ModelStanding::Listed => ms.ln() - told_time(p, c, (&target.facts, &source.facts)),
+            ModelStanding::Listed => ms.ln() - told,
             _ => 0.0,
         });
         out.standings.push(standing);
     }
+    out.told = told;
     out
 }
 

@@ -32,15 +32,19 @@ impl Bins {
                 .filter(|v| !v.is_nan())
                 .collect();
             sample.sort_by(f32::total_cmp);
-            let mut cuts: Vec<f32> = Vec::new();
-            if sample.is_empty() {
-                return cuts;
-            }
+            let Some(&most) = sample.last() else { return Vec::new() };
+            let mut distinct = sample.clone();
+            distinct.dedup();
+            // Few numbers have a bin each, however seldom they are.
+            let wanted: Vec<f32> = if distinct.len() < BINS - 2 {
+                distinct
+            } else {
+                (1..BINS - 2).map(|i| sample[i * (sample.len() - 1) / (BINS - 2)]).collect()
+            };
             // The first cut divides missing numbers from the least one.
-            cuts.push(f32::NEG_INFINITY);
-            for i in 1..BINS - 2 {
-                let v = sample[i * (sample.len() - 1) / (BINS - 2)];
-                if v < sample[sample.len() - 1] && cuts.last().is_none_or(|&l| v > l) {
+            let mut cuts = vec![f32::NEG_INFINITY];
+            for v in wanted.into_iter().filter(|&v| v < most) {
+                if cuts.last().is_none_or(|&l| v > l) {
                     cuts.push(v);
                 }
             }
@@ -61,10 +65,21 @@ impl Bins {
     }
 }
 
-/// Rows to learn from, a column of bins a feature.
-pub struct Binned {
-    /// By feature, then by row.
-    pub columns: Vec<Vec<u8>>,
+/// Rows to learn from.
+#[derive(Clone, Copy)]
+pub struct Binned<'a> {
+    /// Features of a row.
+    pub width: usize,
+    /// Bins, row after row.
+    pub bins: &'a [u8],
+    /// Features that are not looked at.
+    pub hidden: &'a std::ops::Range<usize>,
+}
+
+impl Binned<'_> {
+    fn row(&self, row: usize) -> &[u8] {
+        &self.bins[row * self.width..][..self.width]
+    }
 }
 
 /// The size and manner of the trees.
@@ -172,35 +187,68 @@ impl Forest {
 /// Gives the gradient and the curvature of the loss for each of the rows that are learned from.
 pub type Gradients<'a> = dyn FnMut(&[f32], &mut [[f32; 2]]) + 'a;
 
+/// What trees are fitted to.
+pub enum Goal<'a> {
+    /// The least of a loss: leaves are steps of Newton's.
+    Loss(&'a mut Gradients<'a>),
+    /// The least sum of absolute differences from numbers, one for each row: a leaf is the median
+    /// of what its rows lack.
+    Median(&'a [f32]),
+}
+
 /// Fits trees to the rows of a list; gives them and the scores of all rows. `go_on` is asked before
 /// each tree.
 pub fn fit(
-    data: &Binned,
+    data: Binned<'_>,
     picked: &[u32],
     s: &TreeSettings,
     base: f32,
-    gradients: &mut Gradients<'_>,
+    goal: Goal<'_>,
     go_on: &dyn Fn() -> bool,
 ) -> (Forest, Vec<f32>) {
-    let n = data.columns.first().map_or(0, Vec::len);
+    let n = data.bins.len() / data.width;
     let mut scores = vec![base; n];
     let mut forest = Forest { base, trees: Vec::new() };
     let mut slopes = vec![[0.0f32; 2]; n];
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(s.seed);
+    let mut goal = goal;
     for _ in 0..s.rounds {
         if picked.is_empty() || !go_on() {
             break;
         }
-        gradients(&scores, &mut slopes);
+        match &mut goal {
+            Goal::Loss(gradients) => gradients(&scores, &mut slopes),
+            Goal::Median(wanted) => picked.iter().map(|&r| r as usize).for_each(|r| {
+                let slope = if scores[r] > wanted[r] { 1.0 } else { -1.0 };
+                slopes[r] = [slope, 1.0];
+            }),
+        }
         let threshold = (s.row_share * f64::from(u32::MAX)) as u32;
         let rows: Vec<u32> =
             picked.iter().copied().filter(|_| rng.random::<u32>() <= threshold).collect();
-        let columns: Vec<usize> = (0..data.columns.len())
+        // A number is drawn for each feature, hidden or not.
+        let columns: Vec<usize> = (0..data.width)
             .filter(|&f| f == 0 || rng.random::<f64>() < s.column_share)
+            .filter(|f| !data.hidden.contains(f))
             .collect();
-        let tree = Grower::new(data, &slopes, &columns, s).grow(rows);
+        let lacks = match &goal {
+            Goal::Loss(_) => None,
+            Goal::Median(wanted) => Some((*wanted, scores.as_slice())),
+        };
+        let seen = |&r: &u32| columns.iter().map(move |&f| (r, f));
+        let grower = Grower {
+            bins: rows.iter().flat_map(seen).map(|(r, f)| data.row(r as usize)[f]).collect(),
+            slopes: rows.iter().map(|&r| slopes[r as usize]).collect(),
+            lacks: lacks.map(|(wanted, scores): (&[f32], &[f32])| {
+                rows.iter().map(|&r| wanted[r as usize] - scores[r as usize]).collect()
+            }),
+            columns: &columns,
+            s,
+        };
+        let tree = grower.grow();
         for (r, score) in scores.iter_mut().enumerate() {
-            *score += tree.answer(|f| data.columns[f][r]);
+            let row = data.row(r);
+            *score += tree.answer(|f| row[f]);
         }
         forest.trees.push(tree);
     }
@@ -209,6 +257,9 @@ pub fn fit(
 
 /// The sums of a bin: gradient and curvature.
 type Sum = [f64; 2];
+
+/// The sums of a leaf: those of the category's values, then those of each other feature's bins.
+type Sums = (Box<[Sum; CATEGORIES]>, Vec<[Sum; BINS]>);
 
 /// The best split of a leaf.
 #[derive(Clone, Default)]
@@ -222,32 +273,30 @@ struct Split {
 /// A leaf that may be split.
 struct Open {
     rows: std::ops::Range<usize>,
-    sums: Vec<Vec<Sum>>,
+    sums: Option<Sums>,
     total: Sum,
     split: Split,
     /// Where its place is named: a branch and its side.
     parent: Option<(usize, usize)>,
 }
 
+/// Grows a tree from some rows, which it numbers from 0.
 struct Grower<'a> {
-    data: &'a Binned,
-    slopes: &'a [[f32; 2]],
+    /// The features that the tree may look at; the category is the first.
     columns: &'a [usize],
+    /// Their bins, row after row: those of a row lie together, for the rows of a small leaf lie
+    /// apart.
+    bins: Vec<u8>,
+    slopes: Vec<[f32; 2]>,
+    /// What rows lack of what is wanted, where a leaf is a median.
+    lacks: Option<Vec<f32>>,
     s: &'a TreeSettings,
-    tree: Tree,
 }
 
-impl<'a> Grower<'a> {
-    fn new(
-        data: &'a Binned,
-        slopes: &'a [[f32; 2]],
-        columns: &'a [usize],
-        s: &'a TreeSettings,
-    ) -> Grower<'a> {
-        Grower { data, slopes, columns, s, tree: Tree::default() }
-    }
-
-    fn grow(mut self, mut rows: Vec<u32>) -> Tree {
+impl Grower<'_> {
+    fn grow(&self) -> Tree {
+        let mut rows: Vec<u32> = (0..self.slopes.len() as u32).collect();
+        let mut tree = Tree::default();
         let mut scratch = Vec::with_capacity(rows.len());
         let sums = self.sums(&rows);
         let all = 0..rows.len();
@@ -258,18 +307,18 @@ impl<'a> Grower<'a> {
                 .max_by(|&x, &y| open[x].split.gain.total_cmp(&open[y].split.gain).then(y.cmp(&x)));
             let Some(best) = best.filter(|&b| open[b].split.gain > 1e-9) else { break };
             let leaf = open.swap_remove(best);
-            let node = self.tree.nodes.len();
+            let node = tree.nodes.len();
             if let Some((parent, side)) = leaf.parent {
-                self.tree.nodes[parent].next[side] = node as u16;
+                tree.nodes[parent].next[side] = node as u16;
             }
             let split = &leaf.split;
             if split.feature == 0 {
-                self.tree.masks.push(split.mask);
+                tree.masks.push(split.mask);
             }
-            self.tree.nodes.push(Node {
+            tree.nodes.push(Node {
                 feature: split.feature as u8,
                 split: split.bin,
-                mask: self.tree.masks.len().saturating_sub(1) as u16,
+                mask: tree.masks.len().saturating_sub(1) as u16,
                 next: [LEAF; 2],
             });
             let middle = self.divide(&mut rows[leaf.rows.clone()], split, &mut scratch);
@@ -280,11 +329,8 @@ impl<'a> Grower<'a> {
             // The sums of the larger side are what the smaller side leaves.
             let small_left = left.len() <= right.len();
             let small = self.sums(&rows[if small_left { left.clone() } else { right.clone() }]);
-            let mut large = leaf.sums;
-            for (l, s) in large.iter_mut().flatten().zip(small.iter().flatten()) {
-                l[0] -= s[0];
-                l[1] -= s[1];
-            }
+            let mut large = leaf.sums.unwrap_or_else(|| self.sums(&[]));
+            take(&mut large, &small);
             let (l, r) = if small_left { (small, large) } else { (large, small) };
             open.push(self.open(left, l, Some((node, 0))));
             open.push(self.open(right, r, Some((node, 1))));
@@ -295,54 +341,72 @@ impl<'a> Grower<'a> {
                     i += 1;
                 } else {
                     let mut leaf = open.swap_remove(i);
-                    leaf.sums = Vec::new();
+                    leaf.sums = None;
                     closed.push(leaf);
                 }
             }
         }
         for leaf in open.into_iter().chain(closed) {
-            let place = self.tree.leaves.len() as u16;
-            let value = -leaf.total[0] / (leaf.total[1] + self.s.ridge) * self.s.rate;
-            self.tree.leaves.push(value as f32);
+            let place = tree.leaves.len() as u16;
+            tree.leaves.push(self.value(&leaf, &rows) as f32);
             if let Some((parent, side)) = leaf.parent {
-                self.tree.nodes[parent].next[side] = place | LEAF;
+                tree.nodes[parent].next[side] = place | LEAF;
             }
         }
-        self.tree
+        tree
+    }
+
+    /// What a leaf adds.
+    fn value(&self, leaf: &Open, rows: &[u32]) -> f64 {
+        let Some(lacks) = &self.lacks else {
+            return -leaf.total[0] / (leaf.total[1] + self.s.ridge) * self.s.rate;
+        };
+        let lack = |&r: &u32| lacks[r as usize];
+        let mut lacks: Vec<f32> = rows[leaf.rows.clone()].iter().map(lack).collect();
+        if lacks.is_empty() {
+            return 0.0;
+        }
+        let middle = lacks.len() / 2;
+        f64::from(*lacks.select_nth_unstable_by(middle, f32::total_cmp).1) * self.s.rate
+    }
+
+    /// Bins of a row.
+    fn row(&self, row: u32) -> &[u8] {
+        let width = self.columns.len();
+        &self.bins[row as usize * width..][..width]
     }
 
     /// Sums by feature and bin.
-    fn sums(&self, rows: &[u32]) -> Vec<Vec<Sum>> {
-        let slopes: Vec<[f32; 2]> = rows.iter().map(|&r| self.slopes[r as usize]).collect();
-        let sum = |&feature: &usize| {
-            let column = &self.data.columns[feature];
-            let mut out = vec![[0.0; 2]; if feature == 0 { CATEGORIES } else { BINS }];
-            for (&r, s) in rows.iter().zip(&slopes) {
-                let b = &mut out[usize::from(column[r as usize])];
-                b[0] += f64::from(s[0]);
-                b[1] += f64::from(s[1]);
+    fn sums(&self, rows: &[u32]) -> Sums {
+        let mut category = Box::new([[0.0; 2]; CATEGORIES]);
+        let mut numbers = vec![[[0.0; 2]; BINS]; self.columns.len() - 1];
+        for &r in rows {
+            let [gradient, curvature] = self.slopes[r as usize].map(f64::from);
+            let Some((&first, rest)) = self.row(r).split_first() else { continue };
+            let sum = &mut category[usize::from(first)];
+            *sum = [sum[0] + gradient, sum[1] + curvature];
+            for (sums, &bin) in numbers.iter_mut().zip(rest) {
+                // A bin is below the number of them.
+                let sum = &mut sums[usize::from(bin) & (BINS - 1)];
+                *sum = [sum[0] + gradient, sum[1] + curvature];
             }
-            out
-        };
-        self.columns.iter().map(sum).collect()
+        }
+        (category, numbers)
     }
 
     fn open(
         &self,
         rows: std::ops::Range<usize>,
-        sums: Vec<Vec<Sum>>,
+        sums: Sums,
         parent: Option<(usize, usize)>,
     ) -> Open {
-        let total = sums[0].iter().fold([0.0; 2], |t, b| [t[0] + b[0], t[1] + b[1]]);
+        let total = sums.0.iter().fold([0.0; 2], |t, b| [t[0] + b[0], t[1] + b[1]]);
         let mut split = Split::default();
-        for (&feature, sums) in self.columns.iter().zip(&sums) {
-            if feature == 0 {
-                self.category(sums, total, &mut split);
-            } else {
-                self.number(feature, sums, total, &mut split);
-            }
+        self.category(&*sums.0, total, &mut split);
+        for (&feature, sums) in self.columns[1..].iter().zip(&sums.1) {
+            self.number(feature, sums, total, &mut split);
         }
-        Open { rows, sums, total, split, parent }
+        Open { rows, sums: Some(sums), total, split, parent }
     }
 
     fn worth(&self, s: Sum) -> f64 {
@@ -388,12 +452,12 @@ impl<'a> Grower<'a> {
 
     /// Puts the rows that go left first, in their order; how many they are.
     fn divide(&self, rows: &mut [u32], split: &Split, scratch: &mut Vec<u32>) -> usize {
-        let column = &self.data.columns[split.feature];
+        let at = self.columns.iter().position(|&f| f == split.feature).unwrap_or(0);
         scratch.clear();
         let mut n = 0;
         for i in 0..rows.len() {
             let r = rows[i];
-            let b = column[r as usize];
+            let b = self.row(r)[at];
             let left = match split.feature {
                 0 => split.mask[usize::from(b >> 6)] >> (b & 63) & 1 == 1,
                 _ => b <= split.bin,
@@ -410,6 +474,15 @@ impl<'a> Grower<'a> {
     }
 }
 
+/// Takes the sums of one side from those of both.
+fn take(both: &mut Sums, side: &Sums) {
+    let numbers = side.1.as_flattened();
+    let sides = side.0.iter().chain(numbers);
+    for (sum, s) in both.0.iter_mut().chain(both.1.as_flattened_mut()).zip(sides) {
+        *sum = [sum[0] - s[0], sum[1] - s[1]];
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -421,7 +494,9 @@ mod tests {
         let number = |r: usize| (r / 3) as f32;
         let value = |r: usize, f: usize| if f == 0 { category(r) as f32 } else { number(r) };
         let bins = Bins::new(2, n, &value);
-        let columns = (0..2).map(|f| (0..n).map(|r| bins.of(f, value(r, f))).collect()).collect();
+        let row = |r: usize| [bins.of(0, value(r, 0)), bins.of(1, value(r, 1))];
+        let data: Vec<u8> = (0..n).flat_map(row).collect();
+        let data = Binned { width: 2, bins: &data, hidden: &(0..0) };
         let truth = |r: usize| match category(r) {
             1 if number(r) > 600.0 => 2.0,
             2 => -1.0,
@@ -443,7 +518,8 @@ mod tests {
                 *o = [scores[r] - truth(r), 1.0];
             }
         };
-        let (forest, scores) = fit(&Binned { columns }, &rows, &s, 0.0, &mut gradients, &|| true);
+        let goal = Goal::Loss(&mut gradients);
+        let (forest, scores) = fit(data, &rows, &s, 0.0, goal, &|| true);
         let wrong = (0..n).filter(|&r| (scores[r] - truth(r)).abs() > 0.1).count();
         assert!(wrong < n / 50, "{wrong}");
         assert!(forest.trees.iter().all(|t| t.is_sound(2)));

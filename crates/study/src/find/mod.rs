@@ -71,6 +71,7 @@ pub fn evaluate(
 ) -> Result<Vec<FindRow>, squall::Error> {
     let mut rows = Vec::new();
     for table in tables(store, study.device.as_deref())? {
+        let table = by_name(table);
         let learned = chooser.memory.gpu(&table.device).is_some();
         let parts: &[(&'static str, Option<FindPart>)] = match (&chooser.info.salt, learned) {
             (_, false) => &[("all", None)],
@@ -108,6 +109,25 @@ pub fn evaluate(
     Ok(rows)
 }
 
+/// The table with one number for each name. MIOpen gives a solver that serves several directions an
+/// algorithm of each, and the store keeps them apart; an answer is right by its solver's name.
+fn by_name(mut table: FindTable) -> FindTable {
+    let mut first: HashMap<&str, u16> = HashMap::new();
+    let numbers: Vec<u16> =
+        (0u16..).zip(&table.solvers).map(|(n, s)| *first.entry(&s.name).or_insert(n)).collect();
+    table.rows.iter_mut().for_each(|r| r.solver = numbers[usize::from(r.solver)]);
+    table
+}
+
+/// Table numbers of solvers by name, in a table with one number for each.
+fn numbers_of(table: &FindTable) -> HashMap<&str, u16> {
+    let mut all = HashMap::new();
+    (0u16..).zip(&table.solvers).for_each(|(n, s)| {
+        all.entry(s.name.as_str()).or_insert(n);
+    });
+    all
+}
+
 /// Rows of one part of a GPU, in all and by precision and direction.
 fn part_rows(
     chooser: &Chooser,
@@ -116,8 +136,7 @@ fn part_rows(
     part: &'static str,
     held: &[usize],
 ) -> Vec<FindRow> {
-    let names: HashMap<&str, u16> =
-        (0u16..).zip(&table.solvers).map(|(n, s)| (s.name.as_str(), n)).collect();
+    let names = numbers_of(table);
     let mut all = vec![ours(chooser, table, held, &names)];
     let rivals = Rivals::new(chooser, &table.device);
     for (method, name) in RIVALS {
@@ -204,8 +223,7 @@ fn against(
     part: &'static str,
     held: &[usize],
 ) -> Vec<FindRow> {
-    let names: HashMap<&str, u16> =
-        (0u16..).zip(&table.solvers).map(|(n, s)| (s.name.as_str(), n)).collect();
+    let names = numbers_of(table);
     let (mut theirs, mut ours) = (Vec::new(), Vec::new());
     for &i in held {
         let Some(told) = network.order(&table.problems[i]) else { continue };
@@ -231,5 +249,44 @@ fn against(
             row(format!("TunaNet {}", network.name), &theirs),
             row(format!("chooser, TunaNet {}'s problems and solvers", network.name), &ours),
         ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_core::find::{ChannelOrder, FindSolver, Found, ListEnd};
+
+    #[test]
+    fn a_solver_is_the_same_under_the_algorithms_of_two_directions() {
+        let solver = |name: &str, algorithm: &str| FindSolver {
+            name: name.into(),
+            algorithm: algorithm.into(),
+        };
+        let problem = FindProblem {
+            deep: false,
+            precision: 0,
+            direction: 0,
+            order: ChannelOrder::First,
+            sizes: [1; 22],
+        };
+        let found = |solver, ms| Found { solver, ms, workspace: 0 };
+        let table = by_name(FindTable {
+            device: "gfx900_56".into(),
+            solvers: vec![
+                solver("fft", "FwdAlgoFFT"),
+                solver("gemm", "FwdAlgoGEMM"),
+                solver("fft", "BwdDataAlgoFFT"),
+            ],
+            problems: vec![problem.clone(), FindProblem { direction: 1, ..problem }],
+            starts: vec![0, 2, 4],
+            rows: vec![found(0, 1.0), found(1, 2.0), found(2, 1.0), found(1, 2.0)],
+            ends: vec![ListEnd::Whole; 2],
+        });
+        let told = numbers(["fft", "gemm"].into_iter(), &numbers_of(&table));
+        for problem in 0..2 {
+            assert!(outcome(&table, problem, &told).best, "{problem}");
+        }
+        assert!(!outcome(&table, 1, &told[1..]).best);
     }
 }
