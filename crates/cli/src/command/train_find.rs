@@ -49,12 +49,10 @@ pub fn run(a: &Asked<'_>) -> Result<u8, Failure> {
     let began = Instant::now();
     let go_on = || !stop.load(Ordering::Relaxed);
     let trained = train(a.store, a.device, &request, a.out, &go_on, &mut |s| {
+        let on = |gpu: Option<&str>| gpu.map_or("others' measurements".into(), String::from);
         let text = match s {
-            FindStep::Neighbours(n, false) => format!("the neighbours of {n} problems"),
-            FindStep::Neighbours(n, true) => {
-                format!("the neighbours of {n} problems on other GPUs")
-            }
-            FindStep::Trees(n, _) => format!("trees from {n} candidates"),
+            FindStep::Neighbours(n, gpu) => format!("{}: neighbours of {n} problems", on(gpu)),
+            FindStep::Trees(n, gpu) => format!("{}: trees from {n} candidates", on(gpu)),
         };
         note(format_args!("{:6.0} s  {text}", began.elapsed().as_secs_f64()));
     })?;

@@ -174,12 +174,12 @@ pub fn features(
     }
 }
 
-/// A candidate's time as its neighbours tell, as the logarithm of milliseconds: their time over
-/// work, times this work, brought from the roof of their GPU to that of the one asked for.
-fn told_time(p: &FindProblem, c: &Candidate, gpu: (&GpuFacts, &GpuFacts)) -> f32 {
+/// The time of a pace on one GPU for a problem on another, as the logarithm of milliseconds: the
+/// pace times the work, brought from the roof of its GPU to that of the one asked for.
+pub fn time_of_pace(p: &FindProblem, pace: f32, gpu: (&GpuFacts, &GpuFacts)) -> f32 {
     let (asked, told) = (gpu.0.roof(p.precision), gpu.1.roof(p.precision));
     let ratio = 0.5 * ((told.0 / asked.0).ln() + (told.1 / asked.1).ln());
-    c.pace.0 + work(p) + ratio as f32
+    pace + work(p) + ratio as f32
 }
 
 /// A time as the problem alone tells it, as the logarithm of milliseconds: that of its work at the
@@ -198,7 +198,7 @@ pub fn told(
 ) -> Vec<f32> {
     let of = |c: &Candidate| match from {
         TimesFrom::Problem => time_at_peak(p, gpu.0),
-        TimesFrom::Neighbours => told_time(p, c, gpu),
+        TimesFrom::Neighbours => time_of_pace(p, c.pace.0, gpu),
     };
     all.iter().map(of).collect()
 }

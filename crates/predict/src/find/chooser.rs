@@ -1,7 +1,7 @@
 //! The chooser: for a problem and a GPU, the solvers that may serve it, best first, with times,
 //! ranges, workspaces and probabilities.
 
-use super::candidates::{Candidate, candidates, features, told};
+use super::candidates::{Candidate, candidates, features, time_of_pace, told};
 use super::gpu::GpuFacts;
 use super::memory::{GpuMemory, Memory, Near, Without};
 use super::models::{Models, Said};
@@ -13,6 +13,8 @@ use squall_core::find::{FindProblem, FindSolver};
 const SOURCES: usize = 2;
 /// Neighbours that tell the workspace.
 const MOST_ROWS: usize = 3;
+/// The times of solvers that no neighbour lists may be off by this, as a logarithm.
+const SELDOM_SPREAD: f32 = 1.1;
 
 /// Where an answer is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +39,7 @@ pub struct Choice {
     pub range: (f64, f64),
     /// Bytes.
     pub workspace: u64,
-    /// That it is the fastest of those that are allowed.
+    /// That it is the fastest of those that are allowed; 0 of those that no neighbour lists.
     pub probability: f64,
 }
 
@@ -97,8 +99,8 @@ pub struct ChooserInfo {
 pub struct Chooser {
     /// The measured problems.
     pub memory: Memory,
-    /// Trees for GPUs whose own neighbours vote.
-    pub native: Models,
+    /// By GPU of the memory: its own trees, where enough of it was measured.
+    pub native: Vec<Option<Models>>,
     /// Trees for GPUs for which those of others vote.
     pub foreign: Option<Models>,
     /// By GPU of the memory: corrections of those with few problems.
@@ -130,7 +132,10 @@ impl Chooser {
             let gpu = &self.memory.gpus[g];
             Some((gpu, gpu.find(asked.problem)?))
         });
-        let (judged, near, told_by) = self.judge(asked.problem, asked.device, Without::Nothing);
+        let (mut judged, near, told_by) = self.judge(asked.problem, asked.device, Without::Nothing);
+        if let Some(g) = told_by {
+            self.add_seldom(g, asked, &mut judged);
+        }
         let mut choices = self.allowed(asked, judged);
         let mut source =
             if near.is_empty() { ChooserSource::Neighbours } else { ChooserSource::Model };
@@ -151,16 +156,19 @@ impl Chooser {
     ) -> (Vec<Judged>, Vec<Near>, Option<usize>) {
         let own = self.memory.gpu(device);
         let enough = self.memory.enough();
-        let is_rich = |g: &usize| self.memory.gpus[*g].table.problems.len() >= enough;
-        if let Some(g) = own.filter(is_rich) {
+        if let Some((g, models)) = own.and_then(|g| Some((g, self.native[g].as_ref()?))) {
             let gpu = &self.memory.gpus[g];
-            let (judged, near) = one_source(gpu, &gpu.facts, &self.native, p, without);
+            let (judged, near) = one_source(gpu, &gpu.facts, models, p, without);
             if !near.is_empty() {
                 return (judged, near, Some(g));
             }
         }
         let facts = GpuFacts::of(device).0;
-        let models = self.foreign.as_ref().unwrap_or(&self.native);
+        // With one GPU measured, its own trees are all that there is.
+        let only = self.native.iter().flatten().next();
+        let Some(models) = self.foreign.as_ref().or(only) else {
+            return (Vec::new(), Vec::new(), None);
+        };
         let mut all: Vec<Judged> = Vec::new();
         let (mut nearest, mut told_by, mut asked_of) = (Vec::new(), None, 0);
         for g in self.memory.alike(&facts, enough) {
@@ -209,6 +217,29 @@ impl Chooser {
             j.time += (time + 0.5 * overall) / (w + 0.5);
         }
         rescale(all);
+    }
+
+    /// Puts the solvers behind that no neighbour lists and that serve other problems of the kind:
+    /// where none of the candidates applies, one of these does.
+    fn add_seldom(&self, gpu: usize, asked: &Asked<'_>, all: &mut Vec<Judged>) {
+        let p = asked.problem;
+        let source = &self.memory.gpus[gpu];
+        let facts = GpuFacts::of(asked.device).0;
+        let last = all.iter().map(|j| j.order).fold(0.0, f32::max) + 1.0;
+        for (s, place) in source.group(p).solvers.iter().zip(0u16..) {
+            if all.iter().any(|j| j.solver == s.number) {
+                continue;
+            }
+            let example = (&source.table.problems[s.example.0 as usize], s.example.1);
+            all.push(Judged {
+                solver: s.number,
+                order: last + f32::from(place),
+                best: 0.0,
+                time: time_of_pace(p, s.pace, (&facts, &source.facts)),
+                spread: SELDOM_SPREAD,
+                workspace: workspace(p, &[example]),
+            });
+        }
     }
 
     /// Candidates that are allowed, best first.

@@ -4,9 +4,10 @@
 
 use super::candidates::WIDTH;
 use super::chooser::{Chooser, ChooserInfo, Correction};
+use super::forest_file;
 use super::memory::Memory;
 use super::models::{FORESTS, Models, PREDICTED, TimesFrom};
-use super::trees::{Bins, Forest, Node, Tree};
+use super::trees::{Bins, Forest};
 use super::workspace::formulas;
 use crate::tensors::{FileError, read_at_most, read_file, write_atomically};
 use flate2::Compression;
@@ -35,7 +36,7 @@ struct Header {
     gpus: Vec<(String, usize, usize)>,
     /// Distinct problems.
     problems: usize,
-    native: Shape,
+    native: Vec<Option<Shape>>,
     foreign: Option<Shape>,
     corrections: Vec<Vec<Correction>>,
 }
@@ -53,12 +54,13 @@ struct Shape {
     cuts: Vec<usize>,
 }
 
-fn broken(why: impl Into<String>) -> FileError {
+/// A file that does not fit together, and why.
+pub fn broken(why: impl Into<String>) -> FileError {
     FileError::Header(why.into())
 }
 
-/// Numbers of 7 bits a byte, the last one without the highest bit.
-fn put(out: &mut Vec<u8>, mut n: u64) {
+/// Writes a number of 7 bits a byte, the last one without the highest bit.
+pub fn put(out: &mut Vec<u8>, mut n: u64) {
     while n > 0x7f {
         out.push(n as u8 | 0x80);
         n >>= 7;
@@ -70,10 +72,12 @@ fn put_signed(out: &mut Vec<u8>, n: i64) {
     put(out, ((n << 1) ^ (n >> 63)) as u64);
 }
 
-struct Cursor<'a>(&'a [u8]);
+/// What is left of the bytes.
+pub struct Cursor<'a>(&'a [u8]);
 
 impl Cursor<'_> {
-    fn bytes(&mut self, n: usize) -> Result<&[u8], FileError> {
+    /// The next bytes.
+    pub fn bytes(&mut self, n: usize) -> Result<&[u8], FileError> {
         if self.0.len() < n {
             return Err(broken("it is cut short"));
         }
@@ -86,7 +90,8 @@ impl Cursor<'_> {
         Ok(self.bytes(1)?[0])
     }
 
-    fn number(&mut self) -> Result<u64, FileError> {
+    /// The next number of 7 bits a byte.
+    pub fn number(&mut self) -> Result<u64, FileError> {
         let mut out = 0u64;
         for shift in (0..64).step_by(7) {
             let b = self.byte()?;
@@ -107,11 +112,6 @@ impl Cursor<'_> {
         let b = self.bytes(4)?;
         let x = f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
         if x.is_nan() { Err(broken("it holds a number that is none")) } else { Ok(x) }
-    }
-
-    fn short(&mut self) -> Result<u16, FileError> {
-        let b = self.bytes(2)?;
-        Ok(u16::from_le_bytes([b[0], b[1]]))
     }
 }
 
@@ -305,42 +305,7 @@ fn shape(m: &Models) -> Shape {
 
 fn write_models(m: &Models, out: &mut Vec<u8>) {
     m.bins.cuts.iter().flatten().for_each(|c| out.extend(c.to_le_bytes()));
-    for tree in forests(m).flat_map(|f| &f.trees) {
-        put(out, tree.nodes.len() as u64);
-        put(out, tree.masks.len() as u64);
-        put(out, tree.leaves.len() as u64);
-        tree.nodes.iter().for_each(|n| out.extend([n.feature, n.split]));
-        for n in &tree.nodes {
-            [n.mask, n.next[0], n.next[1]].iter().for_each(|x| out.extend(x.to_le_bytes()));
-        }
-        tree.masks.iter().flatten().for_each(|m| out.extend(m.to_le_bytes()));
-        tree.leaves.iter().for_each(|l| out.extend(l.to_le_bytes()));
-    }
-}
-
-fn read_tree(at: &mut Cursor<'_>) -> Result<Tree, FileError> {
-    let mut counts = [0usize; 3];
-    for count in &mut counts {
-        *count = at.number()?.min(1 << 15) as usize;
-    }
-    let [nodes, masks, leaves] = counts;
-    let heads = at.bytes(2 * nodes)?.to_vec();
-    let mut tree = Tree::default();
-    for head in heads.as_chunks::<2>().0 {
-        let (mask, next) = (at.short()?, [at.short()?, at.short()?]);
-        tree.nodes.push(Node { feature: head[0], split: head[1], mask, next });
-    }
-    for _ in 0..masks {
-        let words = at.bytes(32)?.as_chunks::<8>().0;
-        let mut mask = [0; 4];
-        mask.iter_mut().zip(words).for_each(|(m, b)| *m = u64::from_le_bytes(*b));
-        tree.masks.push(mask);
-    }
-    tree.leaves = (0..leaves).map(|_| at.float()).collect::<Result<_, _>>()?;
-    match tree.is_sound(WIDTH) {
-        true => Ok(tree),
-        false => Err(broken("a tree does not fit together")),
-    }
+    forests(m).for_each(|f| forest_file::write(f, out));
 }
 
 fn read_models(s: &Shape, at: &mut Cursor<'_>) -> Result<Models, FileError> {
@@ -356,8 +321,7 @@ fn read_models(s: &Shape, at: &mut Cursor<'_>) -> Result<Models, FileError> {
     }
     let mut all = Vec::new();
     for (&n, &base) in s.trees.iter().zip(&s.bases) {
-        let trees = (0..n).map(|_| read_tree(at)).collect::<Result<_, _>>()?;
-        all.push(Forest { base, trees });
+        all.push(forest_file::read(n, base, at)?);
     }
     let spread = all.pop().unwrap_or_default();
     let mut all = all.into_iter();
@@ -396,7 +360,7 @@ impl Chooser {
                 .map(|g| (g.table.device.clone(), g.table.problems.len(), g.table.rows.len()))
                 .collect(),
             problems: all.len(),
-            native: shape(&self.native),
+            native: self.native.iter().map(|m| m.as_ref().map(shape)).collect(),
             foreign: self.foreign.as_ref().map(shape),
             corrections: self.renumbered(&numbers),
         };
@@ -408,8 +372,8 @@ impl Chooser {
         for g in &self.memory.gpus {
             write_table(&g.table, &numbers, &mut body);
         }
-        write_models(&self.native, &mut body);
-        self.foreign.iter().for_each(|m| write_models(m, &mut body));
+        let models = self.native.iter().flatten().chain(&self.foreign);
+        models.for_each(|m| write_models(m, &mut body));
         let mut out = MARK.to_vec();
         out.extend(VERSION.to_le_bytes());
         ZlibEncoder::new(&body[..], Compression::new(7))
@@ -460,8 +424,14 @@ impl Chooser {
         for head in &header.gpus {
             tables.push(read_table(head, &problems, header.solvers.len(), &mut at)?);
         }
-        let native = read_models(&header.native, &mut at)?;
-        let foreign = header.foreign.as_ref().map(|s| read_models(s, &mut at)).transpose()?;
+        let mut models = |s: &Option<Shape>| -> Result<Option<Models>, FileError> {
+            s.as_ref().map(|s| read_models(s, &mut at)).transpose()
+        };
+        let native: Vec<_> = header.native.iter().map(&mut models).collect::<Result<_, _>>()?;
+        let foreign = models(&header.foreign)?;
+        if native.len() != tables.len() {
+            return Err(broken("its trees are of other GPUs"));
+        }
         if !at.0.is_empty() {
             return Err(broken("more stands behind its end"));
         }

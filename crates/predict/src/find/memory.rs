@@ -22,6 +22,21 @@ pub struct LayerGroup {
     places: Vec<f32>,
     /// Hashes of layers and of families.
     hashes: Vec<(u64, u64)>,
+    /// The solvers that any of them lists, the most frequent first.
+    pub solvers: Vec<GroupSolver>,
+}
+
+/// A solver among all problems of a group.
+#[derive(Clone, Debug, Default)]
+pub struct GroupSolver {
+    /// Its number.
+    pub number: u16,
+    /// Problems that list it.
+    pub listed: u32,
+    /// Mean logarithm of time over work.
+    pub pace: f32,
+    /// A problem that lists it, in the GPU's table, and the workspace there.
+    pub example: (u32, u64),
 }
 
 /// What a search leaves out.
@@ -69,6 +84,26 @@ fn group_of(p: &FindProblem) -> usize {
 
 const GROUPS: usize = 24;
 
+fn group_solvers(table: &FindTable, problems: &[u32]) -> Vec<GroupSolver> {
+    let mut all: HashMap<u16, GroupSolver> = HashMap::new();
+    for &i in problems {
+        let p = &table.problems[i as usize];
+        for row in table.rows_of(i as usize) {
+            let s = all.entry(row.solver).or_insert_with(|| GroupSolver {
+                number: row.solver,
+                example: (i, row.workspace),
+                ..GroupSolver::default()
+            });
+            s.listed += 1;
+            s.pace += log_pace(p, row.ms);
+        }
+    }
+    let mut all: Vec<GroupSolver> = all.into_values().collect();
+    all.iter_mut().for_each(|s| s.pace /= s.listed as f32);
+    all.sort_by_key(|s| (std::cmp::Reverse(s.listed), s.number));
+    all
+}
+
 impl GpuMemory {
     fn new(table: FindTable) -> GpuMemory {
         GpuMemory {
@@ -97,7 +132,8 @@ impl GpuMemory {
                 }
                 hashed.push(hashes(q));
             }
-            LayerGroup { problems, places, hashes: hashed }
+            let solvers = group_solvers(&self.table, &problems);
+            LayerGroup { problems, places, hashes: hashed, solvers }
         })
     }
 

@@ -6,6 +6,7 @@
 mod candidates;
 mod chooser;
 mod file;
+mod forest_file;
 mod gpu;
 mod memory;
 mod models;

@@ -62,6 +62,7 @@ fn the_rule_is_learned_and_the_file_answers_the_same() {
     let c = trained();
     let bytes = c.to_bytes().unwrap();
     let again = Chooser::from_bytes(&bytes).unwrap();
+    assert!(again.to_bytes().unwrap() == bytes);
     for (channels, best) in [(12, "small"), (40, "small"), (112, "large"), (224, "large")] {
         let p = problem(channels, 20, 3);
         for device in ["gfx900_56", "gfx906_60", "gfx90a_104"] {
@@ -101,8 +102,42 @@ fn what_was_measured_is_recalled_and_what_does_not_fit_is_left_out() {
 }
 
 #[test]
+fn solvers_that_no_neighbour_lists_stand_last_without_a_probability() {
+    // One solver serves a single problem, far from the one that is asked for.
+    let mut rare = table("gfx900_56", 1.0);
+    rare.solvers.push(FindSolver { name: "rare".into(), algorithm: "FwdAlgoDirect".into() });
+    rare.rows[2].solver = 3;
+    let t = FindTraining { rounds: 5, ..FindTraining::default() };
+    let c = train(vec![rare], &t, &|| true, &mut |_| ()).unwrap();
+    let answer = c.choose(&asked(&problem(256, 50, 7), "gfx900_56"));
+    let last = answer.choices.last().unwrap();
+    assert_eq!(c.solver(last.solver).name, "rare");
+    assert!(last.probability == 0.0 && answer.choices[0].probability > 0.0);
+    let without: Vec<String> = ["small", "large", "slow"].map(String::from).to_vec();
+    let only = c.choose(&Asked { without: &without, ..asked(&problem(256, 50, 7), "gfx900_56") });
+    assert_eq!(only.choices.len(), 1);
+}
+
+#[test]
 fn a_damaged_file_is_refused() {
     let bytes = trained().to_bytes().unwrap();
+    // What a stranger's file says of its trees is not believed: any byte may be any other.
+    let Ok(body) =
+        crate::tensors::read_at_most(flate2::read::ZlibDecoder::new(&bytes[12..]), 1 << 24)
+            .map(Option::unwrap)
+    else {
+        panic!("it does not unpack")
+    };
+    for at in (0..body.len()).step_by(body.len() / 400) {
+        let mut other = body.clone();
+        other[at] ^= 0x5b;
+        let mut file = bytes[..12].to_vec();
+        let mut packed = flate2::read::ZlibEncoder::new(&other[..], flate2::Compression::fast());
+        std::io::Read::read_to_end(&mut packed, &mut file).unwrap();
+        if let Ok(c) = Chooser::from_bytes(&file) {
+            c.choose(&asked(&problem(12, 20, 3), "gfx900_56"));
+        }
+    }
     for cut in [0, 4, 11, 40, bytes.len() / 2, bytes.len() - 1] {
         assert!(Chooser::from_bytes(&bytes[..cut]).is_err(), "{cut}");
     }

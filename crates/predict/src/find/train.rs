@@ -40,13 +40,14 @@ impl Default for FindTraining {
     }
 }
 
-/// How far a training is.
+/// How far a training is. Each GPU learns from its own problems, and at last all from those of
+/// others, for GPUs that were not measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FindStep {
-    /// Neighbours of so many problems are looked for; whether they are of other GPUs.
-    Neighbours(usize, bool),
+pub enum FindStep<'a> {
+    /// Neighbours of so many problems are looked for.
+    Neighbours(usize, Option<&'a str>),
     /// Trees are grown from so many candidates.
-    Trees(usize, bool),
+    Trees(usize, Option<&'a str>),
 }
 
 /// A problem to learn from.
@@ -95,7 +96,7 @@ pub fn train(
     tables: Vec<FindTable>,
     t: &FindTraining,
     go_on: &(dyn Fn() -> bool + Sync),
-    progress: &mut dyn FnMut(FindStep),
+    progress: &mut dyn FnMut(FindStep<'_>),
 ) -> Option<Chooser> {
     let kept = tables.into_iter().filter(|x| !t.left_out.contains(&x.device));
     let tables: Vec<FindTable> = match &t.salt {
@@ -106,19 +107,23 @@ pub fn train(
     let enough = memory.enough();
     let rich: Vec<usize> =
         (0..memory.gpus.len()).filter(|&g| memory.gpus[g].table.problems.len() >= enough).collect();
-    let mut models = |foreign: bool| -> Option<Models> {
-        let items = items(&memory, &rich, foreign);
-        progress(FindStep::Neighbours(items.len(), foreign));
-        let from = if foreign { TimesFrom::Neighbours } else { TimesFrom::Problem };
+    let mut models = |only: Option<usize>| -> Option<Models> {
+        let items = items(&memory, &rich, only);
+        let name = only.map(|g| memory.gpus[g].table.device.as_str());
+        progress(FindStep::Neighbours(items.len(), name));
+        let from = if only.is_none() { TimesFrom::Neighbours } else { TimesFrom::Problem };
         let (bins, rows, lessons) = lessons(&memory, &items, from, t.threads, go_on)?;
-        progress(FindStep::Trees(lessons.losses.len(), foreign));
-        let rounds = if foreign { t.rounds * 3 / 5 } else { t.rounds };
+        progress(FindStep::Trees(lessons.losses.len(), name));
+        let rounds = if only.is_none() { t.rounds * 3 / 5 } else { t.rounds };
         let effort = Effort { rounds, threads: t.threads, seed: t.seed };
         let models = train_models(bins, &rows, &lessons, from, &effort, go_on);
         go_on().then_some(models)
     };
-    let native = models(false)?;
-    let foreign = if rich.len() > 1 { Some(models(true)?) } else { None };
+    let mut native: Vec<Option<Models>> = (0..memory.gpus.len()).map(|_| None).collect();
+    for &g in &rich {
+        native[g] = Some(models(Some(g))?);
+    }
+    let foreign = if rich.len() > 1 { Some(models(None)?) } else { None };
     let info = ChooserInfo {
         salt: t.salt.clone(),
         learned: memory
@@ -137,11 +142,12 @@ pub fn train(
     Some(chooser)
 }
 
-/// The problems to learn from. Half of them see neighbours without their layer, half without their
+/// The problems to learn from: those of one GPU with its own neighbours, or those of all with the
+/// neighbours of others. Half of them see neighbours without their layer, half without their
 /// family; of other GPUs' neighbours a third sees all.
-fn items(memory: &Memory, rich: &[usize], foreign: bool) -> Vec<Item> {
+fn items(memory: &Memory, rich: &[usize], only: Option<usize>) -> Vec<Item> {
     let mut all = Vec::new();
-    for &gpu in rich {
+    for &gpu in rich.iter().filter(|&&g| only.is_none_or(|x| x == g)) {
         let g = &memory.gpus[gpu];
         let sources: Vec<usize> =
             memory.alike(&g.facts, memory.enough()).into_iter().filter(|&s| s != gpu).collect();
@@ -151,7 +157,7 @@ fn items(memory: &Memory, rich: &[usize], foreign: bool) -> Vec<Item> {
             let way = family >> 21;
             let mut item =
                 Item { gpu, source: gpu, problem: i as u32, without: Without::Layer, part };
-            if foreign {
+            if only.is_none() {
                 if layer >> 17 & 3 == 0 || sources.is_empty() {
                     continue;
                 }

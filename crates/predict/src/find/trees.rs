@@ -348,7 +348,7 @@ impl Grower<'_> {
         }
         for leaf in open.into_iter().chain(closed) {
             let place = tree.leaves.len() as u16;
-            tree.leaves.push(self.value(&leaf, &rows) as f32);
+            tree.leaves.push(short(self.value(&leaf, &rows) as f32));
             if let Some((parent, side)) = leaf.parent {
                 tree.nodes[parent].next[side] = place | LEAF;
             }
@@ -472,6 +472,11 @@ impl Grower<'_> {
         rows[n..].copy_from_slice(scratch);
         n
     }
+}
+
+/// The nearest number whose lower 16 bits are 0, as files keep it.
+fn short(x: f32) -> f32 {
+    f32::from_bits(x.to_bits().wrapping_add(0x8000) & 0xffff_0000)
 }
 
 /// Takes the sums of one side from those of both.

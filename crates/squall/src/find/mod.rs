@@ -84,7 +84,7 @@ pub fn train(
     request: &FindTraining,
     out: &Path,
     go_on: &(dyn Fn() -> bool + Sync),
-    progress: &mut dyn FnMut(FindStep),
+    progress: &mut dyn FnMut(FindStep<'_>),
 ) -> Result<Option<Chooser>, Error> {
     let all = tables(store, device)?;
     if let Some(odd) = request.left_out.iter().find(|d| all.iter().all(|t| t.device != **d)) {

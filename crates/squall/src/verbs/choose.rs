@@ -246,7 +246,9 @@ fn parameters(
 /// order.
 fn line(convolution: &Convolution, solutions: &[Solution]) -> UserLine {
     let mut least = 0.0f64;
-    let solvers = solutions.iter().take(squall_frontend::miopen::find::CUT).map(|s| {
+    // Solvers that no neighbour lists may not apply.
+    let likely = solutions.iter().filter(|s| s.choice.probability > 0.0);
+    let solvers = likely.take(squall_frontend::miopen::find::CUT).map(|s| {
         least = s.choice.ms.max(least * 1.0001);
         (s.solver.clone(), least, s.choice.workspace)
     });
