@@ -3,8 +3,8 @@
 
 use super::gpu::{FACTS, GpuFacts};
 use super::memory::{GpuMemory, Near, log_pace};
-use super::models::TimesFrom;
 use super::problem::{self, work};
+use serde::{Deserialize, Serialize};
 use squall_core::find::{FindProblem, FindTable, ListEnd};
 
 /// Losses beyond this count as this: e^3 times the best time.
@@ -127,8 +127,14 @@ pub fn candidates(gpu: &GpuMemory, near: &[Near]) -> Vec<Candidate> {
 /// Features before this one are the candidate's own; the others are of its problem and GPU.
 pub const FIRST_SHARED: usize = 18;
 
+/// The loss that neighbours tell.
+pub const VOTED: usize = 4;
+
+/// Features from this one on are of GPUs.
+pub const FIRST_FACT: usize = FIRST_SHARED + problem::FEATURES;
+
 /// Features of a candidate of a problem, in all.
-pub const WIDTH: usize = FIRST_SHARED + problem::FEATURES + 2 * FACTS;
+pub const WIDTH: usize = FIRST_FACT + 2 * FACTS;
 
 /// What trees see of each candidate: itself, beside the others, the problem, the GPU that is asked
 /// for, and how it differs from the GPU whose neighbours vote. One row after another.
@@ -174,12 +180,11 @@ pub fn features(
     }
 }
 
-/// The time of a pace on one GPU for a problem on another, as the logarithm of milliseconds: the
-/// pace times the work, brought from the roof of its GPU to that of the one asked for.
-pub fn time_of_pace(p: &FindProblem, pace: f32, gpu: (&GpuFacts, &GpuFacts)) -> f32 {
+/// The logarithm of how much slower one GPU's roof is than another's: half by arithmetic, half by
+/// memory.
+pub fn roof_ratio(p: &FindProblem, gpu: (&GpuFacts, &GpuFacts)) -> f32 {
     let (asked, told) = (gpu.0.roof(p.precision), gpu.1.roof(p.precision));
-    let ratio = 0.5 * ((told.0 / asked.0).ln() + (told.1 / asked.1).ln());
-    pace + work(p) + ratio as f32
+    (0.5 * ((told.0 / asked.0).ln() + (told.1 / asked.1).ln())) as f32
 }
 
 /// A time as the problem alone tells it, as the logarithm of milliseconds: that of its work at the
@@ -189,16 +194,30 @@ pub fn time_at_peak(p: &FindProblem, gpu: &GpuFacts) -> f32 {
     nanoseconds - 1e6f32.ln()
 }
 
-/// What times are measured against.
+/// What times are foretold from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TimesFrom {
+    /// The problem alone, by its work and the GPU's roof. Where the GPU was measured, what
+    /// neighbours took makes trees no better but worse.
+    #[default]
+    Problem,
+    /// The times of neighbours on another GPU.
+    Neighbours,
+}
+
+/// What times are measured against. Those that neighbours on another GPU took follow a share of the
+/// ratio of the two roofs.
 pub fn told(
     from: TimesFrom,
     p: &FindProblem,
     all: &[Candidate],
     gpu: (&GpuFacts, &GpuFacts),
+    roof_share: f32,
 ) -> Vec<f32> {
     let of = |c: &Candidate| match from {
         TimesFrom::Problem => time_at_peak(p, gpu.0),
-        TimesFrom::Neighbours => time_of_pace(p, c.pace.0, gpu),
+        TimesFrom::Neighbours => c.pace.0 + work(p) + roof_share * roof_ratio(p, gpu),
     };
     all.iter().map(of).collect()
 }

@@ -1,16 +1,19 @@
 //! The chooser: for a problem and a GPU, the solvers that may serve it, best first, with times,
 //! ranges, workspaces and probabilities.
 
-use super::candidates::{Candidate, candidates, features, time_of_pace, told};
+use super::candidates::{Candidate, candidates, features, roof_ratio, told};
 use super::gpu::GpuFacts;
 use super::memory::{GpuMemory, Memory, Near, Without};
 use super::models::{Models, Said};
+use super::problem::work;
 use super::workspace::workspace;
 use serde::{Deserialize, Serialize};
 use squall_core::find::{FindProblem, FindSolver};
 
 /// GPUs whose neighbours answer for a GPU that is not known.
 const SOURCES: usize = 2;
+/// Of the probability that the second of them gives, so much is believed.
+const SECOND_SHARE: f32 = 0.1;
 /// Neighbours that tell the workspace.
 const MOST_ROWS: usize = 3;
 /// The times of solvers that no neighbour lists may be off by this, as a logarithm.
@@ -180,13 +183,18 @@ impl Chooser {
                 continue;
             }
             asked_of += 1;
-            join(&mut all, judged, asked_of);
             if told_by.is_none() {
-                (nearest, told_by) = (near, Some(g));
+                (all, nearest, told_by) = (judged, near, Some(g));
+            } else {
+                append(&mut all, judged);
             }
         }
         if let Some(g) = own.filter(|&g| !self.corrections[g].is_empty()) {
+            // Corrections bring orders to losses above what was the least of them.
+            let least = all.iter().map(|j| j.order).fold(f32::INFINITY, f32::min);
             self.correct(g, p, &mut all);
+            self.add_own(g, p, without, if all.is_empty() { 0.0 } else { least }, &mut all);
+            rescale(&mut all);
         }
         (all, nearest, told_by)
     }
@@ -216,7 +224,33 @@ impl Chooser {
             j.order += order / (w + 0.5);
             j.time += (time + 0.5 * overall) / (w + 0.5);
         }
-        rescale(all);
+    }
+
+    /// Adds the solvers that only the GPU's own few problems list: newer GPUs have new ones. One
+    /// that loses nothing has the order `least`.
+    fn add_own(
+        &self,
+        gpu: usize,
+        p: &FindProblem,
+        without: Without,
+        least: f32,
+        all: &mut Vec<Judged>,
+    ) {
+        let own = &self.memory.gpus[gpu];
+        let near = own.nearest(p, without);
+        for c in candidates(own, &near) {
+            if all.iter().any(|j| j.solver == c.solver) {
+                continue;
+            }
+            all.push(Judged {
+                solver: c.solver,
+                order: least + c.loss,
+                best: c.first,
+                time: c.pace.0 + work(p),
+                spread: SELDOM_SPREAD,
+                workspace: needed(own, &near, c.solver, p),
+            });
+        }
     }
 
     /// Puts the solvers behind that no neighbour lists and that serve other problems of the kind:
@@ -225,6 +259,7 @@ impl Chooser {
         let p = asked.problem;
         let source = &self.memory.gpus[gpu];
         let facts = GpuFacts::of(asked.device).0;
+        let share = self.foreign.as_ref().map_or(0.5, |m| m.roof_share);
         let last = all.iter().map(|j| j.order).fold(0.0, f32::max) + 1.0;
         for (s, place) in source.group(p).solvers.iter().zip(0u16..) {
             if all.iter().any(|j| j.solver == s.number) {
@@ -235,7 +270,7 @@ impl Chooser {
                 solver: s.number,
                 order: last + f32::from(place),
                 best: 0.0,
-                time: time_of_pace(p, s.pace, (&facts, &source.facts)),
+                time: s.pace + work(p) + share * roof_ratio(p, (&facts, &source.facts)),
                 spread: SELDOM_SPREAD,
                 workspace: workspace(p, &[example]),
             });
@@ -347,7 +382,7 @@ fn one_source(
     let mut rows = Vec::new();
     let pair = (facts, &gpu.facts);
     features(p, &near, &all, pair, &mut rows);
-    let told = told(models.times_from, p, &all, pair);
+    let told = told(models.times_from, p, &all, pair, models.roof_share);
     let said = models.say(p.deep, &told, &rows);
     let judge = |(c, s): (&Candidate, Said)| Judged {
         solver: c.solver,
@@ -375,28 +410,12 @@ fn needed(gpu: &GpuMemory, near: &[Near], solver: u16, p: &FindProblem) -> u64 {
     workspace(p, &listed)
 }
 
-/// Takes in what another GPU's neighbours say; `sources` counts this one.
-fn join(all: &mut Vec<Judged>, more: Vec<Judged>, sources: usize) {
-    let worst = |list: &[Judged]| list.iter().map(|j| j.order).fold(0.0, f32::max) + 0.5;
-    let (missing_here, missing_there) = (worst(all), worst(&more));
-    // The first source is the most alike, and counts double.
-    let part = if sources == 1 { 1.0 } else { 1.0 / (sources as f32 + 1.0) };
-    for j in all.iter_mut() {
-        let other = more.iter().find(|m| m.solver == j.solver);
-        let order = other.map_or(missing_there.max(j.order), |m| m.order);
-        j.order += part * (order - j.order);
-        j.best += part * (other.map_or(0.0, |m| m.best) - j.best);
-        if let Some(m) = other {
-            j.time += part * (m.time - j.time);
-        }
-    }
-    for mut m in more {
+/// Puts the candidates behind that only the second GPU's neighbours name.
+fn append(all: &mut Vec<Judged>, more: Vec<Judged>) {
+    let last = all.iter().map(|j| j.order).fold(0.0, f32::max);
+    for m in more {
         if all.iter().all(|j| j.solver != m.solver) {
-            if sources > 1 {
-                m.order = missing_here.max(m.order) * (1.0 - part) + m.order * part;
-                m.best *= part;
-            }
-            all.push(m);
+            all.push(Judged { order: last + m.order, best: m.best * SECOND_SHARE, ..m });
         }
     }
 }

@@ -2,11 +2,12 @@
 //! JSON, the measured problems (those of several GPUs once), their times, and the trees. Whatever
 //! does not fit together is refused with its reason.
 
-use super::candidates::WIDTH;
+use super::bytes::{Cursor, broken, put, put_signed};
+use super::candidates::{TimesFrom, WIDTH};
 use super::chooser::{Chooser, ChooserInfo, Correction};
 use super::forest_file;
 use super::memory::Memory;
-use super::models::{FORESTS, Models, PREDICTED, TimesFrom};
+use super::models::{FORESTS, Models, PREDICTED};
 use super::trees::{Bins, Forest};
 use super::workspace::formulas;
 use crate::tensors::{FileError, read_at_most, read_file, write_atomically};
@@ -47,72 +48,12 @@ struct Header {
 struct Shape {
     sharpness: f32,
     range: f32,
-    time_parts: [f32; 2],
+    order_parts: [[f32; 2]; 2],
+    roof_share: f32,
     times_from: TimesFrom,
     trees: Vec<usize>,
     bases: Vec<f32>,
     cuts: Vec<usize>,
-}
-
-/// A file that does not fit together, and why.
-pub fn broken(why: impl Into<String>) -> FileError {
-    FileError::Header(why.into())
-}
-
-/// Writes a number of 7 bits a byte, the last one without the highest bit.
-pub fn put(out: &mut Vec<u8>, mut n: u64) {
-    while n > 0x7f {
-        out.push(n as u8 | 0x80);
-        n >>= 7;
-    }
-    out.push(n as u8);
-}
-
-fn put_signed(out: &mut Vec<u8>, n: i64) {
-    put(out, ((n << 1) ^ (n >> 63)) as u64);
-}
-
-/// What is left of the bytes.
-pub struct Cursor<'a>(&'a [u8]);
-
-impl Cursor<'_> {
-    /// The next bytes.
-    pub fn bytes(&mut self, n: usize) -> Result<&[u8], FileError> {
-        if self.0.len() < n {
-            return Err(broken("it is cut short"));
-        }
-        let (head, rest) = self.0.split_at(n);
-        self.0 = rest;
-        Ok(head)
-    }
-
-    fn byte(&mut self) -> Result<u8, FileError> {
-        Ok(self.bytes(1)?[0])
-    }
-
-    /// The next number of 7 bits a byte.
-    pub fn number(&mut self) -> Result<u64, FileError> {
-        let mut out = 0u64;
-        for shift in (0..64).step_by(7) {
-            let b = self.byte()?;
-            out |= u64::from(b & 0x7f) << shift;
-            if b & 0x80 == 0 {
-                return Ok(out);
-            }
-        }
-        Err(broken("a number is too long"))
-    }
-
-    fn signed(&mut self) -> Result<i64, FileError> {
-        let n = self.number()?;
-        Ok((n >> 1) as i64 ^ -((n & 1) as i64))
-    }
-
-    fn float(&mut self) -> Result<f32, FileError> {
-        let b = self.bytes(4)?;
-        let x = f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
-        if x.is_nan() { Err(broken("it holds a number that is none")) } else { Ok(x) }
-    }
 }
 
 fn problem_words(p: &FindProblem) -> [i64; 4] {
@@ -295,7 +236,8 @@ fn shape(m: &Models) -> Shape {
     Shape {
         sharpness: m.sharpness,
         range: m.range,
-        time_parts: m.time_parts,
+        order_parts: m.order_parts,
+        roof_share: m.roof_share,
         times_from: m.times_from,
         trees: forests(m).map(|f| f.trees.len()).collect(),
         bases: forests(m).map(|f| f.base).collect(),
@@ -332,7 +274,8 @@ fn read_models(s: &Shape, at: &mut Cursor<'_>) -> Result<Models, FileError> {
         spread,
         sharpness: s.sharpness,
         range: s.range,
-        time_parts: s.time_parts,
+        order_parts: s.order_parts,
+        roof_share: s.roof_share,
         times_from: s.times_from,
     })
 }

@@ -3,8 +3,8 @@
 //! stands together: a mark for each branch and leaf, then the bins, the categories, and the leaves
 //! in 16 bits.
 
+use super::bytes::{Cursor, broken, put};
 use super::candidates::WIDTH;
-use super::file::{Cursor, broken, put};
 use super::trees::{Forest, LEAF, Node, Tree};
 use crate::tensors::FileError;
 

@@ -3,6 +3,7 @@
 //! it has none, on the GPUs whose facts are most like its own) name the solvers that may serve;
 //! trees order them and say how long each takes.
 
+mod bytes;
 mod candidates;
 mod chooser;
 mod file;

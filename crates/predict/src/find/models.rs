@@ -2,10 +2,9 @@
 //! may be. Of each there are two, which leave out a fifth of the problems each, so that what they
 //! say of it calibrates them.
 
-use super::candidates::{FIRST_SHARED, WIDTH};
+use super::candidates::{FIRST_FACT, FIRST_SHARED, TimesFrom, VOTED, WIDTH};
 use super::trees::{Binned, Bins, Forest, Goal, TreeSettings, fit};
 use crate::parallel;
-use serde::{Deserialize, Serialize};
 
 /// What a forest is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,18 +15,6 @@ pub enum Predicted {
     BestByNeighbours,
     /// The time against [`TimesFrom`].
     Time,
-}
-
-/// What times are foretold from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TimesFrom {
-    /// The problem alone, by its work and the GPU's roof. Where the GPU was measured, what
-    /// neighbours took makes trees no better but worse.
-    #[default]
-    Problem,
-    /// The times of neighbours on another GPU.
-    Neighbours,
 }
 
 /// All predictions, in the order in which files hold their forests.
@@ -42,7 +29,11 @@ pub const PARTS: u64 = 5;
 const TOLERANCE: f32 = 0.05;
 /// Parts of the time in the order that are tried on problems that were left out.
 const TIME_PARTS: [f32; 9] = [0.0, 0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0];
-/// The step of the order that is worth as much as a loss of 1.
+/// The parts of the time and of what neighbours lost in the order for a GPU that was not measured:
+/// what was lost on another GPU counts most. Forests that are judged by two of the GPUs choose
+/// worse; these were chosen with the MI300X and with the Vega 10 left out whole.
+const FOREIGN_PARTS: [f32; 2] = [0.5, 16.0];
+/// What brings the order to losses, where it rests on times and scores alone.
 const ORDER_SCALE: f32 = 0.4;
 /// The part of one forest's times that a range is to hold; of the mean of two it holds 80 %.
 const HELD: f64 = 0.78;
@@ -105,8 +96,11 @@ pub struct Models {
     pub sharpness: f32,
     /// Spreads are multiplied by it.
     pub range: f32,
-    /// The part of the time in the order, in two dimensions and in three.
-    pub time_parts: [f32; 2],
+    /// The parts of the time and of what neighbours lost in the order, in two dimensions and in
+    /// three.
+    pub order_parts: [[f32; 2]; 2],
+    /// The share of the ratio of two GPUs' roofs that times follow.
+    pub roof_share: f32,
     /// What times are foretold from.
     pub times_from: TimesFrom,
 }
@@ -222,6 +216,15 @@ fn median(numbers: &[f32], picked: &[u32]) -> f32 {
 /// What neighbours say, which the problem alone does not tell.
 const OF_NEIGHBOURS: std::ops::Range<usize> = 1..FIRST_SHARED;
 
+/// The features of GPUs that trees may not see. Those that answer for a GPU which is in no lesson
+/// would know the few of the lessons by their facts, and learn each by heart.
+fn facts(from: TimesFrom) -> std::ops::Range<usize> {
+    match from {
+        TimesFrom::Problem => 0..0,
+        TimesFrom::Neighbours => FIRST_FACT..WIDTH,
+    }
+}
+
 /// Trains all forests. `rows` are the bins of the candidates' features, candidate after candidate.
 pub fn train(
     bins: Bins,
@@ -234,8 +237,8 @@ pub fn train(
     let targets = lessons.targets();
     let jobs: Vec<(Predicted, usize)> =
         PREDICTED.iter().flat_map(|&a| (0..FORESTS).map(move |h| (a, h))).collect();
-    let data = Binned { width: WIDTH, bins: rows, hidden: &(0..0) };
-    let by_problem = Binned { hidden: &OF_NEIGHBOURS, ..data };
+    let data = Binned { width: WIDTH, bins: rows, hidden: &[0..0, facts(times_from)] };
+    let by_problem = Binned { hidden: &[OF_NEIGHBOURS, facts(times_from)], ..data };
     let run = |&(predicted, left_out): &(Predicted, usize)| {
         let picked = lessons.picked(predicted, left_out);
         let s = settings(predicted, times_from, e, left_out);
@@ -334,12 +337,13 @@ fn calibrate(m: &mut Models, lessons: &Lessons, targets: &[f32], done: &[(Forest
     let blind = Blind { lessons, done };
     let problems: Vec<usize> = blind.problems().collect();
     m.sharpness = sharpness((lessons, &problems), targets, &|p, r| blind.score(p, r));
-    m.time_parts = [false, true].map(|deep| {
-        let tried = TIME_PARTS.map(|part| (part, blind.loss(deep, part)));
-        // Without such problems all are alike, and the middle one stands.
-        let least = tried.iter().map(|x| x.1).fold(f64::INFINITY, f64::min);
-        let best = |x: &&(f32, f64)| x.1 <= least;
-        if tried[4].1 <= least { tried[4].0 } else { tried.iter().find(best).map_or(1.0, |x| x.0) }
+    m.order_parts = [false, true].map(|deep| {
+        if m.times_from == TimesFrom::Neighbours {
+            return FOREIGN_PARTS;
+        }
+        // Without such problems all are alike, and the usual part stands.
+        let tried = [1.0].into_iter().chain(TIME_PARTS).map(|part| (part, blind.loss(deep, part)));
+        [tried.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(1.0, |x| x.0), 0.0]
     });
 }
 
@@ -391,6 +395,7 @@ impl Models {
             for (f, (b, &x)) in row.iter_mut().zip(numbers).enumerate() {
                 *b = self.bins.of(f, x);
             }
+            row[facts(self.times_from)].fill(0);
             let mut blind = row;
             blind[OF_NEIGHBOURS].fill(0);
             let mean = |predicted: Predicted| -> f32 {
@@ -410,10 +415,11 @@ impl Models {
         shares(&scores, self.sharpness, &mut p);
         let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let least = said.iter().map(|s| s.time).fold(f32::INFINITY, f32::min);
-        let part = self.time_parts[usize::from(deep)];
-        for (i, s) in said.iter_mut().enumerate() {
+        let [time, vote] = self.order_parts[usize::from(deep)];
+        for (i, (s, row)) in said.iter_mut().zip(features.chunks_exact(WIDTH)).enumerate() {
             s.best = p[i];
-            s.order = ORDER_SCALE * (part * (s.time - least) + 0.5 * (most - scores[i]));
+            let order = time * (s.time - least) + vote * row[VOTED] + 0.5 * (most - scores[i]);
+            s.order = order * if vote > 0.0 { 1.0 / vote } else { ORDER_SCALE };
         }
         said
     }

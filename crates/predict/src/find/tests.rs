@@ -119,6 +119,30 @@ fn solvers_that_no_neighbour_lists_stand_last_without_a_probability() {
 }
 
 #[test]
+fn a_solver_that_only_few_problems_of_a_new_gpu_list_is_chosen_there() {
+    let mut few = table("gfx942_304", 4.0);
+    few.solvers.push(FindSolver { name: "new".into(), algorithm: "FwdAlgoDirect".into() });
+    few.problems.truncate(40);
+    few.ends.truncate(40);
+    few.starts.truncate(41);
+    few.rows.truncate(few.starts[40] as usize);
+    for p in 0..40 {
+        let row = few.starts[p] as usize;
+        few.rows[row].solver = 3;
+        few.rows[row].ms *= 0.2;
+    }
+    let t = FindTraining { rounds: 10, ..FindTraining::default() };
+    let tables = vec![table("gfx900_56", 1.0), table("gfx906_60", 2.0), few];
+    let c = train(tables, &t, &|| true, &mut |_| ()).unwrap();
+    let answer = c.choose(&asked(&problem(20, 20, 3), "gfx942_304"));
+    let names: Vec<&str> =
+        answer.choices.iter().map(|x| c.solver(x.solver).name.as_str()).take(2).collect();
+    assert!(names.contains(&"new"), "{names:?}");
+    let elsewhere = c.choose(&asked(&problem(20, 20, 3), "gfx906_60"));
+    assert!(elsewhere.choices.iter().all(|x| c.solver(x.solver).name != "new"));
+}
+
+#[test]
 fn a_damaged_file_is_refused() {
     let bytes = trained().to_bytes().unwrap();
     // What a stranger's file says of its trees is not believed: any byte may be any other.

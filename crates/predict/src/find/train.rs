@@ -1,13 +1,13 @@
 //! Training of a chooser: what neighbours say of every measured problem whose own layer or family
 //! they lack, and what then became of each solver.
 
-use super::candidates::{Candidate, MOST_LOSS, WIDTH, candidates, features, is_open, told};
+use super::candidates::{
+    Candidate, MOST_LOSS, TimesFrom, WIDTH, candidates, features, is_open, roof_ratio, told,
+};
 use super::chooser::{Chooser, ChooserInfo, Correction};
 use super::gpu::GpuFacts;
-use super::memory::{Memory, Without, hashes};
-use super::models::{
-    Effort, Lessons, ModelStanding, Models, PARTS, TimesFrom, train as train_models,
-};
+use super::memory::{Memory, Without, hashes, log_pace};
+use super::models::{Effort, Lessons, ModelStanding, Models, PARTS, train as train_models};
 use super::trees::Bins;
 use crate::parallel;
 use squall_core::find::{FindPart, FindTable, find_part};
@@ -112,11 +112,14 @@ pub fn train(
         let name = only.map(|g| memory.gpus[g].table.device.as_str());
         progress(FindStep::Neighbours(items.len(), name));
         let from = if only.is_none() { TimesFrom::Neighbours } else { TimesFrom::Problem };
-        let (bins, rows, lessons) = lessons(&memory, &items, from, t.threads, go_on)?;
+        let sample = Sample::new(&memory, &items, t.threads);
+        let share = sample.roof_share;
+        let (bins, rows, lessons) = lessons(&memory, &items, (from, sample), t.threads, go_on)?;
         progress(FindStep::Trees(lessons.losses.len(), name));
         let rounds = if only.is_none() { t.rounds * 3 / 5 } else { t.rounds };
         let effort = Effort { rounds, threads: t.threads, seed: t.seed };
-        let models = train_models(bins, &rows, &lessons, from, &effort, go_on);
+        let mut models = train_models(bins, &rows, &lessons, from, &effort, go_on);
+        models.roof_share = share;
         go_on().then_some(models)
     };
     let mut native: Vec<Option<Models>> = (0..memory.gpus.len()).map(|_| None).collect();
@@ -163,6 +166,8 @@ fn items(memory: &Memory, rich: &[usize], only: Option<usize>) -> Vec<Item> {
                 }
                 let second = usize::from(sources.len() > 1 && layer >> 40 & 3 == 0);
                 item.source = sources[second];
+                // Forests are judged by GPUs that they did not see, the newest: names rise.
+                item.part = rich.iter().rev().position(|&g| g == gpu).unwrap_or(0) as u8;
                 item.without = match way % 3 {
                     0 => Without::Nothing,
                     1 => Without::Layer,
@@ -187,25 +192,57 @@ fn shown(memory: &Memory, item: &Item, rows: &mut Vec<f32>) -> Vec<Candidate> {
     all
 }
 
+/// What some of the items say before any is learned.
+struct Sample {
+    /// Where the features are cut into bins.
+    bins: Bins,
+    /// The share of the ratio of two GPUs' roofs that times follow: the least squares' through 0.
+    roof_share: f32,
+}
+
+impl Sample {
+    fn new(memory: &Memory, items: &[Item], threads: usize) -> Sample {
+        let step = (items.len() / SAMPLE).max(1);
+        let sample: Vec<&Item> = items.iter().step_by(step).collect();
+        let told = parallel::map(threads, &sample, |item, _: &mut ()| {
+            let mut rows = Vec::new();
+            let all = shown(memory, item, &mut rows);
+            (rows, ratios(memory, item, &all))
+        });
+        let sum = |of: fn(&(f32, f32)) -> f32| told.iter().flat_map(|t| &t.1).map(of).sum::<f32>();
+        let (both, roofs) = (sum(|x| x.0 * x.1), sum(|x| x.0 * x.0));
+        let roof_share = if roofs > 0.0 { (both / roofs).clamp(0.0, 1.0) } else { 0.5 };
+        let rows: Vec<f32> = told.into_iter().flat_map(|t| t.0).collect();
+        let bins = Bins::new(WIDTH, rows.len() / WIDTH, &|r, f| rows[r * WIDTH + f]);
+        Sample { bins, roof_share }
+    }
+}
+
+/// How much slower an item's GPU is than that of its neighbours: by the roofs, and by the times of
+/// each candidate that both list.
+fn ratios(memory: &Memory, item: &Item, all: &[Candidate]) -> Vec<(f32, f32)> {
+    let (target, source) = (&memory.gpus[item.gpu], &memory.gpus[item.source]);
+    let p = &target.table.problems[item.problem as usize];
+    let roof = roof_ratio(p, (&target.facts, &source.facts));
+    let of = |c: &Candidate| match standing(&target.table, item.problem as usize, c.solver) {
+        (ModelStanding::Listed, ms) => Some((roof, log_pace(p, ms) - c.pace.0)),
+        _ => None,
+    };
+    all.iter().filter_map(of).collect()
+}
+
 /// Lessons of all items, with the bins of their features.
 fn lessons(
     memory: &Memory,
     items: &[Item],
-    from: TimesFrom,
+    (from, sample): (TimesFrom, Sample),
     threads: usize,
     go_on: &(dyn Fn() -> bool + Sync),
 ) -> Option<(Bins, Vec<u8>, Lessons)> {
-    let step = (items.len() / SAMPLE).max(1);
-    let sample: Vec<&Item> = items.iter().step_by(step).collect();
-    let rows: Vec<Vec<f32>> = parallel::map(threads, &sample, |item, _: &mut ()| {
-        let mut rows = Vec::new();
-        shown(memory, item, &mut rows);
-        rows
-    });
-    let rows: Vec<f32> = rows.into_iter().flatten().collect();
-    let bins = Bins::new(WIDTH, rows.len() / WIDTH, &|r, f| rows[r * WIDTH + f]);
+    let Sample { bins, roof_share } = sample;
+    let told = (from, roof_share);
     let all: Vec<Lesson> = parallel::map(threads, items, |item, rows: &mut Vec<f32>| {
-        if go_on() { lesson(memory, item, from, &bins, rows) } else { Lesson::default() }
+        if go_on() { lesson(memory, item, told, &bins, rows) } else { Lesson::default() }
     });
     if !go_on() {
         return None;
@@ -229,7 +266,7 @@ fn lessons(
 fn lesson(
     memory: &Memory,
     item: &Item,
-    from: TimesFrom,
+    (from, roof_share): (TimesFrom, f32),
     bins: &Bins,
     rows: &mut Vec<f32>,
 ) -> Lesson {
@@ -237,7 +274,7 @@ fn lesson(
     let (target, source) = (&memory.gpus[item.gpu], &memory.gpus[item.source]);
     let problem = item.problem as usize;
     let (p, list) = (&target.table.problems[problem], target.table.rows_of(problem));
-    let told = told(from, p, &all, (&target.facts, &source.facts));
+    let told = told(from, p, &all, (&target.facts, &source.facts), roof_share);
     let mut out = Lesson::default();
     for ((c, row), told) in all.iter().zip(rows.chunks_exact(WIDTH)).zip(&told) {
         let (standing, ms) = standing(&target.table, problem, c.solver);

@@ -73,7 +73,7 @@ pub struct Binned<'a> {
     /// Bins, row after row.
     pub bins: &'a [u8],
     /// Features that are not looked at.
-    pub hidden: &'a std::ops::Range<usize>,
+    pub hidden: &'a [std::ops::Range<usize>; 2],
 }
 
 impl Binned<'_> {
@@ -229,7 +229,7 @@ pub fn fit(
         // A number is drawn for each feature, hidden or not.
         let columns: Vec<usize> = (0..data.width)
             .filter(|&f| f == 0 || rng.random::<f64>() < s.column_share)
-            .filter(|f| !data.hidden.contains(f))
+            .filter(|f| data.hidden.iter().all(|h| !h.contains(f)))
             .collect();
         let lacks = match &goal {
             Goal::Loss(_) => None,
@@ -501,7 +501,7 @@ mod tests {
         let bins = Bins::new(2, n, &value);
         let row = |r: usize| [bins.of(0, value(r, 0)), bins.of(1, value(r, 1))];
         let data: Vec<u8> = (0..n).flat_map(row).collect();
-        let data = Binned { width: 2, bins: &data, hidden: &(0..0) };
+        let data = Binned { width: 2, bins: &data, hidden: &[0..0, 0..0] };
         let truth = |r: usize| match category(r) {
             1 if number(r) > 600.0 => 2.0,
             2 => -1.0,
