@@ -395,19 +395,17 @@ fn one_source(
     (all.iter().zip(said).map(judge).collect(), near)
 }
 
-/// The workspace that the neighbours tell.
+/// The workspace that the neighbours tell, those of the same layout first: a solver may need room
+/// to turn the other one round.
 fn needed(gpu: &GpuMemory, near: &[Near], solver: u16, p: &FindProblem) -> u64 {
-    let mut listed = Vec::with_capacity(MOST_ROWS);
-    for &(i, _) in near {
-        let row = gpu.table.rows_of(i as usize).iter().find(|r| r.solver == solver);
-        if let Some(r) = row {
-            listed.push((&gpu.table.problems[i as usize], r.workspace));
-            if listed.len() == MOST_ROWS {
-                break;
-            }
-        }
-    }
-    workspace(p, &listed)
+    let listed = near.iter().filter_map(|&(i, _)| {
+        let row = gpu.table.rows_of(i as usize).iter().find(|r| r.solver == solver)?;
+        Some((&gpu.table.problems[i as usize], row.workspace))
+    });
+    let (mut same, other): (Vec<_>, Vec<_>) = listed.partition(|(q, _)| q.order == p.order);
+    same.extend(other);
+    same.truncate(MOST_ROWS);
+    workspace(p, &same)
 }
 
 /// Puts the candidates behind that only the second GPU's neighbours name.

@@ -388,29 +388,38 @@ impl Models {
     /// features stand one after another. `told` are the logarithms of their times by
     /// [`TimesFrom`].
     pub fn say(&self, deep: bool, told: &[f32], features: &[f32]) -> Vec<Said> {
-        let mut row = [0u8; WIDTH];
-        let mut said = Vec::with_capacity(told.len());
-        let mut scores = Vec::with_capacity(told.len());
-        for (numbers, told) in features.chunks_exact(WIDTH).zip(told) {
+        let bins = |numbers: &[f32]| {
+            let mut row = [0u8; WIDTH];
             for (f, (b, &x)) in row.iter_mut().zip(numbers).enumerate() {
                 *b = self.bins.of(f, x);
             }
             row[facts(self.times_from)].fill(0);
-            let mut blind = row;
-            blind[OF_NEIGHBOURS].fill(0);
-            let mean = |predicted: Predicted| -> f32 {
-                let row = if is_alone(predicted, self.times_from) { &blind } else { &row };
-                let all = &self.forests[predicted as usize];
-                all.iter().map(|f| f.answer(row)).sum::<f32>() / FORESTS as f32
-            };
-            scores.push(mean(Predicted::BestByProblem) + mean(Predicted::BestByNeighbours));
-            said.push(Said {
-                order: 0.0,
-                best: 0.0,
-                time: told + mean(Predicted::Time),
-                spread: self.spread.answer(&row).max(LEAST_SPREAD) * self.range,
-            });
-        }
+            row
+        };
+        let rows: Vec<[u8; WIDTH]> =
+            features.chunks_exact(WIDTH).take(told.len()).map(bins).collect();
+        let mut alone = rows.clone();
+        alone.iter_mut().for_each(|row| row[OF_NEIGHBOURS].fill(0));
+        let mean = |predicted: Predicted| -> Vec<f32> {
+            let rows = if is_alone(predicted, self.times_from) { &alone } else { &rows };
+            let mut sums = vec![0.0; rows.len()];
+            for forest in &self.forests[predicted as usize] {
+                sums.iter_mut().zip(forest.answers(rows)).for_each(|(s, x)| *s += x);
+            }
+            sums.iter().map(|s| s / FORESTS as f32).collect()
+        };
+        let sum = |(a, b): (f32, f32)| a + b;
+        let best = mean(Predicted::BestByProblem).into_iter();
+        let scores: Vec<f32> = best.zip(mean(Predicted::BestByNeighbours)).map(sum).collect();
+        let times = mean(Predicted::Time).into_iter().zip(told).map(|(off, told)| told + off);
+        let spreads = self.spread.answers(&rows);
+        let all = times.zip(spreads).map(|(time, spread)| Said {
+            order: 0.0,
+            best: 0.0,
+            time,
+            spread: spread.max(LEAST_SPREAD) * self.range,
+        });
+        let mut said: Vec<Said> = all.collect();
         let mut p = Vec::new();
         shares(&scores, self.sharpness, &mut p);
         let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);

@@ -117,6 +117,9 @@ pub struct Node {
     pub next: [u16; 2],
 }
 
+/// Rows that go down a tree together.
+const TOGETHER: usize = 8;
+
 /// Marks a leaf.
 pub const LEAF: u16 = 0x8000;
 
@@ -132,24 +135,47 @@ pub struct Tree {
 }
 
 impl Tree {
+    /// Where a row goes from a branch.
+    fn step(&self, at: u16, bin: impl Fn(usize) -> u8) -> u16 {
+        let node = &self.nodes[usize::from(at)];
+        let b = bin(usize::from(node.feature));
+        let left = if node.feature == 0 {
+            self.masks[usize::from(node.mask)][usize::from(b >> 6)] >> (b & 63) & 1 == 1
+        } else {
+            b <= node.split
+        };
+        node.next[usize::from(!left)]
+    }
+
+    fn root(&self) -> u16 {
+        if self.nodes.is_empty() { LEAF } else { 0 }
+    }
+
     fn answer(&self, bin: impl Fn(usize) -> u8) -> f32 {
-        if self.nodes.is_empty() {
-            return self.leaves[0];
+        let mut at = self.root();
+        while at & LEAF == 0 {
+            at = self.step(at, &bin);
         }
-        let mut at = 0;
-        loop {
-            let node = &self.nodes[at];
-            let b = bin(usize::from(node.feature));
-            let left = if node.feature == 0 {
-                self.masks[usize::from(node.mask)][usize::from(b >> 6)] >> (b & 63) & 1 == 1
-            } else {
-                b <= node.split
-            };
-            let next = node.next[usize::from(!left)];
-            if next & LEAF != 0 {
-                return self.leaves[usize::from(next & !LEAF)];
+        self.leaves[usize::from(at & !LEAF)]
+    }
+
+    /// Adds the answers for some rows. They go down together: each waits for memory at every
+    /// branch.
+    fn add<const W: usize>(&self, rows: &[[u8; W]], sums: &mut [f32]) {
+        let mut places = [self.root(); TOGETHER];
+        let places = &mut places[..rows.len()];
+        let mut moving = true;
+        while moving {
+            moving = false;
+            for (at, row) in places.iter_mut().zip(rows) {
+                if *at & LEAF == 0 {
+                    *at = self.step(*at, |f| row[f]);
+                    moving = true;
+                }
             }
-            at = usize::from(next);
+        }
+        for (sum, at) in sums.iter_mut().zip(places) {
+            *sum += self.leaves[usize::from(*at & !LEAF)];
         }
     }
 
@@ -178,9 +204,17 @@ pub struct Forest {
 }
 
 impl Forest {
-    /// The answer for a row of bins.
-    pub fn answer(&self, row: &[u8]) -> f32 {
-        self.trees.iter().map(|t| t.answer(|f| row[f])).sum::<f32>() + self.base
+    /// The answers for some rows of bins. Each tree answers for all rows before the next one: a
+    /// forest is larger than a cache.
+    pub fn answers<const W: usize>(&self, rows: &[[u8; W]]) -> Vec<f32> {
+        let mut sums = vec![0.0; rows.len()];
+        for tree in &self.trees {
+            for (sums, rows) in sums.chunks_mut(TOGETHER).zip(rows.chunks(TOGETHER)) {
+                tree.add(rows, sums);
+            }
+        }
+        sums.iter_mut().for_each(|s| *s += self.base);
+        sums
     }
 }
 
@@ -528,8 +562,8 @@ mod tests {
         let wrong = (0..n).filter(|&r| (scores[r] - truth(r)).abs() > 0.1).count();
         assert!(wrong < n / 50, "{wrong}");
         assert!(forest.trees.iter().all(|t| t.is_sound(2)));
-        let row = [1, bins.of(1, 900.0)];
-        assert!((forest.answer(&row) - 2.0).abs() < 0.1);
+        let answers = forest.answers(&[[1, bins.of(1, 900.0)], [2, 9]]);
+        assert!((answers[0] - 2.0).abs() < 0.1 && (answers[1] + 1.0).abs() < 0.1);
         assert_eq!(bins.of(1, f32::NAN), 0);
     }
 }

@@ -36,12 +36,34 @@ pub fn timings(choices: &[Choice], asked: Option<usize>, uses: f64) -> Timings {
     of(kept)
 }
 
-/// Milliseconds that are saved by another solver where it is the faster one: at most what the first
-/// may take against the least that the other may.
+/// How likely each of the errors below is, of the time of a solver: the quantiles of a Laplace
+/// distribution of the logarithm, in units of the half of the range that holds 80 %. Times are
+/// seldom far off, and then by much: most of what a wrong choice costs is there.
+const ERRORS: [(f64, f64); 7] =
+    [(0.02, -2.2), (0.08, -1.2), (0.2, -0.6), (0.4, 0.0), (0.2, 0.6), (0.08, 1.2), (0.02, 2.2)];
+
+/// The share of the first one's time that a faster solver saves at least.
+const LEAST_SAVING: f64 = 0.05;
+
+/// Milliseconds that are saved by another solver where it is the faster one.
 fn saving(first: &Choice, other: &Choice) -> f64 {
-    let upper = first.range.1 - other.range.0;
-    // Half of the greatest difference stands for its mean.
-    (0.5 * upper).max(0.0)
+    let times = |c: &Choice| {
+        let half = (c.range.1 / c.ms).max(1.0).ln();
+        let ms = c.ms;
+        ERRORS.map(|(share, off)| (share, ms * (off * half).exp()))
+    };
+    let (mut saved, mut faster) = (0.0, 0.0);
+    for (a, first) in times(first) {
+        for (b, other) in times(other) {
+            if first > other {
+                saved += a * b * (first - other);
+                faster += a * b;
+            }
+        }
+    }
+    // Where even the greatest errors keep the order, a little is saved if it is wrong nevertheless.
+    let little = LEAST_SAVING * first.ms;
+    if faster > 0.0 { (saved / faster).max(little) } else { little }
 }
 
 #[cfg(test)]
