@@ -1,6 +1,6 @@
 //! The trees that answer: which solver is the best, how long each takes, and how far off that time
-//! may be. Of each there are two, which leave out a fifth of the problems each (or, where other GPUs
-//! answer, a GPU), so that what they say of it calibrates them.
+//! may be. Of each there are two, which leave out a fifth of the problems each (or, where other
+//! GPUs answer, a GPU), so that what they say of it calibrates them.
 
 use super::candidates::{FIRST_FACT, FIRST_SHARED, TimesFrom, VOTED, WIDTH};
 use super::trees::{Binned, Bins, Forest, Goal, TreeSettings, fit};
