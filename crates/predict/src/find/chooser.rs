@@ -191,7 +191,7 @@ impl Chooser {
         }
         if let Some(g) = own.filter(|&g| !self.corrections[g].is_empty()) {
             // Corrections bring orders to losses above what was the least of them.
-            let least = all.iter().map(|j| j.order).fold(f32::INFINITY, f32::min);
+            let least = least_order(&all);
             self.correct(g, p, &mut all);
             self.add_own(g, p, without, if all.is_empty() { 0.0 } else { least }, &mut all);
             rescale(&mut all);
@@ -239,7 +239,7 @@ impl Chooser {
         let own = &self.memory.gpus[gpu];
         let near = own.nearest(p, without);
         for c in candidates(own, &near) {
-            if all.iter().any(|j| j.solver == c.solver) {
+            if holds(all, c.solver) {
                 continue;
             }
             all.push(Judged {
@@ -260,9 +260,9 @@ impl Chooser {
         let source = &self.memory.gpus[gpu];
         let facts = GpuFacts::of(asked.device).0;
         let share = self.foreign.as_ref().map_or(0.5, |m| m.roof_share);
-        let last = all.iter().map(|j| j.order).fold(0.0, f32::max) + 1.0;
+        let last = last_order(all) + 1.0;
         for (s, place) in source.group(p).solvers.iter().zip(0u16..) {
-            if all.iter().any(|j| j.solver == s.number) {
+            if holds(all, s.number) {
                 continue;
             }
             let example = (&source.table.problems[s.example.0 as usize], s.example.1);
@@ -408,11 +408,24 @@ fn needed(gpu: &GpuMemory, near: &[Near], solver: u16, p: &FindProblem) -> u64 {
     workspace(p, &same)
 }
 
+fn holds(all: &[Judged], solver: u16) -> bool {
+    all.iter().any(|j| j.solver == solver)
+}
+
+fn least_order(all: &[Judged]) -> f32 {
+    all.iter().map(|j| j.order).fold(f32::INFINITY, f32::min)
+}
+
+/// The order behind which nothing stands.
+fn last_order(all: &[Judged]) -> f32 {
+    all.iter().map(|j| j.order).fold(0.0, f32::max)
+}
+
 /// Puts the candidates behind that only the second GPU's neighbours name.
 fn append(all: &mut Vec<Judged>, more: Vec<Judged>) {
-    let last = all.iter().map(|j| j.order).fold(0.0, f32::max);
+    let last = last_order(all);
     for m in more {
-        if all.iter().all(|j| j.solver != m.solver) {
+        if !holds(all, m.solver) {
             all.push(Judged { order: last + m.order, best: m.best * SECOND_SHARE, ..m });
         }
     }
@@ -420,7 +433,7 @@ fn append(all: &mut Vec<Judged>, more: Vec<Judged>) {
 
 /// Probabilities that follow the order after it was corrected.
 fn rescale(all: &mut [Judged]) {
-    let least = all.iter().map(|j| j.order).fold(f32::INFINITY, f32::min);
+    let least = least_order(all);
     let weight = |j: &Judged| (-(j.order - least) / 0.15).exp() * (0.05 + j.best);
     let sum: f32 = all.iter().map(weight).sum();
     for j in all.iter_mut() {

@@ -3,7 +3,7 @@
 //! GPUs answer, a GPU), so that what they say of it calibrates them.
 
 use super::candidates::{FIRST_FACT, FIRST_SHARED, TimesFrom, VOTED, WIDTH};
-use super::trees::{Binned, Bins, Forest, Goal, TreeSettings, fit};
+use super::trees::{Binned, Bins, Forest, Goal, TreeSettings, fit, median};
 use crate::parallel;
 
 /// What a forest is for.
@@ -203,16 +203,6 @@ impl Lessons {
     }
 }
 
-/// The median of some of the numbers; 0 without any.
-fn median(numbers: &[f32], picked: &[u32]) -> f32 {
-    let mut all: Vec<f32> = picked.iter().map(|&r| numbers[r as usize]).collect();
-    if all.is_empty() {
-        return 0.0;
-    }
-    let middle = all.len() / 2;
-    *all.select_nth_unstable_by(middle, f32::total_cmp).1
-}
-
 /// What neighbours say, which the problem alone does not tell.
 const OF_NEIGHBOURS: std::ops::Range<usize> = 1..FIRST_SHARED;
 
@@ -244,7 +234,7 @@ pub fn train(
         let s = settings(predicted, times_from, e, left_out);
         let data = if is_alone(predicted, times_from) { by_problem } else { data };
         if predicted == Predicted::Time {
-            let base = median(&lessons.residuals, &picked);
+            let base = median(picked.iter().map(|&r| lessons.residuals[r as usize]));
             return fit(data, &picked, &s, base, Goal::Median(&lessons.residuals), go_on);
         }
         let mut slopes = |scores: &[f32], out: &mut [[f32; 2]]| {

@@ -237,7 +237,7 @@ pub fn fit(
     picked: &[u32],
     s: &TreeSettings,
     base: f32,
-    goal: Goal<'_>,
+    mut goal: Goal<'_>,
     go_on: &dyn Fn() -> bool,
 ) -> (Forest, Vec<f32>) {
     let n = data.bins.len() / data.width;
@@ -245,7 +245,6 @@ pub fn fit(
     let mut forest = Forest { base, trees: Vec::new() };
     let mut slopes = vec![[0.0f32; 2]; n];
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(s.seed);
-    let mut goal = goal;
     for _ in 0..s.rounds {
         if picked.is_empty() || !go_on() {
             break;
@@ -265,17 +264,19 @@ pub fn fit(
             .filter(|&f| f == 0 || rng.random::<f64>() < s.column_share)
             .filter(|f| data.hidden.iter().all(|h| !h.contains(f)))
             .collect();
-        let lacks = match &goal {
-            Goal::Loss(_) => None,
-            Goal::Median(wanted) => Some((*wanted, scores.as_slice())),
-        };
-        let seen = |&r: &u32| columns.iter().map(move |&f| (r, f));
+        let mut bins = Vec::with_capacity(rows.len() * columns.len());
+        for &r in &rows {
+            let row = data.row(r as usize);
+            bins.extend(columns.iter().map(|&f| row[f]));
+        }
+        let lack = |wanted: &[f32], r: u32| wanted[r as usize] - scores[r as usize];
         let grower = Grower {
-            bins: rows.iter().flat_map(seen).map(|(r, f)| data.row(r as usize)[f]).collect(),
+            bins,
             slopes: rows.iter().map(|&r| slopes[r as usize]).collect(),
-            lacks: lacks.map(|(wanted, scores): (&[f32], &[f32])| {
-                rows.iter().map(|&r| wanted[r as usize] - scores[r as usize]).collect()
-            }),
+            lacks: match &goal {
+                Goal::Loss(_) => None,
+                Goal::Median(wanted) => Some(rows.iter().map(|&r| lack(wanted, r)).collect()),
+            },
             columns: &columns,
             s,
         };
@@ -304,14 +305,19 @@ struct Split {
     mask: [u64; 4],
 }
 
-/// A leaf that may be split.
-struct Open {
+/// A leaf.
+struct Leaf {
     rows: std::ops::Range<usize>,
-    sums: Option<Sums>,
     total: Sum,
-    split: Split,
     /// Where its place is named: a branch and its side.
     parent: Option<(usize, usize)>,
+}
+
+/// A leaf that may be split.
+struct Open {
+    leaf: Leaf,
+    sums: Sums,
+    split: Split,
 }
 
 /// Grows a tree from some rows, which it numbers from 0.
@@ -335,17 +341,16 @@ impl Grower<'_> {
         let sums = self.sums(&rows);
         let all = 0..rows.len();
         let mut open = vec![self.open(all, sums, None)];
-        let mut closed: Vec<Open> = Vec::new();
+        let mut closed: Vec<Leaf> = Vec::new();
         while open.len() + closed.len() < self.s.leaves {
             let best = (0..open.len())
                 .max_by(|&x, &y| open[x].split.gain.total_cmp(&open[y].split.gain).then(y.cmp(&x)));
             let Some(best) = best.filter(|&b| open[b].split.gain > 1e-9) else { break };
-            let leaf = open.swap_remove(best);
+            let Open { leaf, sums: mut large, split } = open.swap_remove(best);
             let node = tree.nodes.len();
             if let Some((parent, side)) = leaf.parent {
                 tree.nodes[parent].next[side] = node as u16;
             }
-            let split = &leaf.split;
             if split.feature == 0 {
                 tree.masks.push(split.mask);
             }
@@ -355,7 +360,7 @@ impl Grower<'_> {
                 mask: tree.masks.len().saturating_sub(1) as u16,
                 next: [LEAF; 2],
             });
-            let middle = self.divide(&mut rows[leaf.rows.clone()], split, &mut scratch);
+            let middle = self.divide(&mut rows[leaf.rows.clone()], &split, &mut scratch);
             let (left, right) = (
                 leaf.rows.start..leaf.rows.start + middle,
                 leaf.rows.start + middle..leaf.rows.end,
@@ -363,7 +368,6 @@ impl Grower<'_> {
             // The sums of the larger side are what the smaller side leaves.
             let small_left = left.len() <= right.len();
             let small = self.sums(&rows[if small_left { left.clone() } else { right.clone() }]);
-            let mut large = leaf.sums.unwrap_or_else(|| self.sums(&[]));
             take(&mut large, &small);
             let (l, r) = if small_left { (small, large) } else { (large, small) };
             open.push(self.open(left, l, Some((node, 0))));
@@ -374,13 +378,11 @@ impl Grower<'_> {
                 if open[i].split.gain > 1e-9 {
                     i += 1;
                 } else {
-                    let mut leaf = open.swap_remove(i);
-                    leaf.sums = None;
-                    closed.push(leaf);
+                    closed.push(open.swap_remove(i).leaf);
                 }
             }
         }
-        for leaf in open.into_iter().chain(closed) {
+        for leaf in open.into_iter().map(|o| o.leaf).chain(closed) {
             let place = tree.leaves.len() as u16;
             tree.leaves.push(short(self.value(&leaf, &rows) as f32));
             if let Some((parent, side)) = leaf.parent {
@@ -391,17 +393,12 @@ impl Grower<'_> {
     }
 
     /// What a leaf adds.
-    fn value(&self, leaf: &Open, rows: &[u32]) -> f64 {
+    fn value(&self, leaf: &Leaf, rows: &[u32]) -> f64 {
         let Some(lacks) = &self.lacks else {
             return -leaf.total[0] / (leaf.total[1] + self.s.ridge) * self.s.rate;
         };
         let lack = |&r: &u32| lacks[r as usize];
-        let mut lacks: Vec<f32> = rows[leaf.rows.clone()].iter().map(lack).collect();
-        if lacks.is_empty() {
-            return 0.0;
-        }
-        let middle = lacks.len() / 2;
-        f64::from(*lacks.select_nth_unstable_by(middle, f32::total_cmp).1) * self.s.rate
+        f64::from(median(rows[leaf.rows.clone()].iter().map(lack))) * self.s.rate
     }
 
     /// Bins of a row.
@@ -440,7 +437,7 @@ impl Grower<'_> {
         for (&feature, sums) in self.columns[1..].iter().zip(&sums.1) {
             self.number(feature, sums, total, &mut split);
         }
-        Open { rows, sums: Some(sums), total, split, parent }
+        Open { leaf: Leaf { rows, total, parent }, sums, split }
     }
 
     fn worth(&self, s: Sum) -> f64 {
@@ -506,6 +503,13 @@ impl Grower<'_> {
         rows[n..].copy_from_slice(scratch);
         n
     }
+}
+
+/// The median of some numbers, the upper one of two; 0 without any.
+pub fn median(numbers: impl Iterator<Item = f32>) -> f32 {
+    let mut all: Vec<f32> = numbers.collect();
+    let middle = all.len() / 2;
+    if all.is_empty() { 0.0 } else { *all.select_nth_unstable_by(middle, f32::total_cmp).1 }
 }
 
 /// The nearest number whose lower 16 bits are 0, as files keep it.

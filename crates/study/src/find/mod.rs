@@ -112,14 +112,13 @@ pub fn evaluate(
 /// The table with one number for each name. MIOpen gives a solver that serves several directions an
 /// algorithm of each, and the store keeps them apart; an answer is right by its solver's name.
 fn by_name(mut table: FindTable) -> FindTable {
-    let mut first: HashMap<&str, u16> = HashMap::new();
-    let numbers: Vec<u16> =
-        (0u16..).zip(&table.solvers).map(|(n, s)| *first.entry(&s.name).or_insert(n)).collect();
+    let first = numbers_of(&table);
+    let numbers: Vec<u16> = table.solvers.iter().map(|s| first[s.name.as_str()]).collect();
     table.rows.iter_mut().for_each(|r| r.solver = numbers[usize::from(r.solver)]);
     table
 }
 
-/// Table numbers of solvers by name, in a table with one number for each.
+/// Table numbers of solvers by name, the first of each.
 fn numbers_of(table: &FindTable) -> HashMap<&str, u16> {
     let mut all = HashMap::new();
     (0u16..).zip(&table.solvers).for_each(|(n, s)| {
