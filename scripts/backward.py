@@ -135,8 +135,8 @@ def main():
     about = {"device": torch.cuda.get_device_name() if DEVICE == "cuda" else platform.processor(), "torch": torch.__version__}
     # What was measured so far is kept: the time of a lent machine may end.
     json.dump({**about, "rows": rows}, open(a.out, "w"))
-    open("/tmp/backward.ops", "w").write("\n".join(lines) + "\n")
-    command = [a.squall, "tune", "/tmp/backward.ops", "--target", DEVICE, "--store", f"/tmp/backward-{DEVICE}-{a.batches}.squall", "--json"]
+    open(a.out + ".ops", "w").write("\n".join(lines) + "\n")
+    command = [a.squall, "tune", a.out + ".ops", "--target", DEVICE, "--store", a.out + ".squall", "--json"]
     command += ["--trials", str(a.trials)]
     tuning = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

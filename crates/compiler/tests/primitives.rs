@@ -119,6 +119,7 @@ fn the_pages_hold() {
         "cache_write",
         "forward",
         "pack",
+        "skip",
         "rfactor",
         "modes",
     ];
@@ -148,7 +149,7 @@ fn random_primitive(n: &Nest, rng: &mut Xoshiro256PlusPlus, fresh: &mut usize) -
     } else {
         inner[pick(inner.len())].clone()
     };
-    match pick(19) {
+    match pick(20) {
         0..=2 => Primitive::Split {
             of: l.0,
             factor: pick(l.1 as usize) as i64 + 1,
@@ -169,6 +170,7 @@ fn random_primitive(n: &Nest, rng: &mut Xoshiro256PlusPlus, fresh: &mut usize) -
         14 => Primitive::Pack { buffer, at: l.0, packed: format!("packed{f}") },
         15 => Primitive::Rfactor { of: l.0, partial: format!("part{f}") },
         17 => Primitive::Prefetch { buffer, lines: pick(20) as i64 },
+        18 => Primitive::Skip { buffer },
         16 => Primitive::Peel { of: l.0, at: pick(l.1 as usize) as i64, rest: format!("rest{f}") },
         _ => {
             Primitive::Mark { mode: [Mode::Vector, Mode::Unroll, Mode::Parallel][pick(3)], of: l.0 }

@@ -19,6 +19,7 @@
 
 mod format;
 mod room;
+mod zeros;
 
 pub use crate::expr::DType;
 use crate::expr::{Affine, Binary, Expr, Source, Var};
@@ -273,12 +274,6 @@ impl Workload {
             body => bounded(body),
         };
         arranged && s.reduction.is_none() && self.stages.last() != Some(s)
-    }
-
-    /// Arithmetic operations of all stages (a multiply and an add count two; padded positions
-    /// count).
-    pub fn flop(&self) -> u64 {
-        self.foreign.as_ref().map_or_else(|| self.stages.iter().map(Stage::flop).sum(), |f| f.flop)
     }
 
     /// Bytes that any kernel must move: every input read once, every output written once.

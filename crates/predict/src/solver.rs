@@ -16,7 +16,7 @@ use crate::ranker::{Ranker, RankerScratch, RankerSizes, mean};
 use crate::ranking::{best, by_neighbours, outcome};
 use crate::tensors::round_row;
 use crate::train::{Epoch, Labelled, Learner, Schedule, State};
-use crate::trainer::{Job, Progress, Seen, Trainer, TrainingData, encode_all, labelled};
+use crate::trainer::{Job, Progress, Seen, Trainer, TrainingData, encode_while, labelled};
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::{Example, Family, FamilyError, Part, Problem};
 
@@ -248,6 +248,31 @@ fn learn_featurizer(
     Ok(on.then_some(featurizer))
 }
 
+/// The examples that are learned and those that are held out, encoded; `None` where `go_on`
+/// returned false.
+fn encode_both(
+    m: &TrainingData,
+    featurizer: &Featurizer,
+    (training, validation): (&[&Example], &[&Example]),
+    go_on: &mut dyn FnMut(&Progress) -> bool,
+) -> Result<Option<[Vec<EncodedProblem>; 2]>, FamilyError> {
+    let mut encode = |examples: &[&Example], first: usize| {
+        encode_while(featurizer, examples, m.options.threads, Some(first), &mut |within| {
+            go_on(&Progress {
+                solver: m.family.solver(),
+                network: "examples",
+                member: (0, 1),
+                epochs: (0, 1),
+                within,
+                last: None,
+            })
+        })
+    };
+    let Some(training_encoded) = encode(training, 0)? else { return Ok(None) };
+    let validation_encoded = encode(validation, training.len())?;
+    Ok(validation_encoded.map(|v| [training_encoded, v]))
+}
+
 impl Solver {
     /// Trains a solver's models; `None` where `go_on` returned false before there were networks.
     pub(crate) fn train(
@@ -260,11 +285,11 @@ impl Solver {
         let Some(featurizer) = learn_featurizer(m, &training, &validation, go_on)? else {
             return Ok(None);
         };
-        let encode = |examples: &[&Example], first: usize| {
-            encode_all(&featurizer, examples, options.threads, Some(first))
+        let Some([encoded_training, encoded_validation]) =
+            encode_both(m, &featurizer, (&training, &validation), go_on)?
+        else {
+            return Ok(None);
         };
-        let (encoded_training, encoded_validation) =
-            (encode(&training, 0)?, encode(&validation, training.len())?);
         let mut all = labelled(&encoded_training, &training);
         let learned = all.len();
         all.extend(labelled(&encoded_validation, &validation));

@@ -80,14 +80,31 @@ impl Seen {
     }
 }
 
-/// Encodes examples on all threads; problems with equal candidates share them. `remembered` is the
-/// place of the first example in the memory, where the memory has them.
+/// Examples that are encoded between two questions whether to go on: about a second's worth of
+/// those with the most candidates.
+const PART: usize = 1024;
+
+/// As [`encode_while`], to the end.
 pub(crate) fn encode_all(
     featurizer: &Featurizer,
     examples: &[&Example],
     threads: usize,
     remembered: Option<usize>,
 ) -> Result<Vec<EncodedProblem>, FamilyError> {
+    encode_while(featurizer, examples, threads, remembered, &mut |_| true)
+        .map(Option::unwrap_or_default)
+}
+
+/// Encodes examples on all threads; problems with equal candidates share them. `remembered` is the
+/// place of the first example in the memory, where the memory has them. `None` where `go_on`, given
+/// the part that is done, returned false.
+pub(crate) fn encode_while(
+    featurizer: &Featurizer,
+    examples: &[&Example],
+    threads: usize,
+    remembered: Option<usize>,
+    go_on: &mut dyn FnMut(f64) -> bool,
+) -> Result<Option<Vec<EncodedProblem>>, FamilyError> {
     let numbered: Vec<(usize, &&Example)> = examples.iter().enumerate().collect();
     let encode = |(i, e): &(usize, &&Example), scratch: &mut Vec<f32>| {
         let own = remembered.map(|first| (first + i) as u32);
@@ -97,7 +114,13 @@ pub(crate) fn encode_all(
         }
         Ok(encoded)
     };
-    let all: Vec<Result<EncodedProblem, FamilyError>> = parallel::map(threads, &numbered, encode);
+    let mut all: Vec<Result<EncodedProblem, FamilyError>> = Vec::with_capacity(examples.len());
+    for part in numbered.chunks(PART) {
+        if !go_on(all.len() as f64 / examples.len() as f64) {
+            return Ok(None);
+        }
+        all.extend(parallel::map(threads, part, encode));
+    }
     let mut known: HashMap<u64, Vec<Arc<Candidates>>> = HashMap::new();
     let mut out = Vec::with_capacity(all.len());
     for encoded in all {
@@ -111,7 +134,7 @@ pub(crate) fn encode_all(
         }
         out.push(encoded);
     }
-    Ok(out)
+    Ok(Some(out))
 }
 
 /// The encoded problems whose truth is in their tuner space, each with its problem.

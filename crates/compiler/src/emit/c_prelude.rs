@@ -37,7 +37,8 @@ pub fn text(used: &Used) -> String {
         }
     }
     used.lanes.iter().for_each(|&l| vector(l, used, &mut s));
-    if used.has("even") || used.has("transpose") || ACROSS.iter().any(|(word, _)| used.has(word)) {
+    let shuffles = ["even", "transpose", "turn_low", "turn_high"];
+    if shuffles.iter().any(|f| used.has(f)) || ACROSS.iter().any(|(word, _)| used.has(word)) {
         s.insert_str(0, SHUFFLE);
     }
     s
@@ -82,6 +83,16 @@ fn vector(l: i64, used: &Used, s: &mut String) {
              return SHUFFLE({l}, a, b, {mask}); }}",
             l - 1
         );
+    }
+    for (name, first) in [("turn_low", 0), ("turn_high", l / 2)] {
+        if used.has(name) {
+            let mask = list(&|i| (first + i / 2 + i % 2 * l).to_string());
+            let _ = writeln!(
+                s,
+                "static inline v{l} {name}_v{l}(v{l} a, v{l} b) {{ return SHUFFLE({l}, a, b, \
+                 {mask}); }}"
+            );
+        }
     }
     for (word, combine) in ACROSS {
         if used.has(word) && l.count_ones() == 1 {

@@ -121,6 +121,12 @@ impl<'a> Printer<'a> {
             Stmt::Update { op, buffer, index, value } => {
                 self.assign(*buffer, index, Some(*op), value)
             }
+            // In loops that are written out a test's outcome may be known.
+            Stmt::If { conds, body } if !self.is_threads() && self.known(conds).is_some() => {
+                if self.known(conds) == Some(true) {
+                    self.block(body);
+                }
+            }
             Stmt::If { conds, body } => {
                 let test = self.conds(conds);
                 self.open(&format!("if ({test}) {{"));
@@ -192,6 +198,19 @@ impl<'a> Printer<'a> {
             format!("({})({i}) < {extent}{}", words.unsigned, words.suffix)
         };
         conds.iter().map(one).collect::<Vec<_>>().join(" && ")
+    }
+
+    /// Whether all conditions hold, where known variables decide that.
+    fn known(&self, conds: &[Cond]) -> Option<bool> {
+        let one = |c: &Cond| {
+            let index = self.fold(&c.index);
+            index.terms().is_empty().then(|| (c.low..c.high).contains(&index.offset()))
+        };
+        let all: Vec<Option<bool>> = conds.iter().map(one).collect();
+        match all.contains(&Some(false)) {
+            true => Some(false),
+            false => all.iter().all(Option::is_some).then_some(true),
+        }
     }
 
     /// Notes that a helper is used, which the prelude then defines.

@@ -9,7 +9,7 @@ use super::state::Memo;
 use crate::nest::{Loop, Mode, Nest, Scope, Start, Stmt, aligned_bytes};
 use squall_core::expr::{Affine, Binary, Expr, Source};
 use squall_core::workload::Reducer;
-use squall_core::{Bytes, KernelSource};
+use squall_core::{Bytes, DType, KernelSource};
 use std::fmt::Write;
 
 /// The source of a verified nest as a program of vectors, with entry point `symbol`.
@@ -164,6 +164,7 @@ impl Printer<'_> {
         }
         match l.mode {
             Mode::Unroll if self.across_lanes(l).is_some() => {}
+            Mode::Unroll if self.store_in_turn(l).is_some() => {}
             Mode::Unroll | Mode::Step => {
                 if l.extent == 4 {
                     self.simd.fours.push(l.var);
@@ -301,6 +302,49 @@ impl Printer<'_> {
         };
         let text = self.combined(&place, Some(*op), &all, 1);
         self.line(&text);
+        self.forget(*buffer);
+        Some(())
+    }
+
+    /// Two vectors whose lanes lie in turn in memory, as a loop of two steps stores them: the lanes
+    /// are brought in order in registers, and two whole vectors are stored.
+    fn store_in_turn(&mut self, l: &Loop) -> Option<()> {
+        let [Stmt::Loop(lanes)] = &l.body[..] else { return None };
+        let [Stmt::Store { buffer, index, value }] = &lanes.body[..] else { return None };
+        let off = self.offset(*buffer, index);
+        let width = lanes.extent;
+        let in_turn = l.extent == 2
+            && l.start.is_none()
+            && (lanes.mode, lanes.start) == (Mode::Vector, None)
+            && width > 1
+            && (off.coefficient(l.var), off.coefficient(lanes.var)) == (1, 2);
+        let plain = self.simd.registers.get(*buffer).is_none()
+            && self.n.buffer(*buffer).dtype == DType::F32
+            && self.writer(*buffer).is_none()
+            && value.loads().iter().all(|(b, _)| b != buffer);
+        if !in_turn || !plain {
+            return None;
+        }
+        let ty = self.lane_type(width, false);
+        self.simd.vector = Some((lanes.var, width));
+        let parts = [0, 1].map(|i| {
+            self.known.insert(l.var, i);
+            let v = self.value(value);
+            let (text, t) = (self.widen(v, width), self.temporary());
+            self.line(&format!("{ty} {t} = {text};"));
+            t
+        });
+        self.known.insert(l.var, 0);
+        self.simd.vector = None;
+        let mut base = self.offset(*buffer, index);
+        base.add_term(lanes.var, -2);
+        for (name, at) in [("turn_low", 0), ("turn_high", width)] {
+            let place = self.place(*buffer, &base.plus(at));
+            let place = fill(self.simd.words.store, &[&ty, &place]);
+            let both = format!("{}({}, {})", self.function(name, width), parts[0], parts[1]);
+            self.line(&format!("{place} = {both};"));
+        }
+        self.known.remove(&l.var);
         self.forget(*buffer);
         Some(())
     }

@@ -6,7 +6,7 @@ use super::cpu_table::Features;
 use crate::emit::{register_count, stack_bytes};
 use crate::nest::{Loop, Mode, Nest, Scope, Stmt};
 use squall_core::MachineModel;
-use squall_core::expr::{Affine, Expr, Source};
+use squall_core::expr::{Affine, Cond, Expr, Source};
 use squall_core::workload::flatten;
 
 /// Elements of 4 bytes at whose distance, where it is a power of two, rows meet in a cache's sets.
@@ -33,6 +33,8 @@ struct Walk<'a> {
     n: &'a Nest,
     machine: &'a MachineModel,
     loops: Vec<&'a Loop>,
+    /// Which part of the steps of these loops the tests around the current statement let through.
+    share: f64,
     /// Sums over all statements.
     sums: Features,
     /// Facts of the statement with most work, and its points.
@@ -49,6 +51,7 @@ pub(super) fn extract(n: &Nest, machine: &MachineModel) -> Features {
         n,
         machine,
         loops: Vec::new(),
+        share: 1.0,
         sums: Features::default(),
         main: Features::default(),
         main_points: 0.0,
@@ -97,6 +100,35 @@ fn product<'a>(loops: impl Iterator<Item = &'a &'a Loop>) -> f64 {
     loops.map(|l| l.extent as f64).product()
 }
 
+/// More combinations of counters than this are not looked at one by one.
+const MOST_COMBINED: i64 = 4096;
+
+/// The part of the loops' steps for which all conditions hold; all, where these are too many.
+fn share(conds: &[Cond], loops: &[&Loop]) -> f64 {
+    let deciding: Vec<&Loop> =
+        loops.iter().copied().filter(|l| conds.iter().any(|c| l.moves(&c.index))).collect();
+    let all: i64 = deciding.iter().map(|l| l.extent).fold(1, i64::saturating_mul);
+    if !(1..=MOST_COMBINED).contains(&all) {
+        return 1.0;
+    }
+    let holds = |mut step: i64| {
+        let mut conds = conds.to_vec();
+        for l in &deciding {
+            let at = step % l.extent;
+            step /= l.extent;
+            for c in &mut conds {
+                c.index = c.index.substitute(l.var, &Affine::constant(at));
+                if let Some(s) = l.start {
+                    let start = Affine::constant((s.step * at).min(s.cap));
+                    c.index = c.index.substitute(s.var, &start);
+                }
+            }
+        }
+        conds.iter().all(|c| (c.low..c.high).contains(&c.index.offset()))
+    };
+    (0..all).filter(|&step| holds(step)).count() as f64 / all as f64
+}
+
 impl<'a> Walk<'a> {
     fn statements(&mut self, stmts: &'a [Stmt]) {
         for s in stmts {
@@ -112,7 +144,12 @@ impl<'a> Walk<'a> {
                     self.statements(&l.body);
                     self.loops.pop();
                 }
-                Stmt::If { body, .. } => self.statements(body),
+                Stmt::If { conds, body } => {
+                    let around = self.share;
+                    self.share *= share(conds, &self.loops);
+                    self.statements(body);
+                    self.share = around;
+                }
                 Stmt::Prefetch { buffer, at } => {
                     self.sums.hints += product(self.loops.iter());
                     let bytes = at.offset() * self.n.buffer(*buffer).dtype.bytes() as i64;
@@ -135,7 +172,9 @@ impl<'a> Walk<'a> {
     }
 
     fn statement(&mut self, buffer: Source, index: &[Affine], value: &Expr, update: bool) {
-        let points = product(self.loops.iter());
+        // Tests of copies have never counted, and predictors learned from such numbers.
+        let share = if update { self.share } else { 1.0 };
+        let points = share * product(self.loops.iter());
         let lanes = self.vector().map_or(1, |l| l.extent);
         let flop = points * (value.flop() + u64::from(update)) as f64;
         self.sums.flop += flop;

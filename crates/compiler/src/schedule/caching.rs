@@ -138,6 +138,13 @@ fn forward_in(stmts: &mut Vec<Stmt>, b: Source) -> Option<Result<(), String>> {
                 "what follows the fill does not read it once and then set it once".into()
             ));
         }
+        let mut tested = false;
+        visit(&stmts[j..=j], &mut |s| {
+            tested |= matches!(s, Stmt::If { body, .. } if body.iter().any(touches));
+        });
+        if tested {
+            return Some(Err("what follows the fill sets it under a test".into()));
+        }
         if covered(&stmts[i], b) != covered(&stmts[j], b) {
             return Some(Err("what follows the fill does not set all of it again".into()));
         }

@@ -12,6 +12,7 @@ mod peel;
 mod prefetch;
 mod primitive;
 mod reduction;
+mod skip;
 mod structure;
 mod toom;
 mod winograd;

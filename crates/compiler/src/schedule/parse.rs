@@ -25,12 +25,7 @@ pub fn parse(text: &str) -> Result<Vec<Primitive>, TextError> {
                 fused: comma_name(&mut c)?,
             },
             "join" => Primitive::Join { first: c.name()?, second: comma_name(&mut c)? },
-            "split" => Primitive::Split {
-                of: c.name()?,
-                factor: comma_int(&mut c)?,
-                outer: comma_name(&mut c)?,
-                inner: comma_name(&mut c)?,
-            },
+            "split" => split(&mut c)?,
             "peel" => {
                 Primitive::Peel { of: c.name()?, at: comma_int(&mut c)?, rest: comma_name(&mut c)? }
             }
@@ -58,6 +53,7 @@ pub fn parse(text: &str) -> Result<Vec<Primitive>, TextError> {
                 packed: comma_name(&mut c)?,
             },
             "prefetch" => Primitive::Prefetch { buffer: c.name()?, lines: comma_int(&mut c)? },
+            "skip" => Primitive::Skip { buffer: c.name()? },
             "rfactor" => Primitive::Rfactor { of: c.name()?, partial: comma_name(&mut c)? },
             "winograd" => {
                 let b = c.name()?;
@@ -84,6 +80,11 @@ pub fn parse(text: &str) -> Result<Vec<Primitive>, TextError> {
         out.push(p);
     }
     Ok(out)
+}
+
+fn split(c: &mut Cursor) -> Result<Primitive, TextError> {
+    let (of, factor) = (c.name()?, comma_int(c)?);
+    Ok(Primitive::Split { of, factor, outer: comma_name(c)?, inner: comma_name(c)? })
 }
 
 fn comma_name(c: &mut Cursor) -> Result<String, TextError> {

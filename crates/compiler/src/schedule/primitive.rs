@@ -1,7 +1,7 @@
 //! The primitives of schedules: what each is given, how it is applied, and its text.
 
 use super::winograd::{self, WinogradTile};
-use super::{buffers, caching, loops, pack, peel, prefetch, reduction, structure};
+use super::{buffers, caching, loops, pack, peel, prefetch, reduction, skip, structure};
 use crate::nest::{Mode, Nest, verify};
 use std::fmt;
 
@@ -53,6 +53,8 @@ pub enum Primitive {
     /// Asks for what the innermost loop that moves through a buffer reads, about so many cache
     /// lines before it is read.
     Prefetch { buffer: String, lines: i64 },
+    /// Leaves out the steps of a sum whose prepared factor is 0 by the test that it was made with.
+    Skip { buffer: String },
     /// Accumulates a reduction separately for each iteration of a loop, then combines.
     Rfactor { of: String, partial: String },
     /// Computes a 3x3 convolution of stride 1, summed into a buffer, by Winograd's minimal
@@ -106,6 +108,7 @@ impl Primitive {
             P::Pack { buffer, at, packed } => pack::pack(n, buffer, at, packed),
             P::PackNear { buffer, at, packed } => pack::pack_near(n, buffer, at, packed),
             P::Prefetch { buffer, lines } => prefetch::prefetch(n, buffer, *lines),
+            P::Skip { buffer } => skip::skip(n, buffer),
             P::Rfactor { of, partial } => reduction::rfactor(n, of, partial),
             P::Winograd { buffer, tile } => winograd::winograd(n, buffer, tile),
             P::Mark { mode, of } => loops::mark(n, *mode, of),
@@ -146,6 +149,7 @@ impl fmt::Display for Primitive {
             P::Pack { buffer, at, packed } => write!(f, "pack({buffer}, {at}, {packed})"),
             P::PackNear { buffer, at, packed } => write!(f, "pack_near({buffer}, {at}, {packed})"),
             P::Prefetch { buffer, lines } => write!(f, "prefetch({buffer}, {lines})"),
+            P::Skip { buffer } => write!(f, "skip({buffer})"),
             P::Rfactor { of, partial } => write!(f, "rfactor({of}, {partial})"),
             P::Winograd { buffer, tile } => {
                 write!(f, "winograd({buffer}, [{}])", numbers(&tile.numbers()))

@@ -128,6 +128,11 @@ fn ways(d: &mut Draft, s: &Shape, t: &Target) {
         let loops = (s.outer.len() + s.tiled.len()).min(3) as i64;
         d.knobs.push(Knob::ints("parallel", Role::Parallel, 1..=loops));
     }
+    // Texts without this knob multiply.
+    if s.zeros.is_some() {
+        let knob = Knob::words("zeros", Role::Choice, &["skip", "multiply"]);
+        d.knobs.push(knob.where_absent("multiply"));
+    }
     // With few registers, what one step shares with the next takes the place of sums. Texts without
     // this knob share it, and make padded copies by vectors of 16 whatever the machine's are.
     if t.vector_registers() * t.vector_bytes() <= FEW_REGISTERS {

@@ -112,6 +112,8 @@ struct Shape {
     /// An operand that the first cache does not hold, the weight or the one that vectors are read
     /// from: prefetching it may pay off.
     stream: Option<String>,
+    /// A weight that is 0 by a test where the sum has nothing to add.
+    zeros: Option<String>,
 }
 
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
@@ -455,6 +457,16 @@ impl Main<'_> {
         Some((0..dims).filter(|&d| d != lane_dim).chain([lane_dim]).collect())
     }
 
+    /// See [`Shape::zeros`].
+    fn zeros(&self) -> Option<String> {
+        let has_zeros = |b: Source| {
+            let skip = Primitive::Skip { buffer: self.base.buffer(b).name.clone() };
+            skip.apply(&mut self.base.clone()).is_ok()
+        };
+        let found = self.operands.iter().find(|(b, _)| has_zeros(*b));
+        found.map(|(b, _)| self.base.buffer(*b).name.clone())
+    }
+
     /// See [`Shape::stream`].
     fn stream(&self, t: &Target, lane: &TileAxis) -> Option<String> {
         let buffer = |b: Source| self.base.buffer(b);
@@ -505,6 +517,7 @@ fn sketch(
         orders: orders(&tiled),
         layout: main.layout(lane)?,
         stream: main.stream(t, lane),
+        zeros: main.zeros(),
         threads: t.threads,
         outer,
         reduce,

@@ -15,7 +15,14 @@ pub(super) fn primitives(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive
     b.reduction(&mut p);
     b.unrolling(&mut p);
     b.accumulators(c, &mut p);
-    epilogue(s, &mut p, &b.tile, b.lanes());
+    if b.stores_in_turn() {
+        b.epilogue_in_turn(&mut p);
+    } else {
+        epilogue(s, &mut p, &b.tile, b.lanes());
+    }
+    if let Some(buffer) = s.zeros.clone().filter(|_| k.word("zeros") == Some("skip")) {
+        p.push(Primitive::Skip { buffer });
+    }
     b.packing(&mut p);
     copy(s, b.copy_lanes(), &mut p);
     b.prefetching(&mut p);
@@ -180,6 +187,27 @@ impl<'a> Builder<'a> {
         if s.whole {
             p.push(Primitive::Forward { buffer: c.into() });
         }
+    }
+
+    /// Whether the tile holds both phases of a strided gradient, which lie in turn in the rows that
+    /// its lanes run along.
+    fn stores_in_turn(&self) -> bool {
+        let last = &self.s.tiled[self.s.tiled.len() - 1];
+        self.k.word("zeros") == Some("skip")
+            && self.s.lane + 2 == self.s.tiled.len()
+            && (last.extent, self.factor(last, 3)) == (2, 2)
+    }
+
+    /// Stores vectors of both phases together.
+    fn epilogue_in_turn(&self, p: &mut Vec<Primitive>) {
+        // The tile's loops end with the last axis, the lanes' axis's vectors and the lanes.
+        let mut loops: Vec<String> = self.tile.iter().map(|l| format!("{l}e")).collect();
+        let vectors = loops.len() - 2;
+        loops.swap(vectors - 1, vectors);
+        let phase = loops[vectors].clone();
+        p.push(Primitive::Reorder { loops });
+        p.push(unroll(phase));
+        p.push(vectorize("ve"));
     }
 
     fn packing(&self, p: &mut Vec<Primitive>) {

@@ -1,0 +1,127 @@
+//! The skip primitive: steps of a sum whose prepared factor is 0 by the test that it was made with
+//! are left out. A strided backward pass to the data has such steps, because its phases differ in
+//! how many taps of the filter they read (`core/src/operator/convolution.rs`).
+
+use super::structure::buffer;
+use crate::nest::{Loop, Nest, Scope, Stmt, accesses};
+use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
+use squall_core::workload::Reducer;
+
+/// Around the largest statement that only adds products with `name` and is the same in all that
+/// decides the test: the test. Nothing but a product by 0 is left out.
+pub fn skip(n: &mut Nest, name: &str) -> Result<(), String> {
+    let b = buffer(n, name)?;
+    if n.buffer(b).scope != Scope::Prepared {
+        return Err(format!("`{name}` is not made ahead of the call"));
+    }
+    let (made_at, conds) = zeros(&n.prepare, b)
+        .ok_or_else(|| format!("`{name}` is not made by one test that gives 0 elsewhere"))?;
+    let mut path = Vec::new();
+    let (target, index) = product(&n.body, b, &mut path)
+        .ok_or_else(|| format!("`{name}` is no factor of a sum's only statement"))?;
+    // Index i of the factor, at the sum, is what the variable of its i-th loop is where it is made.
+    let at_sum = |c: &Cond| {
+        let mut to = c.index.clone();
+        for (v, a) in made_at.iter().zip(&index) {
+            to = v.map_or(to.clone(), |v| to.substitute(v, a));
+        }
+        Cond { index: to, ..c.clone() }
+    };
+    let extent = |v: Var| {
+        let of = |l: &&Loop| l.var == v || l.start.is_some_and(|s| s.var == v);
+        path.iter().find(of).map_or(0, |l| match l.start {
+            Some(s) if s.var == v => s.cap,
+            _ => l.extent - 1,
+        })
+    };
+    let always = |c: &Cond| {
+        let (low, high) = c.index.range(extent);
+        low >= c.low && high < c.high
+    };
+    let conds: Vec<Cond> = conds.iter().map(at_sum).filter(|c| !always(c)).collect();
+    if conds.is_empty() {
+        return Err(format!("`{name}` is never 0 by its test"));
+    }
+    let moves = |l: &Loop| conds.iter().any(|c| l.moves(&c.index));
+    let depth = path.iter().rposition(moves).map_or(0, |i| i + 1);
+    wrap(&mut n.body, &Sum { factor: b, target, conds, depth }, 0);
+    Ok(())
+}
+
+/// The variables of a store's loops and the conditions under which what it stores to `b` is not 0.
+fn zeros(prepare: &[Stmt], b: Source) -> Option<(Vec<Option<Var>>, Vec<Cond>)> {
+    let mut found = Vec::new();
+    crate::nest::visit(prepare, &mut |s| {
+        if let Stmt::Store { buffer, index, value } = s
+            && *buffer == b
+        {
+            found.push((index.clone(), value.clone()));
+        }
+    });
+    let [(index, Expr::Select { conds, other, .. })] = &found[..] else { return None };
+    let is_zero = matches!(**other, Expr::Const(z) if z == 0.0);
+    // A dimension of one element has no loop.
+    let var = |a: &Affine| match (a.terms(), a.offset()) {
+        (&[(v, 1)], 0) => Some(Some(v)),
+        (&[], 0) => Some(None),
+        _ => None,
+    };
+    let vars = index.iter().map(var).collect::<Option<Vec<_>>>()?;
+    is_zero.then(|| (vars, conds.clone()))
+}
+
+/// The buffer that the only product with `b` is added to, the product's index of `b`, and the
+/// loops around it, outermost first.
+fn product(stmts: &[Stmt], b: Source, path: &mut Vec<Loop>) -> Option<(Source, Vec<Affine>)> {
+    let reads = accesses(stmts).iter().filter(|a| a.buffer == b).count();
+    if path.is_empty() && reads != 1 {
+        return None;
+    }
+    stmts.iter().find_map(|s| match s {
+        Stmt::Loop(l) => {
+            path.push(Loop { body: Vec::new(), ..l.clone() });
+            let found = product(&l.body, b, path);
+            if found.is_none() {
+                path.pop();
+            }
+            found
+        }
+        Stmt::Update {
+            op: Reducer::Sum, buffer, value: Expr::Binary(Binary::Mul, x, y), ..
+        } => {
+            let factor = [x, y].into_iter().find_map(|e| match &**e {
+                Expr::Load { source, index } if *source == b => Some(index.clone()),
+                _ => None,
+            });
+            factor.map(|index| (*buffer, index))
+        }
+        _ => None,
+    })
+}
+
+/// A sum, the conditions under which its steps are not 0, and how many loops decide these.
+struct Sum {
+    factor: Source,
+    target: Source,
+    conds: Vec<Cond>,
+    depth: usize,
+}
+
+/// Puts the test around the outermost statement inside of `depth` loops that does nothing but add
+/// to the sum.
+fn wrap(stmts: &mut [Stmt], sum: &Sum, depth: usize) {
+    for s in stmts {
+        let all = accesses(std::slice::from_ref(s));
+        if !all.iter().any(|a| a.buffer == sum.factor) {
+            continue;
+        }
+        let adds = all.iter().all(|a| !a.write || a.buffer == sum.target && a.read);
+        if depth >= sum.depth && adds {
+            let body = vec![std::mem::replace(s, Stmt::Local(sum.target))];
+            *s = Stmt::If { conds: sum.conds.clone(), body };
+        } else if let Stmt::Loop(l) = s {
+            wrap(&mut l.body, sum, depth + 1);
+        }
+        return;
+    }
+}
