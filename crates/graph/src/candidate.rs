@@ -5,9 +5,10 @@ use crate::fuse::group::Group;
 use crate::layout::{Layout, image};
 use crate::rewrite::{Lies, rewrite};
 use crate::view::View;
-use squall_core::Workload;
 use squall_core::graph::{Model, ValueId};
 use squall_core::operator::attention;
+use squall_core::workload::Input;
+use squall_core::{DType, Workload};
 
 /// A set of nodes that may be one kernel.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,9 +141,15 @@ impl FusionCandidate {
         let inputs = self.feeds.iter().map(input).collect::<Option<Vec<Lies<'_>>>>()?;
         let outputs = self.outputs.iter().map(|&v| lies(v)).collect::<Option<Vec<_>>>()?;
         let is_plain = |l: &Lies<'_>| matches!(l, Lies::Model);
-        // Elements of four bytes are counted otherwise than those of the values that hold them.
-        let packed = self.workload.inputs.iter().any(|i| i.dtype.is_packed());
-        if packed && !inputs.iter().chain(&outputs).all(is_plain) {
+        // Elements of four bytes are counted otherwise than those of the values that hold them, and
+        // bytes lie as their operators have them.
+        let w = &self.workload;
+        let packs = w.inputs.iter().any(|i| i.dtype.is_packed());
+        let are_bytes = packs && w.output().dtype != DType::F32;
+        let moved = |(i, l): (&Input, &Lies<'_>)| i.dtype.is_packed() && !is_plain(l);
+        if w.inputs.iter().zip(&inputs).any(moved)
+            || are_bytes && !inputs.iter().chain(&outputs).all(is_plain)
+        {
             return None;
         }
         match outputs[..] {

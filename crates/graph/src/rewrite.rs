@@ -118,7 +118,12 @@ pub fn rewrite(w: &Workload, inputs: &[Lies<'_>], output: Lies<'_>) -> Option<Wo
     // For each source in another order, its old dimensions in their new order.
     let mut orders: HashMap<Source, Vec<usize>> = HashMap::new();
     for (i, lies) in inputs.iter().enumerate() {
-        if let Some(Arranged { order, room }) = lies.arranged(&w.inputs[i].shape)? {
+        let arranged = match (lies, lies.arranged(&w.inputs[i].shape)) {
+            // An image of which all elements are summed, in whatever order.
+            (Lies::ChannelsLast(_), None) if is_read_whole(&w, Source(i as u32)) => None,
+            (_, arranged) => arranged?,
+        };
+        if let Some(Arranged { order, room }) = arranged {
             let input = &mut w.inputs[i];
             input.shape = moved(&input.shape, &order);
             if room != input.shape {
@@ -181,6 +186,27 @@ fn copied(s: &Stage, orders: &HashMap<Source, Vec<usize>>) -> Option<Vec<usize>>
     s.reduction.is_none().then(|| orders.get(source).cloned()).flatten()
 }
 
+/// Whether a tensor is only read by reductions over all of its elements that read nothing else, so
+/// that the elements' order does not matter.
+fn is_read_whole(w: &Workload, source: Source) -> bool {
+    let shape = w.shape_of(source);
+    let reads = |s: &&Stage| s.body.loads().iter().any(|(of, _)| *of == source);
+    w.stages.iter().filter(reads).all(|s| {
+        let [(_, index)] = s.body.loads()[..] else { return false };
+        let mut seen = Vec::new();
+        let all = index.iter().zip(&shape).filter(|(_, extent)| **extent > 1).all(|(a, extent)| {
+            let axis = a.as_var().and_then(|v| {
+                let reduced = (v.0 as usize).checked_sub(s.axes.len())?;
+                s.reduction.as_ref()?.axes.get(reduced)
+            });
+            let is_new = a.as_var().is_some_and(|v| !seen.contains(&v));
+            seen.extend(a.as_var());
+            is_new && axis.is_some_and(|axis| axis.extent == *extent)
+        });
+        all && seen.len() == s.reduction.as_ref().map_or(0, |r| r.axes.len())
+    })
+}
+
 /// Whether the output is elementwise in a stage.
 fn read_alike(w: &Workload, stage: usize) -> bool {
     let (source, y) = (w.stage_source(stage), w.output());
@@ -196,6 +222,27 @@ fn read_alike(w: &Workload, stage: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_sums_all_of_an_image_reads_it_in_any_order() {
+        let image = Lies::ChannelsLast([1, 4, 5, 6]);
+        let whole = "workload reduce\ndata X: f32[1, 120]\nstage Y: f32[i: 1] = max(j: 120) X[i, \
+                     j]\noutput Y";
+        let whole = Workload::parse(whole).unwrap();
+        assert_eq!(rewrite(&whole, &[image], Lies::Model), Some(whole));
+        // A part of each row, or with a number for each place.
+        for other in [
+            "workload reduce\ndata X: f32[2, 60]\nstage Y: f32[i: 2] = max(j: 60) X[i, j]\noutput \
+             Y",
+            "workload reduce\ndata X: f32[1, 120]\ndata R: f32[120]\nstage Y: f32[i: 1] = sum(j: \
+             120) X[i, j] * R[j]\noutput Y",
+        ] {
+            let w = Workload::parse(other).unwrap();
+            let lies: Vec<Lies<'_>> =
+                w.inputs.iter().map(|i| if i.name == "X" { image } else { Lies::Model }).collect();
+            assert_eq!(rewrite(&w, &lies, Lies::Model), None);
+        }
+    }
 
     #[test]
     fn groups_of_dimensions_are_found() {

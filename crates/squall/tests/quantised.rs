@@ -547,14 +547,32 @@ fn convolutions_of_random_windows_are_right_over_bytes() {
     }
 }
 
-/// A convolution in two groups has no kernel of bytes, and those around it do.
+#[test]
+fn groups_of_four_channels_are_right_over_bytes() {
+    for form in [Form::Pairs, Form::Signed, Form::Operators] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut m = Maker::new(form);
+        let x = m.input(&[2, 3, 15, 13]);
+        let plain = Case { k: 32, window: 3, stride: 1, pad: 1, groups: 1, relu: true };
+        let a = m.conv("first", &x, plain);
+        let b = m.conv("fours", &a, Case { groups: 8, ..plain });
+        let c = m.conv("eights", &b, Case { k: 24, groups: 4, stride: 2, ..plain });
+        let d = m.conv("pointwise", &c, Case { k: 8, groups: 2, window: 1, pad: 0, ..plain });
+        m.conv("last", &d, plain);
+        let (values, layers) = run(&mut m, folder.path());
+        no_floats(&layers);
+        right(&m, &values, form);
+    }
+}
+
+/// A convolution in groups of six channels has no kernel of bytes, and those around it do.
 #[test]
 fn what_stays_floats_is_named_with_the_reason() {
     for form in [Form::Pairs, Form::Operators] {
         let folder = tempfile::tempdir().unwrap();
         let mut m = Maker::new(form);
         let x = m.input(&[2, 3, 15, 13]);
-        let plain = Case { k: 8, window: 3, stride: 1, pad: 1, groups: 1, relu: false };
+        let plain = Case { k: 12, window: 3, stride: 1, pad: 1, groups: 1, relu: false };
         let a = m.conv("first", &x, plain);
         let b = m.conv("grouped", &a, Case { groups: 2, ..plain });
         m.conv("last", &b, plain);
@@ -564,10 +582,10 @@ fn what_stays_floats_is_named_with_the_reason() {
         let input = request.load(TargetRequest::Cpu).unwrap();
         let floats = input.floats_beside_bytes();
         assert_eq!(floats.len(), 1, "{floats:?}");
-        assert!(floats[0].op == "Conv" && floats[0].reason.contains("several groups"));
+        assert!(floats[0].op == "Conv" && floats[0].reason.contains("multiple of four"));
         let text = input.graph_stage("model").unwrap();
         let line = text.lines().find(|l| l.starts_with("# floats: ")).unwrap();
-        assert!(line.contains(&floats[0].node) && line.contains("several groups"), "{line}");
+        assert!(line.contains(&floats[0].node) && line.contains("multiple of four"), "{line}");
         assert!(squall_core::graph::Model::parse(&text).is_ok());
         assert_eq!(input.json()["floats"][0]["op"], "Conv");
     }

@@ -5,6 +5,7 @@ use super::Generator;
 use super::program::{Program, product};
 use squall_core::DType;
 use squall_core::graph::infer::bytes::filled;
+use squall_core::operator::OFFSET_UNIT;
 
 pub(super) const OPS: &[(&str, Generator)] =
     &[("ToBytes", to_bytes), ("FromBytes", from_bytes), ("MapBytes", map)];
@@ -35,7 +36,7 @@ fn four(shape: &[i64]) -> Result<[i64; 4], String> {
 /// The byte of an element of an operand. What is no number becomes 0 as well.
 fn entered(dtype: DType, x: &str) -> String {
     match dtype {
-        DType::F32 => format!("byte_of({x})"),
+        DType::F32 => format!("byte_of({x}, SCALE, ZERO)"),
         DType::I8 => format!("(unsigned char)({x} ^ 0x80)"),
         _ => format!("(unsigned char){x}"),
     }
@@ -48,21 +49,38 @@ const BLOCKS: &str = "  for (long b = 0; b < IMAGES * ((PIXELS + AT_ONCE - 1) / 
     const long count = PIXELS - first < AT_ONCE ? PIXELS - first : AT_ONCE;
 ";
 
-const BYTE_OF: &str = "static inline unsigned char byte_of(float x) {
-  float v = rintf(x / SCALE) + (float)ZERO;
+const BYTE_OF: &str = "static inline unsigned char byte_of(float x, float scale, float zero) {
+  float v = rintf(x / scale) + zero;
   v = v > 0.0f ? v : 0.0f;
   return (unsigned char)(int)(v < 255.0f ? v : 255.0f);
 }
 ";
 
 fn to_bytes(p: &mut Program) -> Result<(), String> {
-    scale(p)?;
     let dtype = p.expect(0, &[DType::F32, DType::U8, DType::I8])?;
+    // The run may say how.
+    if p.ctx.inputs.len() > 1 {
+        for i in [1, 2] {
+            p.expect(i, &[DType::F32])?;
+            if product(p.shape(i)?) != 1 {
+                return Err("its scale and its zero point are not one number each".into());
+            }
+        }
+        p.define("SCALE", "scale");
+        p.define("ZERO", "zero");
+    } else {
+        scale(p)?;
+    }
+    let given = match p.ctx.inputs.len() {
+        1 => String::new(),
+        _ => format!("  const float scale = x1[0] / {OFFSET_UNIT:?}f, zero = x2[0];\n"),
+    };
     p.table("byte_of", BYTE_OF.into());
     let value = |x: &str| entered(dtype, x);
     p.shares_loops();
     if p.ctx.int_or("channels_last", 0)? == 0 {
-        p.body(&format!("  for (long i = 0; i < N0; i++) y0[i] = {};\n", value("x0[i]")));
+        let value = value("x0[i]");
+        p.body(&format!("{given}  for (long i = 0; i < N0; i++) y0[i] = {value};\n"));
         return Ok(());
     }
     let shape = four(p.shape(0)?)?;
@@ -83,7 +101,7 @@ fn to_bytes(p: &mut Program) -> Result<(), String> {
         }
     };
     p.body(&format!(
-        "{BLOCKS}    unsigned char *const to = y0 + (n * PIXELS + first) * CF;
+        "{given}{BLOCKS}    unsigned char *const to = y0 + (n * PIXELS + first) * CF;
     for (long c = 0; c < CF; c += 4) {{
       unsigned char t[4][AT_ONCE];
       for (long l = 0; l < 4; l++) {{

@@ -96,7 +96,11 @@ fn program(kernels: &[(usize, KernelSource)], cases: &[Case]) -> String {
     for (c, k) in kernels {
         let (s, y) = (&k.symbol, cases[*c].0.output());
         let n = y.elements();
-        let element = if y.dtype.bytes() == 1 { "unsigned char" } else { "unsigned short" };
+        let element = match y.dtype.bytes() {
+            1 => "unsigned char",
+            2 => "unsigned short",
+            _ => "unsigned",
+        };
         let _ = writeln!(
             main,
             "int {s}(const void *const *, void *const *, const void *, void *);\nint {s}_prepare(\
@@ -108,7 +112,7 @@ fn program(kernels: &[(usize, KernelSource)], cases: &[Case]) -> String {
             body,
             "{{ {element} *y = memory({n} * sizeof *y); void *o[] = {{y}}; void *prepared = \
              memory({p}); {prepare} {s}(c{c}_d, o, prepared, memory({m})); printf(\"{c} {s}\"); \
-             for (int i = 0; i < {n}; i++) printf(\" %d\", y[i]); puts(\"\"); }}"
+             for (int i = 0; i < {n}; i++) printf(\" %u\", y[i]); puts(\"\"); }}"
         );
     }
     format!("{main}int main(void) {{\n{body}return 0; }}\n")

@@ -25,6 +25,26 @@ pub fn byte_sum(elements: i64, sum: ByteSum) -> Result<Workload, String> {
     ))
 }
 
+/// Floats brought to bytes by a scale and a zero point `D` that the run alone knows: `S` is the
+/// scale times [`OFFSET_UNIT`], `I` the reciprocal of `S`. An image `[n, c, places]` gives `[n,
+/// places, c]`; what is no image has neither.
+///
+/// The quotient is one step of Newton's iteration from the product with the reciprocal, which
+/// rounds as a division does where a CPU multiplies and adds at once (Markstein, 1990).
+pub fn rounded_to_bytes([n, c, places]: [i64; 3]) -> Result<Workload, String> {
+    if [n, c, places].iter().any(|x| !(1..=MOST).contains(x)) {
+        return Err(format!("{n} images of {c} channels at {places} places"));
+    }
+    let x = "X[n, c, i]";
+    let quotient = format!("{x} * I[0] + ({x} - {x} * I[0] * S[0]) * I[0]");
+    // The last rounding only says that results are whole: the zero point is.
+    let value = ByteRange::ALL.of(&format!("round(({quotient}) * {OFFSET_UNIT:?}) + D[0]"));
+    written(&format!(
+        "workload elementwise\ndata X: f32[{n}, {c}, {places}]\ndata S: f32[1]\ndata D: \
+         f32[1]\ndata I: f32[1]\nstage Y: u8[n: {n}, i: {places}, c: {c}] = {value}\noutput Y"
+    ))
+}
+
 /// `x S + Z` of rows of bytes, with a factor and an addend for each of their channels.
 pub fn scaled_bytes(rows: i64, channels: i64, range: ByteRange) -> Result<Workload, String> {
     if [rows, channels].iter().any(|x| !(1..=MOST).contains(x)) {

@@ -19,7 +19,7 @@ mod rows;
 mod window;
 
 pub use attention::attention;
-pub use bytes::{BytePool, Gate, byte_sum, scaled_bytes};
+pub use bytes::{BytePool, Gate, byte_sum, rounded_to_bytes, scaled_bytes};
 pub use conv::Conv;
 pub use convolution::{Channels, ConvAxis, Convolution, Direction};
 pub use elementwise::elementwise;

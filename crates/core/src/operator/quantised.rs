@@ -163,6 +163,60 @@ impl MatMul {
 }
 
 impl Conv {
+    /// The convolution of bytes with their channels last whose zero point `D` is known in the run
+    /// alone: the sums of what the zero point leaves, as floats `[n, k, p, q]`. Filters lie as
+    /// those of [`Conv::in_bytes`], `V` has the sum of each filter's weights over [`OFFSET_UNIT`].
+    /// `E`, four times the zero point as bytes, is the border of a padded image.
+    pub fn of_dynamic_bytes(&self) -> Result<Workload, String> {
+        let &Conv { n, c, k, r, s, groups, .. } = self;
+        self.in_bytes(0, ByteResult::ANY)?;
+        let [h, w] = self.windows();
+        let (row, column) = (h.index("p", "r"), w.index("q", "s"));
+        if self.is_depthwise() && k == c {
+            let axes = format!("n: {n}, k: {k}, p: {}, q: {}", h.positions(), w.positions());
+            let (copy, x) = bordered(("u8", c, "E[0]"), n, h, w);
+            let border = if copy.is_empty() { "" } else { "data E: u8[4]\n" };
+            return written(&format!(
+                "workload depthwise_conv2d\ndata X: u8[{n}, {}, {}, {c}]\ndata D: f32[1]\nweight \
+                 W: f32[{r}, {s}, {c}]\nweight V: f32[{c}]\n{border}{copy}stage C: f32[{axes}] = \
+                 sum(r: {r}, s: {s}) {x}[n, {row}, {column}, k] * W[r, s, k]\nstage Y: f32[{axes}] \
+                 = C[n, k, p, q] - D[0] * (V[k] * {OFFSET_UNIT:?})\noutput Y",
+                self.h, self.w
+            ));
+        }
+        let (fours, filters) = (c / groups / 4, k / groups);
+        let (axes, channel, channels, first) = match groups {
+            1 => (format!("k: {k}"), "k", k.to_string(), "c".to_string()),
+            g => (
+                format!("g: {g}, k: {filters}"),
+                "g, k",
+                format!("{g}, {filters}"),
+                format!("{fours}*g + c"),
+            ),
+        };
+        let axes = format!("n: {n}, {axes}, p: {}, q: {}", h.positions(), w.positions());
+        let (copy, x) = bordered(("u8x4", c / 4, "E[0]"), n, h, w);
+        let border = if copy.is_empty() { "" } else { "data E: u8x4[1]\n" };
+        let (read, image) = (format!("n, {row}, {column}, {first}"), self.fours_of_image());
+        written(&format!(
+            "workload conv2d\ndata X: u8x4[{image}]\ndata D: f32[1]\nweight W: i8x4[{channels}, \
+             {r}, {s}, {fours}]\nweight V: f32[{channels}]\n{border}{copy}stage T: i32[{axes}] = \
+             sum(r: {r}, s: {s}, c: {fours}) dot({x}[{read}], W[{channel}, r, s, c])\nstage Y: \
+             f32[{axes}] = T[n, {channel}, p, q] - D[0] * (V[{channel}] * \
+             {OFFSET_UNIT:?})\noutput Y"
+        ))
+    }
+
+    /// The extents of the image in fours of bytes, channels last.
+    fn fours_of_image(&self) -> String {
+        format!("{}, {}, {}, {}", self.n, self.h, self.w, self.c / 4)
+    }
+
+    /// Whether an image has a border.
+    pub fn is_padded(&self) -> bool {
+        self.windows().iter().any(Window::is_padded)
+    }
+
     /// The convolution of bytes with channels last, its border `zero`: filters lie as
     /// `[k, r, s, c / groups]`. Where each channel has one filter of its own, filters are floats of
     /// whole numbers, `[r, s, c]`.
@@ -188,21 +242,33 @@ impl Conv {
                 result.stage(("C", &axes, "n, p, q, k"), "k", unit)
             ));
         }
-        if groups != 1 || c % 4 != 0 {
+        let of_group = c / groups;
+        if of_group % 4 != 0 {
             return Err(format!(
                 "convolutions of bytes take four channels at a time, and {c} in {groups} groups \
                  are not"
             ));
         }
-        fits(c.saturating_mul(r).saturating_mul(s))?;
-        let (fours, unit) = (c / 4, sum_unit(c * r * s, false));
-        let (copy, x) = padded(("u8x4", fours, zero), n, h, w);
+        fits(of_group.saturating_mul(r).saturating_mul(s))?;
+        let (fours, unit) = (of_group / 4, sum_unit(of_group * r * s, false));
+        let (copy, x) = padded(("u8x4", c / 4, zero), n, h, w);
+        let image = self.fours_of_image();
+        if groups > 1 {
+            let each = format!("{groups}, {}", k / groups);
+            let axes = format!("n: {n}, p: {p}, q: {q}, g: {groups}, k: {}", k / groups);
+            return written(&format!(
+                "workload conv2d\ndata X: u8x4[{image}]\nweight W: i8x4[{each}, {r}, {s}, \
+                 {fours}]\nweight S: f32[{each}]\nweight Z: f32[{each}]\n{}{copy}stage C: \
+                 i32[{axes}] = sum(r: {r}, s: {s}, c: {fours}) dot({x}[n, {row}, {column}, \
+                 {fours}*g + c], W[g, k, r, s, c])\n{}",
+                result.inputs(&format!("{n}, {p}, {q}, {each}")),
+                result.stage(("C", &axes, "n, p, q, g, k"), "g, k", unit)
+            ));
+        }
         written(&format!(
-            "workload conv2d\ndata X: u8x4[{n}, {}, {}, {fours}]\nweight W: i8x4[{k}, {r}, {s}, \
+            "workload conv2d\ndata X: u8x4[{image}]\nweight W: i8x4[{k}, {r}, {s}, \
              {fours}]\nweight S: f32[{k}]\nweight Z: f32[{k}]\n{}{copy}stage C: i32[{axes}] = \
              sum(r: {r}, s: {s}, c: {fours}) dot({x}[n, {row}, {column}, c], W[k, r, s, c])\n{}",
-            self.h,
-            self.w,
             result.inputs(&shape),
             result.stage(("C", &axes, "n, p, q, k"), "k", unit)
         ))
@@ -217,8 +283,18 @@ pub(super) fn padded(
     h: Window,
     w: Window,
 ) -> (String, &'static str) {
-    let Some(inside) = inside(h, w) else { return (String::new(), "X") };
     let border = if format == "u8" { u32::from(zero) } else { u32::from_le_bytes([zero; 4]) };
+    bordered((format, channels, &border.to_string()), n, h, w)
+}
+
+/// The same with a border of any expression.
+fn bordered(
+    (format, channels, border): (&str, i64, &str),
+    n: i64,
+    h: Window,
+    w: Window,
+) -> (String, &'static str) {
+    let Some(inside) = inside(h, w) else { return (String::new(), "X") };
     let text = format!(
         "stage P: {format}[n: {n}, h: {}, w: {}, c: {channels}] = select({}, X[n, h - {}, w - {}, \
          c], {border})\n",

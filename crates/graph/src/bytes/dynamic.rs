@@ -1,25 +1,44 @@
 //! Products of activations that are quantised in every run: their bytes have a scale and a zero
-//! point that the run computes, and the product is one of floats again, which what follows takes
-//! in. Readers write `DynamicQuantizeLinear` out; what makes its bytes is found here again.
+//! point that the run computes, and a product or a convolution gives floats again, which what
+//! follows takes in. Readers write `DynamicQuantizeLinear` out; what makes its bytes is found here
+//! again.
 
-use super::{Attributes, Rewriter, of_bytes};
-use crate::view::{input, is_standard};
+use super::windows::{attributes, pair};
+use super::{Attributes, Call, Rewriter, of_bytes};
+use crate::view::{input, int, is_standard};
 use squall_core::TensorKind;
-use squall_core::graph::infer::bytes::{FOUR, Weights};
-use squall_core::graph::{Node, ValueId};
-use squall_core::operator::MatMul;
+use squall_core::graph::infer::bytes::{FOUR, Weights, filled};
+use squall_core::graph::{Constant, Node, ValueId};
+use squall_core::operator::{Conv, MatMul, OFFSET_UNIT};
+
+/// An activation that is quantised in every run, as nodes of floats make it.
+struct Activation {
+    /// The floats that hold its bytes.
+    whole: ValueId,
+    /// What is divided by the scale and rounded.
+    from: ValueId,
+    /// One number each.
+    scale: ValueId,
+    zero: ValueId,
+}
 
 impl Rewriter<'_> {
-    /// `MatMul` of such an activation, less its zero point, by constant bytes. Gives whether it was
-    /// replaced.
+    /// `MatMul` or `Conv` of such an activation, less its zero point, by constant bytes. Gives
+    /// whether it was replaced.
     pub fn dynamic(&mut self, n: &Node) -> bool {
-        self.dynamic_product(n).is_some()
+        let made = if is_standard(n, "Conv") {
+            self.dynamic_convolution(n)
+        } else {
+            self.dynamic_product(n)
+        };
+        self.multiplies |= made.is_some();
+        made.is_some()
     }
 
     fn dynamic_product(&mut self, n: &Node) -> Option<()> {
         let &[Some(x), Some(w)] = &n.inputs[..] else { return None };
         let y = *n.outputs.first()?;
-        let (bytes, zero) = self.limited_bytes(x)?;
+        let activation = self.activation(x)?;
         let weights = self.weights(w).filter(|w| w.scale.is_none())?;
         let &[k, columns] = self.view.shape(weights.whole)? else { return None };
         let (from, to) = (self.view.shape(x)?, self.view.shape(y)?);
@@ -29,37 +48,123 @@ impl Rewriter<'_> {
         if !fits || product.of_dynamic_bytes().is_err() {
             return None;
         }
-        let of = &n.name;
-        let entering = Attributes::default().float("scale", 1.0).int("zero", 0);
-        let x = match self.dynamic.get(&bytes) {
-            Some(&known) => known,
-            None => self.result(of, of_bytes("ToBytes", &[bytes], entering))?,
-        };
-        self.dynamic.insert(bytes, x);
-        // With this zero point the offsets of channels are the sums of their weights.
-        let attributes =
-            Attributes::default().word("form", Weights::Columns.name()).int("zero", -1);
-        let packed = self.folded(of, ("PackBytes", attributes), &[Some(weights.whole)], 3)?;
-        let call =
-            of_bytes("ProductBytes", &[x, zero, packed[0], packed[2]], Attributes::default());
-        self.gives(of, call, y);
-        self.multiplies = true;
+        let bytes = self.entered(&n.name, &activation, false)?;
+        let packed = self.sums_of(&n.name, weights.whole, Weights::Columns)?;
+        let inputs = [bytes, activation.zero, packed[0], packed[2]];
+        let call = of_bytes("ProductBytes", &inputs, Attributes::default());
+        self.gives(&n.name, call, y);
         Some(())
     }
 
-    /// Floats that are whole numbers of a byte, of which an activation is what a zero point leaves;
-    /// and that.
-    fn limited_bytes(&self, v: ValueId) -> Option<(ValueId, ValueId)> {
+    fn dynamic_convolution(&mut self, n: &Node) -> Option<()> {
+        let &[Some(x), Some(w)] = &n.inputs[..] else { return None };
+        let y = *n.outputs.first()?;
+        let activation = self.activation(x)?;
+        let weights = self.weights(w).filter(|w| w.scale.is_none())?;
+        let (&[k, of, r, s], &[images, c, h, columns]) =
+            (self.view.shape(weights.whole)?, self.view.shape(x)?)
+        else {
+            return None;
+        };
+        let groups = int(n, "group", 1);
+        let is_depthwise = groups == c && of == 1 && k == c && c > 1;
+        let window = self.window(n)?;
+        let ([p0, p1], [p2, p3]) = (pair(&window.before)?, pair(&window.after)?);
+        let conv = Conv {
+            n: images,
+            c: filled(c),
+            h,
+            w: columns,
+            k,
+            r,
+            s,
+            stride: pair(&window.strides)?,
+            pads: [p0, p1, p2, p3],
+            dilation: pair(&window.dilations)?,
+            groups,
+        };
+        // Channels that are filled up would be another group's; filters that are, results.
+        let in_fours = groups == 1 || is_depthwise || of % FOUR == 0;
+        let suits = of.checked_mul(groups) == Some(c) && in_fours;
+        let fits = suits && filled(k) == k && self.view.shape(y) == Some(&conv.output()[..]);
+        if !fits || conv.of_dynamic_bytes().is_err() {
+            return None;
+        }
+        let of = &n.name;
+        let bytes = self.entered(of, &activation, true)?;
+        let form = if is_depthwise { Weights::Depthwise } else { Weights::Filters };
+        let packed = self.sums_of(of, weights.whole, form)?;
+        let mut inputs = vec![bytes, activation.zero, packed[0], packed[2]];
+        if conv.is_padded() {
+            inputs.push(self.border(of, &activation)?);
+        }
+        let groups = if is_depthwise { 1 } else { groups };
+        let attributes = attributes(&window)?.int("group", groups);
+        self.gives(of, of_bytes("ConvProductBytes", &inputs, attributes), y);
+        Some(())
+    }
+
+    /// Packed weights, with the sums of each channel's: with this zero point these are the offsets.
+    fn sums_of(&mut self, of: &str, whole: ValueId, form: Weights) -> Option<Vec<ValueId>> {
+        let attributes = Attributes::default().word("form", form.name()).int("zero", -1);
+        self.folded(of, ("PackBytes", attributes), &[Some(whole)], 3)
+    }
+
+    /// The bytes of an activation, as they lie in the model or with channels last.
+    fn entered(&mut self, of: &str, a: &Activation, is_last: bool) -> Option<ValueId> {
+        if let Some(&known) = self.dynamic.get(&(a.whole, is_last)) {
+            return Some(known);
+        }
+        let [scale, inverse] = match self.reciprocals.get(&a.scale) {
+            Some(&known) => known,
+            None => {
+                let unit = self.parameters(&[OFFSET_UNIT]);
+                let call = |op: &'static str, inputs: Vec<Option<ValueId>>| Call {
+                    op,
+                    domain: "",
+                    inputs,
+                    attributes: Attributes::default(),
+                };
+                let scale = self.result(of, call("Mul", vec![Some(a.scale), Some(unit)]))?;
+                [scale, self.result(of, call("Reciprocal", vec![Some(scale)]))?]
+            }
+        };
+        self.reciprocals.insert(a.scale, [scale, inverse]);
+        let form = Attributes::default().int("channels_last", i64::from(is_last));
+        let inputs = [a.from, scale, a.zero, inverse];
+        let made = self.result(of, of_bytes("ToBytes", &inputs, form))?;
+        self.dynamic.insert((a.whole, is_last), made);
+        Some(made)
+    }
+
+    /// Four times the zero point as bytes.
+    fn border(&mut self, of: &str, a: &Activation) -> Option<ValueId> {
+        let four = self.known(squall_core::DType::I64, Constant::ints(vec![FOUR]));
+        let inputs = vec![Some(a.zero), Some(four)];
+        let attributes = Attributes::default();
+        let zeros = self.result(of, Call { op: "Expand", domain: "", inputs, attributes })?;
+        let as_it_is = Attributes::default().float("scale", 1.0).int("zero", 0);
+        self.result(of, of_bytes("ToBytes", &[zeros], as_it_is))
+    }
+
+    /// What an activation without its zero point is made of.
+    fn activation(&self, v: ValueId) -> Option<Activation> {
         let by = |v: ValueId, op: &str| self.producer(v).filter(|n| is_standard(n, op));
+        let is_one = |v: ValueId| self.view.shape(v).is_some_and(|s| s.iter().all(|e| *e == 1));
         let less = by(v, "Sub")?;
-        let (bytes, zero) = (input(less, 0)?, input(less, 1)?);
+        let (whole, zero) = (input(less, 0)?, input(less, 1)?);
         let number = |n: &Node| input(n, 1).and_then(|v| self.number(v));
-        let high = by(bytes, "Min").filter(|n| number(n) == Some(255.0))?;
+        let high = by(whole, "Min").filter(|n| number(n) == Some(255.0))?;
         let low = by(input(high, 0)?, "Max").filter(|n| number(n) == Some(0.0))?;
         let sum = by(input(low, 0)?, "Add")?;
-        by(input(sum, 0)?, "Round")?;
+        let quotient = by(input(by(input(sum, 0)?, "Round")?, 0)?, "Div")?;
+        let (from, scale) = (input(quotient, 0)?, input(quotient, 1)?);
         let same = self.view.root(input(sum, 1)?) == self.view.root(zero);
-        let is_one = self.view.shape(zero).is_some_and(|s| s.iter().all(|e| *e == 1));
-        (same && is_one).then_some((self.view.root(bytes), zero))
+        (same && is_one(zero) && is_one(scale)).then_some(Activation {
+            whole: self.view.root(whole),
+            from,
+            scale,
+            zero,
+        })
     }
 }

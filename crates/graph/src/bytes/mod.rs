@@ -58,8 +58,11 @@ struct Rewriter<'a> {
     integers: HashMap<ValueId, usize>,
     /// Floats that are bytes with a scale, by their roots.
     floats: HashMap<ValueId, Quantised>,
-    /// Bytes of activations that are quantised in every run, by the floats that hold them.
-    dynamic: HashMap<ValueId, ValueId>,
+    /// Bytes of activations that are quantised in every run, by the floats that hold them, and
+    /// whether their channels are last.
+    dynamic: HashMap<(ValueId, bool), ValueId>,
+    /// What `ToBytes` reads of their scales: these in its unit, and the reciprocals.
+    reciprocals: HashMap<ValueId, [ValueId; 2]>,
     /// Whether a product of bytes was made.
     multiplies: bool,
 }
@@ -76,6 +79,7 @@ impl<'a> Rewriter<'a> {
             integers: HashMap::new(),
             floats: HashMap::new(),
             dynamic: HashMap::new(),
+            reciprocals: HashMap::new(),
             multiplies: false,
         }
     }
@@ -92,7 +96,7 @@ impl<'a> Rewriter<'a> {
             }
             "MaxPool" => self.greatest(n).is_some_and(|h| self.leaves(n, h)),
             "Split" => self.splits(n),
-            "MatMul" => self.dynamic(n),
+            "MatMul" | "Conv" => self.dynamic(n),
             op if MOVES.contains(&op) => self.moves(n).is_some_and(|h| self.leaves(n, h)),
             _ => false,
         };

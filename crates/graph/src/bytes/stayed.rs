@@ -43,8 +43,12 @@ fn reason(view: &View<'_>, n: &Node) -> &'static str {
     };
     match n.op.as_str() {
         "Conv" | "ConvTranspose" if is_activation(1) => "its filters are no constants",
-        "Conv" if is_rounded(0) => "the range of its input is known in the run alone",
-        "Conv" if int(n, "group", 1) > 1 => "there is none of bytes in several groups",
+        "Conv" if is_rounded(0) && int(n, "group", 1) > 1 => {
+            "the range of its input is known in the run alone, and its groups have no multiple of \
+             four channels"
+        }
+        "Conv" if is_rounded(0) => "its filters are no bytes, or no multiple of four",
+        "Conv" if int(n, "group", 1) > 1 => "its groups have no multiple of four channels",
         "Conv" => "what it reads, gives or adds is not quantised so that bytes could hold it",
         "MatMul" | "Gemm" if is_activation(0) && is_activation(1) => {
             "both of its factors are activations"

@@ -5,13 +5,13 @@ use super::operators::limits;
 use super::trace::Rounded;
 use super::{Attributes, Rewriter, of_bytes};
 use crate::view::{input, int, ints, is_standard};
-use squall_core::graph::infer::bytes::{Weights, filled};
+use squall_core::graph::infer::bytes::{FOUR, Weights, filled};
 use squall_core::graph::infer::{Ctx, Window, window};
 use squall_core::graph::{Node, ValueId};
 use squall_core::operator::{BytePool, ByteResult, Conv};
 
 /// A window of two dimensions as attributes; none of others, and of padding that cuts away.
-fn attributes(w: &Window) -> Option<Attributes> {
+pub(super) fn attributes(w: &Window) -> Option<Attributes> {
     let pads: Vec<i64> = w.before.iter().chain(&w.after).copied().collect();
     if w.kernel.len() != 2 || pads.iter().any(|p| *p < 0) {
         return None;
@@ -20,12 +20,12 @@ fn attributes(w: &Window) -> Option<Attributes> {
     Some(plain.ints("strides", &w.strides).ints("dilations", &w.dilations))
 }
 
-fn pair(list: &[i64]) -> Option<[i64; 2]> {
+pub(super) fn pair(list: &[i64]) -> Option<[i64; 2]> {
     list.try_into().ok()
 }
 
 impl Rewriter<'_> {
-    fn window(&self, n: &Node) -> Option<Window> {
+    pub fn window(&self, n: &Node) -> Option<Window> {
         window(&Ctx::new(n, self.view.model.opset, &self.values)).ok()
     }
 
@@ -39,9 +39,12 @@ impl Rewriter<'_> {
             return None;
         };
         let own = input(n, 2);
-        let form = match (int(n, "group", 1), of) {
+        let groups = int(n, "group", 1);
+        let form = match (groups, of) {
             (1, of) if of == c => Weights::Filters,
             (g, 1) if g == c && k == c && c > 1 => Weights::Depthwise,
+            // Channels that are filled up would be another group's.
+            (g, of) if g > 1 && of % FOUR == 0 && of * g == c && filled(k) == k => Weights::Filters,
             _ => return None,
         };
         let window = self.window(n)?;
@@ -57,7 +60,7 @@ impl Rewriter<'_> {
             stride: pair(&window.strides)?,
             pads: [p0, p1, p2, p3],
             dilation: pair(&window.dilations)?,
-            groups: if form == Weights::Depthwise { filled(c) } else { 1 },
+            groups: if form == Weights::Depthwise { filled(c) } else { groups },
         };
         let zero = self.holders[q.holder].zero;
         let result = ByteResult { range: r.range, sum: None };
@@ -86,7 +89,10 @@ impl Rewriter<'_> {
         let packed = [Some(weights.whole), bias, weights.scale, r.factor];
         let [w, s, z] = self.packed(name, form, packed, (q.scale, zero), r)?;
         self.multiplies = true;
-        let attributes = limits(r.range).and(attributes).int("zero", zero);
+        let mut attributes = limits(r.range).and(attributes).int("zero", zero);
+        if form == Weights::Filters && groups > 1 {
+            attributes = attributes.int("group", groups);
+        }
         let made = of_bytes("ConvBytes", &[x, w, s, z], attributes);
         Some(Made::Last(self.result(name, made)?))
     }

@@ -8,8 +8,11 @@
 //! zero points and a bias say (`core/src/operator/quantised.rs`). `ConvBytes` and `MatMulBytes`
 //! read those, `ScaleBytes` reads what `PackScales` makes of factors and addends of channels, or of
 //! a normalisation; `SumBytes`, `GateBytes` and `MeanBytes` read a few floats that say the same
-//! (`core/src/operator/bytes.rs`). `ProductBytes` gives floats. `MapBytes` looks each
-//! byte up in a table of 256.
+//! (`core/src/operator/bytes.rs`). `MapBytes` looks each byte up in a table of 256.
+//!
+//! Where ranges are found in every run, `ToBytes` reads behind what it rounds the scale in its own
+//! unit, the zero point and the reciprocal of the former (`core/src/operator/bytes.rs`), and
+//! `ProductBytes` and `ConvProductBytes` give floats: images in the model's order.
 
 use super::{Ctx, OpEntry, Output, op};
 use crate::operator::{BytePool, ByteRange, ByteResult, ByteSum, Conv, MatMul};
@@ -22,6 +25,7 @@ pub(super) const OPS: &[OpEntry] = &[
     op("ConvBytes", conv),
     op("MatMulBytes", matmul),
     op("ProductBytes", dynamic_product),
+    op("ConvProductBytes", dynamic_conv),
     op("PackScales", pack_scales),
     op("ScaleBytes", |ctx| like(ctx, 0)),
     op("SumBytes", |ctx| like(ctx, 0)),
@@ -188,15 +192,17 @@ fn numbers<const N: usize>(ctx: &Ctx, name: &str, otherwise: i64) -> Result<[i64
     <[i64; N]>::try_from(list).map_err(wrong)
 }
 
-/// The convolution of a node.
-pub fn convolution(ctx: &Ctx) -> Result<Conv, String> {
+/// The convolution of a node whose packed weights are its operand `weights`, and what it reads
+/// behind these has a number for each channel of the result.
+pub fn convolution(ctx: &Ctx, weights: usize) -> Result<Conv, String> {
     let [n, h, w, c] = image(ctx.shape(0)?)?;
-    let (k, r, s, groups) = match *ctx.shape(1)? {
-        [k, r, s, of] if of == c => (k, r, s, 1),
+    let groups = ctx.int_or("group", 1)?;
+    let (k, r, s, groups) = match *ctx.shape(weights)? {
+        [k, r, s, of] if groups > 0 && of.checked_mul(groups) == Some(c) => (k, r, s, groups),
         [r, s, of] if of == c => (c, r, s, c),
         ref other => return Err(format!("filters {other:?} do not suit {c} channels")),
     };
-    for i in [2, 3] {
+    for i in weights + 1..(weights + 3).min(4) {
         if ctx.shape(i)? != [k] {
             return Err(format!("its input {i} has not one number for each of {k} channels"));
         }
@@ -217,9 +223,24 @@ pub fn convolution(ctx: &Ctx) -> Result<Conv, String> {
 }
 
 fn conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
-    let conv = convolution(ctx)?;
-    let made = conv.in_bytes(zero(ctx)?, result(ctx)?)?;
-    byte(made.output().shape())
+    let conv = convolution(ctx, 1)?;
+    conv.in_bytes(zero(ctx)?, result(ctx)?)?;
+    let [n, k, p, q] = conv.output();
+    byte(vec![n, p, q, k])
+}
+
+fn dynamic_conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    let conv = convolution(ctx, 2)?;
+    if conv.is_padded() && elements(ctx, 4)? != FOUR {
+        return Err("its border is not four bytes".into());
+    }
+    conv.of_dynamic_bytes()?;
+    let [n, k, p, q] = conv.output();
+    Ok(vec![Output { dtype: Some(DType::F32), shape: vec![n, k, p, q] }])
+}
+
+fn elements(ctx: &Ctx, i: usize) -> Result<i64, String> {
+    Ok(ctx.shape(i)?.iter().product())
 }
 
 /// The product of a node by the packed weights that are its operand `weights`.

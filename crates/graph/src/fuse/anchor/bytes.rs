@@ -2,11 +2,11 @@
 //! (`core/src/graph/infer/bytes.rs`): each is a kernel of its own.
 
 use super::Anchor;
-use crate::view::View;
+use crate::view::{View, int};
 use squall_core::Workload;
 use squall_core::graph::Node;
 use squall_core::graph::infer::{Ctx, bytes, nbits};
-use squall_core::operator::{ByteResult, ByteSum, Gate, byte_sum, scaled_bytes};
+use squall_core::operator::{ByteResult, ByteSum, Gate, byte_sum, rounded_to_bytes, scaled_bytes};
 
 /// The kernel of such a node; none of those that are no kernel, or of another domain.
 pub(super) fn of(view: &View<'_>, node: &Node) -> Option<Result<Anchor, String>> {
@@ -17,6 +17,9 @@ pub(super) fn of(view: &View<'_>, node: &Node) -> Option<Result<Anchor, String>>
         "ConvBytes" => conv,
         "MatMulBytes" => matmul,
         "ProductBytes" => dynamic,
+        "ConvProductBytes" => dynamic_conv,
+        // Of other channels a plain operator fills these up.
+        "ToBytes" if node.inputs.len() == 4 && is_whole(view, node) => rounded,
         "ScaleBytes" => scale,
         "SumBytes" => sum,
         "GateBytes" => gate,
@@ -34,10 +37,26 @@ pub(super) fn of(view: &View<'_>, node: &Node) -> Option<Result<Anchor, String>>
     Some(made)
 }
 
+/// Whether bytes lie as floats do, or with channels last that need not be filled up.
+fn is_whole(view: &View<'_>, node: &Node) -> bool {
+    let channels = || view.shape(node.inputs[0]?)?.get(1).copied();
+    int(node, "channels_last", 0) == 0 || channels().is_some_and(|c| bytes::filled(c) == c)
+}
+
+fn rounded(ctx: &Ctx) -> Made {
+    let extents = match (ctx.int_or("channels_last", 0)?, ctx.shape(0)?) {
+        (0, _) => [1, 1, elements(ctx, 0)?],
+        (_, &[n, c, h, w]) => [n, c, h * w],
+        _ => return Err("it is no image".into()),
+    };
+    let [n, c, places] = extents;
+    Ok((format!("round_{n}x{c}x{places}"), rounded_to_bytes(extents)?))
+}
+
 type Made = Result<(String, Workload), String>;
 
 fn conv(ctx: &Ctx) -> Made {
-    let (conv, result) = (bytes::convolution(ctx)?, bytes::result(ctx)?);
+    let (conv, result) = (bytes::convolution(ctx, 1)?, bytes::result(ctx)?);
     Ok((conv.name() + behind(result), conv.in_bytes(bytes::zero(ctx)?, result)?))
 }
 
@@ -49,6 +68,11 @@ fn matmul(ctx: &Ctx) -> Made {
 fn dynamic(ctx: &Ctx) -> Made {
     let product = bytes::product(ctx, 2)?;
     Ok((product.name(), product.of_dynamic_bytes()?))
+}
+
+fn dynamic_conv(ctx: &Ctx) -> Made {
+    let conv = bytes::convolution(ctx, 2)?;
+    Ok((conv.name(), conv.of_dynamic_bytes()?))
 }
 
 /// What a task's name says of a sum behind it.

@@ -1,0 +1,187 @@
+//! Convolutions of images that are quantised in every run: whole numbers are exact, so a network is
+//! what its definition says but for the rounding of floats.
+
+#[path = "../../frontend/tests/build/mod.rs"]
+mod build;
+
+use build::{Build, int, ints};
+use squall::network::LayerKind;
+use squall::{Array, Context, GuessRequest, InputRequest, NetworkRequest, RunRequest};
+use squall::{TargetRequest, arrays::ArrayFile};
+use squall_core::DType;
+use squall_frontend::npy;
+use squall_frontend::onnx::proto::TensorProto;
+use std::path::Path;
+
+/// A convolution of an image, as files describe it.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    image: [usize; 4],
+    k: usize,
+    window: usize,
+    stride: usize,
+    pad: usize,
+    groups: usize,
+    /// The filters have no sign and a zero point of 128.
+    unsigned: bool,
+    /// Whether its kernel is one of bytes.
+    bytes: bool,
+}
+
+fn numbers(count: usize, seed: u64) -> Vec<u64> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        state >> 40
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+impl Case {
+    fn filters(&self) -> [usize; 4] {
+        [self.k, self.image[1] / self.groups, self.window, self.window]
+    }
+
+    fn output(&self) -> [usize; 4] {
+        let size = |e: usize| (e + 2 * self.pad - self.window) / self.stride + 1;
+        [self.image[0], self.k, size(self.image[2]), size(self.image[3])]
+    }
+
+    fn model(&self, weights: &[i64]) -> Build {
+        let data_type = if self.unsigned { 2 } else { 3 };
+        let offset = if self.unsigned { 128 } else { 0 };
+        let raw_data = weights.iter().map(|w| (w + offset) as u8).collect();
+        let dims = self.filters().map(|e| e as i64).to_vec();
+        let w = TensorProto { dims, data_type, raw_data, ..Default::default() };
+        let zero = TensorProto { data_type, raw_data: vec![offset as u8], ..Default::default() };
+        let attributes = [
+            ints("pads", &[self.pad as i64; 4]),
+            ints("strides", &[self.stride as i64; 2]),
+            int("group", self.groups as i64),
+        ];
+        Build::new(17)
+            .input("x", &self.image.map(|e| e as i64))
+            .init("w", w)
+            .init("wz", zero)
+            .init("ws", build::f32s(&[], &[0.01]))
+            .node("DynamicQuantizeLinear", &["x"], &["q", "xs", "xz"], &[])
+            .node("ConvInteger", &["q", "w", "xz", "wz"], &["sum"], &attributes)
+            .node("Cast", &["sum"], &["whole"], &[int("to", 1)])
+            .node("Mul", &["xs", "ws"], &["scale"], &[])
+            .node("Mul", &["whole", "scale"], &["scaled"], &[])
+            .node("Relu", &["scaled"], &["y"], &[])
+            .output("y")
+    }
+
+    /// The definition, in the order of ONNX's text.
+    fn meaning(&self, x: &[f32], weights: &[i64]) -> Vec<f64> {
+        let low = x.iter().copied().fold(0.0f32, f32::min);
+        let high = x.iter().copied().fold(0.0f32, f32::max);
+        let scale = (high - low) / 255.0;
+        let zero = (-low / scale).round_ties_even().clamp(0.0, 255.0);
+        let byte = |v: &f32| ((v / scale).round_ties_even() + zero).clamp(0.0, 255.0) - zero;
+        let whole: Vec<i64> = x.iter().map(|v| byte(v) as i64).collect();
+        let ([_, c, h, w], [n, k, p, q]) = (self.image, self.output());
+        let (each, of) = (c / self.groups, self.k / self.groups);
+        let mut out = Vec::new();
+        for i in 0..n * k * p * q {
+            let (column, row, filter) = (i % q, i / q % p, i / q / p % k);
+            let mut sum = 0;
+            for j in 0..each * self.window * self.window {
+                let (s, r) = (j % self.window, j / self.window % self.window);
+                let channel = filter / of * each + j / self.window / self.window;
+                let at = [row * self.stride + r, column * self.stride + s];
+                let [y, x] = at.map(|e| e.wrapping_sub(self.pad));
+                if y < h && x < w {
+                    let place = ((i / q / p / k * c + channel) * h + y) * w + x;
+                    sum += whole[place] * weights[filter * each * self.window * self.window + j];
+                }
+            }
+            out.push((sum as f64 * f64::from(scale * 0.01)).max(0.0));
+        }
+        out
+    }
+
+    fn holds(&self) {
+        let folder = tempfile::tempdir().unwrap();
+        let count = self.filters().iter().product();
+        let weights: Vec<i64> =
+            numbers(count, 5).into_iter().map(|w| (w % 255) as i64 - 127).collect();
+        let path = folder.path().join("model.onnx");
+        std::fs::write(&path, self.model(&weights).bytes()).unwrap();
+        // Not around zero, so that its zero point is none of the bytes' ends.
+        let x: Vec<f32> = numbers(self.image.iter().product(), 11)
+            .into_iter()
+            .map(|v| (v % 4001) as f32 / 1000.0 - 1.3)
+            .collect();
+        let bytes = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let shape = self.image.map(|e| e as i64).to_vec();
+        let file = folder.path().join("x.npy");
+        std::fs::write(&file, npy::write(&Array { dtype: DType::F32, shape, bytes })).unwrap();
+        let request = RunRequest {
+            network: NetworkRequest {
+                input: InputRequest::new(path.display().to_string()),
+                store: None,
+                guess: GuessRequest::default(),
+                target: TargetRequest::Cpu,
+                threads: 1,
+                keep: None,
+            },
+            inputs: vec![ArrayFile { name: None, path: file }],
+            outputs: Vec::new(),
+        };
+        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
+        let ran = squall::run(&Context::with_cache(Some(cache)), &request, &mut |_| {}).unwrap();
+        let kernels = ran.layers.iter().filter(|l| l.kind == LayerKind::Kernel);
+        let names: Vec<&str> = kernels.map(|l| l.name.as_str()).collect();
+        let is_convolution = |n: &&&str| n.starts_with("conv2d") || n.starts_with("depthwise");
+        let kernel = names.iter().find(is_convolution).expect("a kernel");
+        let of_bytes = kernel.contains("_u8");
+        assert_eq!(of_bytes, self.bytes, "{self:?}: {names:?}");
+        let got: Vec<f64> = ran.outputs[0]
+            .1
+            .bytes
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|b| f64::from(f32::from_le_bytes(*b)))
+            .collect();
+        let want = self.meaning(&x, &weights);
+        let most = want.iter().copied().fold(0.0f64, f64::max);
+        assert!(most > 0.0 && got.len() == want.len(), "{self:?}");
+        for (i, (g, w)) in got.iter().zip(&want).enumerate() {
+            assert!((g - w).abs() <= 1e-6 * most, "{self:?}: element {i} is {g}, not {w}");
+        }
+    }
+}
+
+const PLAIN: Case = Case {
+    image: [1, 16, 9, 11],
+    k: 20,
+    window: 3,
+    stride: 1,
+    pad: 1,
+    groups: 1,
+    unsigned: false,
+    bytes: true,
+};
+
+#[test]
+fn convolutions_of_dynamic_bytes_are_exact() {
+    PLAIN.holds();
+    // Three channels are filled up, images are two, and filters have no sign.
+    Case { image: [2, 3, 13, 10], stride: 2, unsigned: true, ..PLAIN }.holds();
+    // Without a border, and without a window.
+    Case { pad: 0, window: 1, k: 8, ..PLAIN }.holds();
+    // In groups.
+    Case { groups: 4, ..PLAIN }.holds();
+    // Each channel by a filter of its own.
+    Case { k: 16, groups: 16, ..PLAIN }.holds();
+    Case { k: 16, groups: 16, pad: 0, stride: 2, ..PLAIN }.holds();
+}
+
+#[test]
+fn what_bytes_do_not_suit_stays_floats() {
+    Case { k: 7, bytes: false, ..PLAIN }.holds();
+    Case { image: [1, 12, 9, 11], k: 12, groups: 2, bytes: false, ..PLAIN }.holds();
+}
