@@ -110,6 +110,7 @@ def main():
     p.add_argument("--trials", type=int, default=60, help="of each of the 48 kernels; some eight are made in a second")
     p.add_argument("--batches", default="1,16")
     p.add_argument("--only", default="*", help="patterns of names, with commas between them")
+    p.add_argument("--layout", default="nchw", choices=["nchw", "nhwc"], help="of Squall's images; PyTorch has the better of both")
     p.add_argument("--patience", type=float, default=420, help="seconds of tuning at most")
     a = p.parse_args()
     global DEVICE
@@ -126,7 +127,7 @@ def main():
                 called = f"{name}_n{batch}_{direction}"
                 if not wanted(called):
                     continue
-                lines.append(f"{called}: conv2d n={batch} c={c} h={h} w={h} k={k} r={r} s={r} stride={stride} pad={pad} direction={direction}")
+                lines.append(f"{called}: conv2d n={batch} c={c} h={h} w={h} k={k} r={r} s={r} stride={stride} pad={pad} direction={direction}" + (" layout=nhwc" if a.layout == "nhwc" else ""))
                 rows.append({"name": called, "batch": batch, "direction": direction, "torch_us": theirs(batch, layer, direction)})
     for name, (line, *said) in OTHERS.items():
         if wanted(name):

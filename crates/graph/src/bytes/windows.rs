@@ -44,7 +44,9 @@ impl Rewriter<'_> {
             (1, of) if of == c => Weights::Filters,
             (g, 1) if g == c && k == c && c > 1 => Weights::Depthwise,
             // Channels that are filled up would be another group's.
-            (g, of) if g > 1 && of % FOUR == 0 && of * g == c && filled(k) == k => Weights::Filters,
+            (g, of) if g > 1 && of % FOUR == 0 && filled(k) == k => {
+                (of.checked_mul(g) == Some(c)).then_some(Weights::Filters)?
+            }
             _ => return None,
         };
         let window = self.window(n)?;
