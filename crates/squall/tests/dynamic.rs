@@ -4,14 +4,11 @@
 #[path = "../../frontend/tests/build/mod.rs"]
 mod build;
 
+mod written;
+
 use build::{Build, int, ints};
 use squall::network::LayerKind;
-use squall::{Array, Context, GuessRequest, InputRequest, NetworkRequest, RunRequest};
-use squall::{TargetRequest, arrays::ArrayFile};
-use squall_core::DType;
-use squall_frontend::npy;
 use squall_frontend::onnx::proto::TensorProto;
-use std::path::Path;
 
 /// A convolution of an image, as files describe it.
 #[derive(Clone, Copy, Debug)]
@@ -107,31 +104,13 @@ impl Case {
         let count = self.filters().iter().product();
         let weights: Vec<i64> =
             numbers(count, 5).into_iter().map(|w| (w % 255) as i64 - 127).collect();
-        let path = folder.path().join("model.onnx");
-        std::fs::write(&path, self.model(&weights).bytes()).unwrap();
         // Not around zero, so that its zero point is none of the bytes' ends.
         let x: Vec<f32> = numbers(self.image.iter().product(), 11)
             .into_iter()
             .map(|v| (v % 4001) as f32 / 1000.0 - 1.3)
             .collect();
-        let bytes = x.iter().flat_map(|x| x.to_le_bytes()).collect();
-        let shape = self.image.map(|e| e as i64).to_vec();
-        let file = folder.path().join("x.npy");
-        std::fs::write(&file, npy::write(&Array { dtype: DType::F32, shape, bytes })).unwrap();
-        let request = RunRequest {
-            network: NetworkRequest {
-                input: InputRequest::new(path.display().to_string()),
-                store: None,
-                guess: GuessRequest::default(),
-                target: TargetRequest::Cpu,
-                threads: 1,
-                keep: None,
-            },
-            inputs: vec![ArrayFile { name: None, path: file }],
-            outputs: Vec::new(),
-        };
-        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
-        let ran = squall::run(&Context::with_cache(Some(cache)), &request, &mut |_| {}).unwrap();
+        let shape = self.image.map(|e| e as i64);
+        let ran = written::run(folder.path(), &self.model(&weights), &shape, &x);
         let kernels = ran.layers.iter().filter(|l| l.kind == LayerKind::Kernel);
         let names: Vec<&str> = kernels.map(|l| l.name.as_str()).collect();
         let is_convolution = |n: &&&str| n.starts_with("conv2d") || n.starts_with("depthwise");

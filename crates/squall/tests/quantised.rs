@@ -3,13 +3,12 @@
 
 #[path = "../../frontend/tests/build/mod.rs"]
 mod build;
+mod written;
 
 use build::{Build, float, int, ints, node};
 use squall::network::LayerKind;
-use squall::{Array, Context, GuessRequest, InputRequest, NetworkRequest, RunRequest};
-use squall::{TargetRequest, arrays::NamedArray};
+use squall::{InputRequest, TargetRequest, arrays::NamedArray};
 use squall_core::DType;
-use squall_frontend::npy;
 use squall_frontend::onnx::proto::*;
 use std::collections::HashMap;
 use std::path::Path;
@@ -394,31 +393,10 @@ fn network(form: Form, channels: usize) -> Maker {
 }
 
 fn run(m: &mut Maker, folder: &Path) -> (Values, Vec<(String, LayerKind)>) {
-    let path = folder.join("model.onnx");
     let build = m.build.take().expect("a network");
-    std::fs::write(&path, build.bytes()).unwrap();
-    let request = RunRequest {
-        network: NetworkRequest {
-            input: InputRequest::new(path.display().to_string()),
-            store: None,
-            guess: GuessRequest::default(),
-            target: TargetRequest::Cpu,
-            threads: 1,
-            keep: None,
-        },
-        inputs: Vec::new(),
-        outputs: Vec::new(),
-    };
     let shape = [2i64, 3, 15, 13];
     let x = random_input(shape.iter().product::<i64>() as usize);
-    let bytes = x.iter().flat_map(|x| x.to_le_bytes()).collect();
-    let x = folder.join("x.npy");
-    let array = Array { dtype: DType::F32, shape: shape.to_vec(), bytes };
-    std::fs::write(&x, npy::write(&array)).unwrap();
-    let request =
-        RunRequest { inputs: vec![squall::arrays::ArrayFile { name: None, path: x }], ..request };
-    let context = Context::with_cache(Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache")));
-    let ran = squall::run(&context, &request, &mut |_| {}).unwrap();
+    let ran = written::run(folder, &build, &shape, &x);
     let integers = |(name, a): &NamedArray| {
         let one = |b: &u8| if a.dtype == DType::I8 { i64::from(*b as i8) } else { i64::from(*b) };
         (name.clone(), a.bytes.iter().map(one).collect())

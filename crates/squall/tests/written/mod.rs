@@ -1,0 +1,30 @@
+//! Runs a model that a test wrote: its file and that of its one input of floats lie in a folder, and
+//! its kernels are untuned and compiled once for all tests.
+
+use super::build::Build;
+use squall::arrays::ArrayFile;
+use squall::{Array, Context, GuessRequest, InputRequest, NetworkRequest, RunRequest};
+use squall::{Ran, TargetRequest};
+use squall_core::DType;
+use squall_frontend::npy;
+use std::path::Path;
+
+pub fn run(folder: &Path, model: &Build, shape: &[i64], x: &[f32]) -> Ran {
+    let (path, file) = (folder.join("model.onnx"), folder.join("x.npy"));
+    std::fs::write(&path, model.bytes()).unwrap();
+    let bytes = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let array = Array { dtype: DType::F32, shape: shape.to_vec(), bytes };
+    std::fs::write(&file, npy::write(&array)).unwrap();
+    let network = NetworkRequest {
+        input: InputRequest::new(path.display().to_string()),
+        store: None,
+        guess: GuessRequest::default(),
+        target: TargetRequest::Cpu,
+        threads: 1,
+        keep: None,
+    };
+    let inputs = vec![ArrayFile { name: None, path: file }];
+    let request = RunRequest { network, inputs, outputs: Vec::new() };
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
+    squall::run(&Context::with_cache(Some(cache)), &request, &mut |_| {}).unwrap()
+}
