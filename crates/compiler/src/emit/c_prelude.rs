@@ -37,7 +37,7 @@ pub fn text(used: &Used) -> String {
         }
     }
     used.lanes.iter().for_each(|&l| vector(l, used, &mut s));
-    let shuffles = ["even", "transpose", "turn_low", "turn_high"];
+    let shuffles = ["even", "transpose", "interleave_low", "interleave_high"];
     if shuffles.iter().any(|f| used.has(f)) || ACROSS.iter().any(|(word, _)| used.has(word)) {
         s.insert_str(0, SHUFFLE);
     }
@@ -84,7 +84,7 @@ fn vector(l: i64, used: &Used, s: &mut String) {
             l - 1
         );
     }
-    for (name, first) in [("turn_low", 0), ("turn_high", l / 2)] {
+    for (name, first) in [("interleave_low", 0), ("interleave_high", l / 2)] {
         if used.has(name) {
             let mask = list(&|i| (first + i / 2 + i % 2 * l).to_string());
             let _ = writeln!(

@@ -121,18 +121,16 @@ impl<'a> Printer<'a> {
             Stmt::Update { op, buffer, index, value } => {
                 self.assign(*buffer, index, Some(*op), value)
             }
-            // In loops that are written out a test's outcome may be known.
-            Stmt::If { conds, body } if !self.is_threads() && self.known(conds).is_some() => {
-                if self.known(conds) == Some(true) {
+            Stmt::If { conds, body } => match self.outcome(conds) {
+                Some(true) => self.block(body),
+                Some(false) => {}
+                None => {
+                    let test = self.conds(conds);
+                    self.open(&format!("if ({test}) {{"));
                     self.block(body);
+                    self.close();
                 }
-            }
-            Stmt::If { conds, body } => {
-                let test = self.conds(conds);
-                self.open(&format!("if ({test}) {{"));
-                self.block(body);
-                self.close();
-            }
+            },
             Stmt::Prefetch { buffer, at } => self.prefetch(*buffer, at),
             // Programs of many threads only.
             Stmt::Barrier(reach) => self.barrier(*reach),
@@ -200,8 +198,11 @@ impl<'a> Printer<'a> {
         conds.iter().map(one).collect::<Vec<_>>().join(" && ")
     }
 
-    /// Whether all conditions hold, where known variables decide that.
-    fn known(&self, conds: &[Cond]) -> Option<bool> {
+    /// Whether all conditions hold, where loops that are written out decide that.
+    fn outcome(&self, conds: &[Cond]) -> Option<bool> {
+        if self.is_threads() {
+            return None;
+        }
         let one = |c: &Cond| {
             let index = self.fold(&c.index);
             index.terms().is_empty().then(|| (c.low..c.high).contains(&index.offset()))

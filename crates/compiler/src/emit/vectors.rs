@@ -164,7 +164,7 @@ impl Printer<'_> {
         }
         match l.mode {
             Mode::Unroll if self.across_lanes(l).is_some() => {}
-            Mode::Unroll if self.store_in_turn(l).is_some() => {}
+            Mode::Unroll if self.store_interleaved(l).is_some() => {}
             Mode::Unroll | Mode::Step => {
                 if l.extent == 4 {
                     self.simd.fours.push(l.var);
@@ -308,12 +308,12 @@ impl Printer<'_> {
 
     /// Two vectors whose lanes lie in turn in memory, as a loop of two steps stores them: the lanes
     /// are brought in order in registers, and two whole vectors are stored.
-    fn store_in_turn(&mut self, l: &Loop) -> Option<()> {
+    fn store_interleaved(&mut self, l: &Loop) -> Option<()> {
         let [Stmt::Loop(lanes)] = &l.body[..] else { return None };
         let [Stmt::Store { buffer, index, value }] = &lanes.body[..] else { return None };
         let off = self.offset(*buffer, index);
         let width = lanes.extent;
-        let in_turn = l.extent == 2
+        let is_interleaved = l.extent == 2
             && l.start.is_none()
             && (lanes.mode, lanes.start) == (Mode::Vector, None)
             && width > 1
@@ -322,7 +322,7 @@ impl Printer<'_> {
             && self.n.buffer(*buffer).dtype == DType::F32
             && self.writer(*buffer).is_none()
             && value.loads().iter().all(|(b, _)| b != buffer);
-        if !in_turn || !plain {
+        if !is_interleaved || !plain {
             return None;
         }
         let ty = self.lane_type(width, false);
@@ -338,7 +338,7 @@ impl Printer<'_> {
         self.simd.vector = None;
         let mut base = self.offset(*buffer, index);
         base.add_term(lanes.var, -2);
-        for (name, at) in [("turn_low", 0), ("turn_high", width)] {
+        for (name, at) in [("interleave_low", 0), ("interleave_high", width)] {
             let place = self.place(*buffer, &base.plus(at));
             let place = fill(self.simd.words.store, &[&ty, &place]);
             let both = format!("{}({}, {})", self.function(name, width), parts[0], parts[1]);

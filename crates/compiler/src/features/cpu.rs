@@ -33,8 +33,8 @@ struct Walk<'a> {
     n: &'a Nest,
     machine: &'a MachineModel,
     loops: Vec<&'a Loop>,
-    /// Which part of the steps of these loops the tests around the current statement let through.
-    share: f64,
+    /// The tests around the current statement.
+    tests: Vec<&'a [Cond]>,
     /// Sums over all statements.
     sums: Features,
     /// Facts of the statement with most work, and its points.
@@ -51,7 +51,7 @@ pub(super) fn extract(n: &Nest, machine: &MachineModel) -> Features {
         n,
         machine,
         loops: Vec::new(),
-        share: 1.0,
+        tests: Vec::new(),
         sums: Features::default(),
         main: Features::default(),
         main_points: 0.0,
@@ -145,10 +145,9 @@ impl<'a> Walk<'a> {
                     self.loops.pop();
                 }
                 Stmt::If { conds, body } => {
-                    let around = self.share;
-                    self.share *= share(conds, &self.loops);
+                    self.tests.push(conds);
                     self.statements(body);
-                    self.share = around;
+                    self.tests.pop();
                 }
                 Stmt::Prefetch { buffer, at } => {
                     self.sums.hints += product(self.loops.iter());
@@ -173,7 +172,8 @@ impl<'a> Walk<'a> {
 
     fn statement(&mut self, buffer: Source, index: &[Affine], value: &Expr, update: bool) {
         // Tests of copies have never counted, and predictors learned from such numbers.
-        let share = if update { self.share } else { 1.0 };
+        let tests = if update { &self.tests[..] } else { &[] };
+        let share: f64 = tests.iter().map(|conds| share(conds, &self.loops)).product();
         let points = share * product(self.loops.iter());
         let lanes = self.vector().map_or(1, |l| l.extent);
         let flop = points * (value.flop() + u64::from(update)) as f64;

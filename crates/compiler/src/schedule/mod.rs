@@ -19,6 +19,7 @@ mod winograd;
 
 pub use parse::parse;
 pub use primitive::{Primitive, Refused, apply, print};
+pub(crate) use skip::has_zeros;
 pub(crate) use toom::{Transforms, combine};
 pub(crate) use winograd::{Convolution, find as find_convolution};
 pub use winograd::{Threads as WinogradThreads, WinogradTile};

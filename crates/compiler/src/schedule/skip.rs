@@ -2,23 +2,36 @@
 //! are left out. A strided backward pass to the data has such steps, because its phases differ in
 //! how many taps of the filter they read (`core/src/operator/convolution.rs`).
 
+use super::pack::path_to;
 use super::structure::buffer;
-use crate::nest::{Loop, Nest, Scope, Stmt, accesses};
+use crate::nest::{Loop, Nest, Scope, Stmt, accesses, visit};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
 use squall_core::workload::Reducer;
 
 /// Around the largest statement that only adds products with `name` and is the same in all that
 /// decides the test: the test. Nothing but a product by 0 is left out.
 pub fn skip(n: &mut Nest, name: &str) -> Result<(), String> {
+    let sum = sum(n, name)?;
+    wrap(&mut n.body, &sum, 0);
+    Ok(())
+}
+
+/// Whether [`skip`] finds steps to leave out.
+pub fn has_zeros(n: &Nest, name: &str) -> bool {
+    sum(n, name).is_ok()
+}
+
+fn sum(n: &Nest, name: &str) -> Result<Sum, String> {
     let b = buffer(n, name)?;
     if n.buffer(b).scope != Scope::Prepared {
         return Err(format!("`{name}` is not made ahead of the call"));
     }
     let (made_at, conds) = zeros(&n.prepare, b)
         .ok_or_else(|| format!("`{name}` is not made by one test that gives 0 elsewhere"))?;
-    let mut path = Vec::new();
-    let (target, index) = product(&n.body, b, &mut path)
+    let (target, index) = product(&n.body, b)
         .ok_or_else(|| format!("`{name}` is no factor of a sum's only statement"))?;
+    let mut path = Vec::new();
+    path_to(&n.body, b, &mut path);
     // Index i of the factor, at the sum, is what the variable of its i-th loop is where it is made.
     let at_sum = |c: &Cond| {
         let mut to = c.index.clone();
@@ -44,14 +57,13 @@ pub fn skip(n: &mut Nest, name: &str) -> Result<(), String> {
     }
     let moves = |l: &Loop| conds.iter().any(|c| l.moves(&c.index));
     let depth = path.iter().rposition(moves).map_or(0, |i| i + 1);
-    wrap(&mut n.body, &Sum { factor: b, target, conds, depth }, 0);
-    Ok(())
+    Ok(Sum { factor: b, target, conds, depth })
 }
 
 /// The variables of a store's loops and the conditions under which what it stores to `b` is not 0.
 fn zeros(prepare: &[Stmt], b: Source) -> Option<(Vec<Option<Var>>, Vec<Cond>)> {
     let mut found = Vec::new();
-    crate::nest::visit(prepare, &mut |s| {
+    visit(prepare, &mut |s| {
         if let Stmt::Store { buffer, index, value } = s
             && *buffer == b
         {
@@ -70,22 +82,13 @@ fn zeros(prepare: &[Stmt], b: Source) -> Option<(Vec<Option<Var>>, Vec<Cond>)> {
     is_zero.then(|| (vars, conds.clone()))
 }
 
-/// The buffer that the only product with `b` is added to, the product's index of `b`, and the
-/// loops around it, outermost first.
-fn product(stmts: &[Stmt], b: Source, path: &mut Vec<Loop>) -> Option<(Source, Vec<Affine>)> {
-    let reads = accesses(stmts).iter().filter(|a| a.buffer == b).count();
-    if path.is_empty() && reads != 1 {
-        return None;
-    }
-    stmts.iter().find_map(|s| match s {
-        Stmt::Loop(l) => {
-            path.push(Loop { body: Vec::new(), ..l.clone() });
-            let found = product(&l.body, b, path);
-            if found.is_none() {
-                path.pop();
-            }
-            found
-        }
+/// The buffer that the only product with `b` is added to, and the product's index of `b`; none
+/// where `b` is read elsewhere, too, or under a test.
+fn product(stmts: &[Stmt], b: Source) -> Option<(Source, Vec<Affine>)> {
+    let reads = |s: &[Stmt]| accesses(s).iter().filter(|a| a.buffer == b).count();
+    let (mut found, mut tested) = (None, false);
+    visit(stmts, &mut |s| match s {
+        Stmt::If { body, .. } => tested |= reads(body) > 0,
         Stmt::Update {
             op: Reducer::Sum, buffer, value: Expr::Binary(Binary::Mul, x, y), ..
         } => {
@@ -93,10 +96,11 @@ fn product(stmts: &[Stmt], b: Source, path: &mut Vec<Loop>) -> Option<(Source, V
                 Expr::Load { source, index } if *source == b => Some(index.clone()),
                 _ => None,
             });
-            factor.map(|index| (*buffer, index))
+            found = found.take().or(factor.map(|index| (*buffer, index)));
         }
-        _ => None,
-    })
+        _ => {}
+    });
+    found.filter(|_| !tested && reads(stmts) == 1)
 }
 
 /// A sum, the conditions under which its steps are not 0, and how many loops decide these.

@@ -162,6 +162,19 @@ impl MatMul {
     }
 }
 
+/// How the texts of a convolution of bytes name channels of the result: by group and filter, where
+/// there are several groups.
+struct Grouped {
+    /// Axes with their extents.
+    axes: String,
+    /// Their index.
+    channel: &'static str,
+    /// Their extents.
+    channels: String,
+    /// The four of the image that the sum's `c`-th step reads.
+    first: String,
+}
+
 impl Conv {
     /// The convolution of bytes with their channels last whose zero point `D` is known in the run
     /// alone: the sums of what the zero point leaves, as floats `[n, k, p, q]`. Filters lie as
@@ -184,16 +197,8 @@ impl Conv {
                 self.h, self.w
             ));
         }
-        let (fours, filters) = (c / groups / 4, k / groups);
-        let (axes, channel, channels, first) = match groups {
-            1 => (format!("k: {k}"), "k", k.to_string(), "c".to_string()),
-            g => (
-                format!("g: {g}, k: {filters}"),
-                "g, k",
-                format!("{g}, {filters}"),
-                format!("{fours}*g + c"),
-            ),
-        };
+        let fours = c / groups / 4;
+        let Grouped { axes, channel, channels, first } = self.grouped();
         let axes = format!("n: {n}, {axes}, p: {}, q: {}", h.positions(), w.positions());
         let (copy, x) = bordered(("u8x4", c / 4, "E[0]"), n, h, w);
         let border = if copy.is_empty() { "" } else { "data E: u8x4[1]\n" };
@@ -205,6 +210,25 @@ impl Conv {
              f32[{axes}] = T[n, {channel}, p, q] - D[0] * (V[{channel}] * \
              {OFFSET_UNIT:?})\noutput Y"
         ))
+    }
+
+    fn grouped(&self) -> Grouped {
+        let &Conv { c, k, groups, .. } = self;
+        let (filters, fours) = (k / groups, c / groups / 4);
+        match groups {
+            1 => Grouped {
+                axes: format!("k: {k}"),
+                channel: "k",
+                channels: k.to_string(),
+                first: "c".into(),
+            },
+            g => Grouped {
+                axes: format!("g: {g}, k: {filters}"),
+                channel: "g, k",
+                channels: format!("{g}, {filters}"),
+                first: format!("{fours}*g + c"),
+            },
+        }
     }
 
     /// The extents of the image in fours of bytes, channels last.
@@ -253,24 +277,16 @@ impl Conv {
         let (fours, unit) = (of_group / 4, sum_unit(of_group * r * s, false));
         let (copy, x) = padded(("u8x4", c / 4, zero), n, h, w);
         let image = self.fours_of_image();
-        if groups > 1 {
-            let each = format!("{groups}, {}", k / groups);
-            let axes = format!("n: {n}, p: {p}, q: {q}, g: {groups}, k: {}", k / groups);
-            return written(&format!(
-                "workload conv2d\ndata X: u8x4[{image}]\nweight W: i8x4[{each}, {r}, {s}, \
-                 {fours}]\nweight S: f32[{each}]\nweight Z: f32[{each}]\n{}{copy}stage C: \
-                 i32[{axes}] = sum(r: {r}, s: {s}, c: {fours}) dot({x}[n, {row}, {column}, \
-                 {fours}*g + c], W[g, k, r, s, c])\n{}",
-                result.inputs(&format!("{n}, {p}, {q}, {each}")),
-                result.stage(("C", &axes, "n, p, q, g, k"), "g, k", unit)
-            ));
-        }
+        let Grouped { axes, channel, channels, first } = self.grouped();
+        let axes = format!("n: {n}, p: {p}, q: {q}, {axes}");
+        let index = format!("n, p, q, {channel}");
         written(&format!(
-            "workload conv2d\ndata X: u8x4[{image}]\nweight W: i8x4[{k}, {r}, {s}, \
-             {fours}]\nweight S: f32[{k}]\nweight Z: f32[{k}]\n{}{copy}stage C: i32[{axes}] = \
-             sum(r: {r}, s: {s}, c: {fours}) dot({x}[n, {row}, {column}, c], W[k, r, s, c])\n{}",
-            result.inputs(&shape),
-            result.stage(("C", &axes, "n, p, q, k"), "k", unit)
+            "workload conv2d\ndata X: u8x4[{image}]\nweight W: i8x4[{channels}, {r}, {s}, \
+             {fours}]\nweight S: f32[{channels}]\nweight Z: f32[{channels}]\n{}{copy}stage C: \
+             i32[{axes}] = sum(r: {r}, s: {s}, c: {fours}) dot({x}[n, {row}, {column}, {first}], \
+             W[{channel}, r, s, c])\n{}",
+            result.inputs(&format!("{n}, {p}, {q}, {channels}")),
+            result.stage(("C", &axes, &index), channel, unit)
         ))
     }
 }

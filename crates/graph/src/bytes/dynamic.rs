@@ -3,13 +3,12 @@
 //! follows takes in. Readers write `DynamicQuantizeLinear` out; what makes its bytes is found here
 //! again.
 
-use super::windows::{attributes, pair};
 use super::{Attributes, Call, Rewriter, of_bytes};
-use crate::view::{input, int, is_standard};
+use crate::view::{input, is_standard};
 use squall_core::TensorKind;
-use squall_core::graph::infer::bytes::{FOUR, Weights, filled};
+use squall_core::graph::infer::bytes::{FOUR, Weights};
 use squall_core::graph::{Constant, Node, ValueId};
-use squall_core::operator::{Conv, MatMul, OFFSET_UNIT};
+use squall_core::operator::{MatMul, OFFSET_UNIT};
 
 /// An activation that is quantised in every run, as nodes of floats make it.
 struct Activation {
@@ -61,45 +60,20 @@ impl Rewriter<'_> {
         let y = *n.outputs.first()?;
         let activation = self.activation(x)?;
         let weights = self.weights(w).filter(|w| w.scale.is_none())?;
-        let (&[k, of, r, s], &[images, c, h, columns]) =
-            (self.view.shape(weights.whole)?, self.view.shape(x)?)
-        else {
-            return None;
-        };
-        let groups = int(n, "group", 1);
-        let is_depthwise = groups == c && of == 1 && k == c && c > 1;
-        let window = self.window(n)?;
-        let ([p0, p1], [p2, p3]) = (pair(&window.before)?, pair(&window.after)?);
-        let conv = Conv {
-            n: images,
-            c: filled(c),
-            h,
-            w: columns,
-            k,
-            r,
-            s,
-            stride: pair(&window.strides)?,
-            pads: [p0, p1, p2, p3],
-            dilation: pair(&window.dilations)?,
-            groups,
-        };
-        // Channels that are filled up would be another group's; filters that are, results.
-        let in_fours = groups == 1 || is_depthwise || of % FOUR == 0;
-        let suits = of.checked_mul(groups) == Some(c) && in_fours;
-        let fits = suits && filled(k) == k && self.view.shape(y) == Some(&conv.output()[..]);
+        let image = <[i64; 4]>::try_from(self.view.shape(x)?).ok()?;
+        let (conv, form, attributes) = self.geometry(n, image, weights.whole)?;
+        // Filters that are filled up would be results.
+        let fits = self.view.shape(y) == Some(&conv.output()[..]);
         if !fits || conv.of_dynamic_bytes().is_err() {
             return None;
         }
         let of = &n.name;
         let bytes = self.entered(of, &activation, true)?;
-        let form = if is_depthwise { Weights::Depthwise } else { Weights::Filters };
         let packed = self.sums_of(of, weights.whole, form)?;
         let mut inputs = vec![bytes, activation.zero, packed[0], packed[2]];
         if conv.is_padded() {
             inputs.push(self.border(of, &activation)?);
         }
-        let groups = if is_depthwise { 1 } else { groups };
-        let attributes = attributes(&window)?.int("group", groups);
         self.gives(of, of_bytes("ConvProductBytes", &inputs, attributes), y);
         Some(())
     }
@@ -115,21 +89,13 @@ impl Rewriter<'_> {
         if let Some(&known) = self.dynamic.get(&(a.whole, is_last)) {
             return Some(known);
         }
-        let [scale, inverse] = match self.reciprocals.get(&a.scale) {
-            Some(&known) => known,
-            None => {
-                let unit = self.parameters(&[OFFSET_UNIT]);
-                let call = |op: &'static str, inputs: Vec<Option<ValueId>>| Call {
-                    op,
-                    domain: "",
-                    inputs,
-                    attributes: Attributes::default(),
-                };
-                let scale = self.result(of, call("Mul", vec![Some(a.scale), Some(unit)]))?;
-                [scale, self.result(of, call("Reciprocal", vec![Some(scale)]))?]
-            }
+        let unit = self.parameters(&[OFFSET_UNIT]);
+        let call = |op: &'static str, inputs: &[ValueId]| {
+            let inputs = inputs.iter().copied().map(Some).collect();
+            Call { op, domain: "", inputs, attributes: Attributes::default() }
         };
-        self.reciprocals.insert(a.scale, [scale, inverse]);
+        let scale = self.result(of, call("Mul", &[a.scale, unit]))?;
+        let inverse = self.result(of, call("Reciprocal", &[scale]))?;
         let form = Attributes::default().int("channels_last", i64::from(is_last));
         let inputs = [a.from, scale, a.zero, inverse];
         let made = self.result(of, of_bytes("ToBytes", &inputs, form))?;

@@ -61,8 +61,6 @@ struct Rewriter<'a> {
     /// Bytes of activations that are quantised in every run, by the floats that hold them, and
     /// whether their channels are last.
     dynamic: HashMap<(ValueId, bool), ValueId>,
-    /// What `ToBytes` reads of their scales: these in its unit, and the reciprocals.
-    reciprocals: HashMap<ValueId, [ValueId; 2]>,
     /// Whether a product of bytes was made.
     multiplies: bool,
 }
@@ -79,7 +77,6 @@ impl<'a> Rewriter<'a> {
             integers: HashMap::new(),
             floats: HashMap::new(),
             dynamic: HashMap::new(),
-            reciprocals: HashMap::new(),
             multiplies: false,
         }
     }

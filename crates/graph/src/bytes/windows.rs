@@ -11,7 +11,7 @@ use squall_core::graph::{Node, ValueId};
 use squall_core::operator::{BytePool, ByteResult, Conv};
 
 /// A window of two dimensions as attributes; none of others, and of padding that cuts away.
-pub(super) fn attributes(w: &Window) -> Option<Attributes> {
+fn attributes(w: &Window) -> Option<Attributes> {
     let pads: Vec<i64> = w.before.iter().chain(&w.after).copied().collect();
     if w.kernel.len() != 2 || pads.iter().any(|p| *p < 0) {
         return None;
@@ -20,25 +20,24 @@ pub(super) fn attributes(w: &Window) -> Option<Attributes> {
     Some(plain.ints("strides", &w.strides).ints("dilations", &w.dilations))
 }
 
-pub(super) fn pair(list: &[i64]) -> Option<[i64; 2]> {
+fn pair(list: &[i64]) -> Option<[i64; 2]> {
     list.try_into().ok()
 }
 
 impl Rewriter<'_> {
-    pub fn window(&self, n: &Node) -> Option<Window> {
+    fn window(&self, n: &Node) -> Option<Window> {
         window(&Ctx::new(n, self.view.model.opset, &self.values)).ok()
     }
 
-    pub fn conv(&mut self, r: &Rounded<'_>, shape: &[i64]) -> Option<Made> {
-        let n = r.node;
-        let (&Some(x), &Some(w)) = (n.inputs.first()?, n.inputs.get(1)?) else { return None };
-        let (q, weights) = (self.quantised(x)?, self.weights(w)?);
-        let (&[k, of, rows, columns], &[images, c, h, w]) =
-            (self.view.shape(weights.whole)?, &self.holders[q.holder].shape[..])
-        else {
-            return None;
-        };
-        let own = input(n, 2);
+    /// The convolution that a node is over bytes with their channels last and filled up, what its
+    /// filters are packed as, and what says all of that; none where bytes do not suit its groups.
+    pub fn geometry(
+        &self,
+        n: &Node,
+        [images, c, h, w]: [i64; 4],
+        filters: ValueId,
+    ) -> Option<(Conv, Weights, Attributes)> {
+        let &[k, of, rows, columns] = self.view.shape(filters)? else { return None };
         let groups = int(n, "group", 1);
         let form = match (groups, of) {
             (1, of) if of == c => Weights::Filters,
@@ -64,9 +63,23 @@ impl Rewriter<'_> {
             dilation: pair(&window.dilations)?,
             groups: if form == Weights::Depthwise { filled(c) } else { groups },
         };
+        let mut attributes = attributes(&window)?;
+        if form == Weights::Filters && groups > 1 {
+            attributes = attributes.int("group", groups);
+        }
+        Some((conv, form, attributes))
+    }
+
+    pub fn conv(&mut self, r: &Rounded<'_>, shape: &[i64]) -> Option<Made> {
+        let n = r.node;
+        let (&Some(x), &Some(w)) = (n.inputs.first()?, n.inputs.get(1)?) else { return None };
+        let (q, weights) = (self.quantised(x)?, self.weights(w)?);
+        let image = <[i64; 4]>::try_from(&self.holders[q.holder].shape[..]).ok()?;
+        let (conv, form, attributes) = self.geometry(n, image, weights.whole)?;
+        let (images, &k) = (image[0], self.view.shape(weights.whole)?.first()?);
+        let own = input(n, 2);
         let zero = self.holders[q.holder].zero;
         let result = ByteResult { range: r.range, sum: None };
-        let attributes = attributes(&window)?;
         let [_, _, p, q_] = conv.output();
         // A bias behind the operator stands beside one of its own only by a sum of both.
         let bias = match (own, r.bias) {
@@ -91,10 +104,7 @@ impl Rewriter<'_> {
         let packed = [Some(weights.whole), bias, weights.scale, r.factor];
         let [w, s, z] = self.packed(name, form, packed, (q.scale, zero), r)?;
         self.multiplies = true;
-        let mut attributes = limits(r.range).and(attributes).int("zero", zero);
-        if form == Weights::Filters && groups > 1 {
-            attributes = attributes.int("group", groups);
-        }
+        let attributes = limits(r.range).and(attributes).int("zero", zero);
         let made = of_bytes("ConvBytes", &[x, w, s, z], attributes);
         Some(Made::Last(self.result(name, made)?))
     }

@@ -13,7 +13,7 @@ use super::cores::made_on_all_cores;
 use super::pairs::is_by_pairs;
 use super::{Facts, Sketch, attempt, start};
 use crate::nest::{Loop, Nest, Scope, Stmt, accesses, aligned_bytes};
-use crate::schedule::Primitive;
+use crate::schedule::{Primitive, has_zeros};
 use knobs::{draft, orders};
 use primitives::primitives;
 use squall_core::expr::{Affine, Binary, Expr, Names, Source, Var};
@@ -459,12 +459,8 @@ impl Main<'_> {
 
     /// See [`Shape::zeros`].
     fn zeros(&self) -> Option<String> {
-        let has_zeros = |b: Source| {
-            let skip = Primitive::Skip { buffer: self.base.buffer(b).name.clone() };
-            skip.apply(&mut self.base.clone()).is_ok()
-        };
-        let found = self.operands.iter().find(|(b, _)| has_zeros(*b));
-        found.map(|(b, _)| self.base.buffer(*b).name.clone())
+        let mut names = self.operands.iter().map(|(b, _)| &self.base.buffer(*b).name);
+        names.find(|name| has_zeros(self.base, name)).cloned()
     }
 
     /// See [`Shape::stream`].

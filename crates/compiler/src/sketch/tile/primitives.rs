@@ -15,8 +15,8 @@ pub(super) fn primitives(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive
     b.reduction(&mut p);
     b.unrolling(&mut p);
     b.accumulators(c, &mut p);
-    if b.stores_in_turn() {
-        b.epilogue_in_turn(&mut p);
+    if b.interleaves() {
+        b.interleaved_epilogue(&mut p);
     } else {
         epilogue(s, &mut p, &b.tile, b.lanes());
     }
@@ -191,7 +191,7 @@ impl<'a> Builder<'a> {
 
     /// Whether the tile holds both phases of a strided gradient, which lie in turn in the rows that
     /// its lanes run along.
-    fn stores_in_turn(&self) -> bool {
+    fn interleaves(&self) -> bool {
         let last = &self.s.tiled[self.s.tiled.len() - 1];
         self.k.word("zeros") == Some("skip")
             && self.s.lane + 2 == self.s.tiled.len()
@@ -199,7 +199,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Stores vectors of both phases together.
-    fn epilogue_in_turn(&self, p: &mut Vec<Primitive>) {
+    fn interleaved_epilogue(&self, p: &mut Vec<Primitive>) {
         // The tile's loops end with the last axis, the lanes' axis's vectors and the lanes.
         let mut loops: Vec<String> = self.tile.iter().map(|l| format!("{l}e")).collect();
         let vectors = loops.len() - 2;

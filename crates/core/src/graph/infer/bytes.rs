@@ -239,7 +239,8 @@ fn dynamic_conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype: Some(DType::F32), shape: vec![n, k, p, q] }])
 }
 
-fn elements(ctx: &Ctx, i: usize) -> Result<i64, String> {
+/// Elements of an operand.
+pub fn elements(ctx: &Ctx, i: usize) -> Result<i64, String> {
     Ok(ctx.shape(i)?.iter().product())
 }
 

@@ -5,6 +5,7 @@ use super::Anchor;
 use crate::view::{View, int};
 use squall_core::Workload;
 use squall_core::graph::Node;
+use squall_core::graph::infer::bytes::elements;
 use squall_core::graph::infer::{Ctx, bytes, nbits};
 use squall_core::operator::{ByteResult, ByteSum, Gate, byte_sum, rounded_to_bytes, scaled_bytes};
 
@@ -82,10 +83,6 @@ fn behind(result: ByteResult) -> &'static str {
         Some(1) => "_requantise",
         Some(_) => "_add",
     }
-}
-
-fn elements(ctx: &Ctx, i: usize) -> Result<i64, String> {
-    Ok(ctx.shape(i)?.iter().product())
 }
 
 fn scale(ctx: &Ctx) -> Made {
