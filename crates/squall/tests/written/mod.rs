@@ -1,5 +1,5 @@
-//! Runs a model that a test wrote: its file and that of its one input of floats lie in a folder, and
-//! its kernels are untuned and compiled once for all tests.
+//! Runs a model that a test wrote: its file and that of its one input of floats lie in a folder,
+//! and its kernels are untuned and compiled once for all tests.
 
 use super::build::Build;
 use squall::arrays::ArrayFile;
