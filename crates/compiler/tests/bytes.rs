@@ -22,6 +22,7 @@ fn cases() -> Vec<(&'static str, Workload)> {
     let all = [
         ("product", product(7, 19, 36)),
         ("row", product(1, 40, 128)),
+        ("tall", product(37, 40, 160)),
         ("conv", conv(8, 20, [9, 11], 1, 1).in_bytes(131, ByteResult::ANY)),
         ("conv_unpadded", conv(4, 16, [6, 7], 1, 0).in_bytes(0, ByteResult::ANY)),
         ("grouped", conv(16, 16, [7, 9], 4, 1).in_bytes(7, ByteResult::ANY)),
@@ -75,8 +76,8 @@ fn fours(bytes: &[u8]) -> Vec<f64> {
     bytes.as_chunks::<4>().0.iter().map(|b| f64::from(u32::from_le_bytes(*b))).collect()
 }
 
-fn targets() -> [Target; 2] {
-    [Isa::X86_64V3, Isa::X86_64V4Vnni].map(at_level)
+fn targets() -> [Target; 3] {
+    [Isa::X86_64V4Amx, Isa::X86_64V3, Isa::X86_64V4Vnni].map(at_level)
 }
 
 /// Results are bytes: those of sums that lie halfway between two may go either way.

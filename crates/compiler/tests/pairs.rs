@@ -68,6 +68,7 @@ fn cases() -> Vec<(&'static str, Workload)> {
     vec![
         ("product", product(7, 19, 36, TensorKind::Weight)),
         ("row", product(1, 40, 128, TensorKind::Weight)),
+        ("tall", product(37, 40, 96, TensorKind::Weight)),
         ("product of data", product(20, 24, 36, TensorKind::Data)),
         ("conv", parsed(CONV)),
         ("groups", parsed(GROUPS)),
@@ -181,8 +182,8 @@ fn what_has_no_pairs_side_by_side_stays_as_it_is() {
     }
 }
 
-fn targets() -> [Target; 2] {
-    [Isa::X86_64V3, Isa::X86_64V4Bf16].map(at_level)
+fn targets() -> [Target; 3] {
+    [Isa::X86_64V4Amx, Isa::X86_64V3, Isa::X86_64V4Bf16].map(at_level)
 }
 
 #[test]

@@ -17,8 +17,12 @@ fn inputs(n: &Nest, seed: u64) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut fill = |wanted: fn(&Scope) -> bool| {
         let buffers = n.buffers.iter().filter(|b| wanted(&b.scope));
+        let mut one = |packed: bool| match packed {
+            true => f64::from(rng.random_range(0..=u32::MAX)),
+            false => f64::from(rng.random_range(-1.0f32..1.0)),
+        };
         buffers
-            .map(|b| (0..b.elements()).map(|_| f64::from(rng.random_range(-1.0f32..1.0))).collect())
+            .map(|b| (0..b.elements()).map(|_| one(b.dtype.is_packed())).collect())
             .collect()
     };
     (fill(|s| matches!(s, Scope::Data(_))), fill(|s| matches!(s, Scope::Weight(_))))
@@ -106,6 +110,7 @@ fn the_pages_hold() {
     }
     assert!(cases >= 30, "{cases} cases");
     let all = [
+        "tensorize",
         "inline",
         "reshape",
         "relayout",

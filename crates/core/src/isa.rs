@@ -2,6 +2,7 @@
 //! registers code may name, and what a CPU must have to run it. Kernels of one level run on every
 //! CPU that has it, whichever CPU they were tuned on.
 
+use crate::machine::{AMX_TILES, TileUnit};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -49,6 +50,8 @@ pub enum Isa {
     X86_64V4Vnni,
     /// The same with products of pairs of bf16 (`vdpbf16ps`).
     X86_64V4Bf16,
+    /// The same with products of tiles of bytes and of bf16 (AMX).
+    X86_64V4Amx,
     /// NEON: 32 vectors of 16 bytes.
     Armv8A,
     /// The same with products of bytes of one sign, four at once (`sdot`).
@@ -66,6 +69,8 @@ pub enum CpuidRegister {
     Ebx,
     /// ECX.
     Ecx,
+    /// EDX.
+    Edx,
 }
 
 /// Where a CPU says that it has a feature.
@@ -117,12 +122,16 @@ const fn ebx(name: &'static str, bit: u32) -> Feature {
     cpuid(name, (7, 0), CpuidRegister::Ebx, bit)
 }
 
+const fn edx(name: &'static str, bit: u32) -> Feature {
+    cpuid(name, (7, 0), CpuidRegister::Edx, bit)
+}
+
 const fn hwcap(name: &'static str, second: bool, bit: u32) -> Feature {
     Feature { name, at: Reported::Hwcap { second, bit } }
 }
 
 /// The features that levels need, each once; of x86 the level's own after those of lower ones.
-const FEATURES: [Feature; 24] = [
+const FEATURES: [Feature; 27] = [
     ecx("sse3", 1, 0),
     ecx("ssse3", 1, 9),
     ecx("sse4.1", 1, 19),
@@ -147,6 +156,9 @@ const FEATURES: [Feature; 24] = [
     hwcap("dotprod", false, 20),
     hwcap("i8mm", true, 13),
     hwcap("bf16", true, 14),
+    edx("amx-tile", 24),
+    edx("amx-int8", 25),
+    edx("amx-bf16", 22),
 ];
 
 /// The bits of the first features of [`FEATURES`].
@@ -154,13 +166,14 @@ const fn first(n: u32) -> u32 {
     (1 << n) - 1
 }
 
-/// The bits of AVX-VNNI, of ARM's products of bytes, and of those of any sign and of pairs.
+/// The bits of AVX-VNNI, of ARM's products of bytes, of those of any sign and of pairs, and of AMX.
 const AVX_VNNI: u32 = 1 << 20;
 const DOTPROD: u32 = 1 << 21;
 const I8MM_BF16: u32 = 3 << 22;
+const AMX: u32 = 7 << 24;
 
 /// What holds of a level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Level {
     /// The level.
     pub isa: Isa,
@@ -183,11 +196,13 @@ pub struct Level {
     /// The bits of the x86 register XCR0 by which the operating system says that it keeps the
     /// vector registers; 0 where any system does.
     pub xcr0: u64,
+    /// The registers that hold tiles, and the unit that multiplies these.
+    pub tiles: Option<TileUnit>,
 }
 
 /// All levels; of one architecture the lower ones first, of which the higher ones are supersets,
 /// though AVX-512 does not bring AVX-VNNI.
-pub const LEVELS: [Level; 9] = [
+pub const LEVELS: [Level; 10] = [
     Level {
         isa: Isa::X86_64V2,
         name: "x86-64-v2",
@@ -199,6 +214,7 @@ pub const LEVELS: [Level; 9] = [
         fused: false,
         features: first(5),
         xcr0: 0,
+        tiles: None,
     },
     Level {
         isa: Isa::X86_64V3,
@@ -211,6 +227,7 @@ pub const LEVELS: [Level; 9] = [
         fused: true,
         features: first(13),
         xcr0: 0x6,
+        tiles: None,
     },
     Level {
         isa: Isa::X86_64V3Vnni,
@@ -223,6 +240,7 @@ pub const LEVELS: [Level; 9] = [
         fused: true,
         features: first(13) | AVX_VNNI,
         xcr0: 0x6,
+        tiles: None,
     },
     Level {
         isa: Isa::X86_64V4,
@@ -235,6 +253,7 @@ pub const LEVELS: [Level; 9] = [
         fused: true,
         features: first(18),
         xcr0: 0xe6,
+        tiles: None,
     },
     Level {
         isa: Isa::X86_64V4Vnni,
@@ -247,6 +266,7 @@ pub const LEVELS: [Level; 9] = [
         fused: true,
         features: first(19),
         xcr0: 0xe6,
+        tiles: None,
     },
     Level {
         isa: Isa::X86_64V4Bf16,
@@ -259,6 +279,26 @@ pub const LEVELS: [Level; 9] = [
         fused: true,
         features: first(20),
         xcr0: 0xe6,
+        tiles: None,
+    },
+    Level {
+        isa: Isa::X86_64V4Amx,
+        name: "x86-64-v4-amx",
+        architecture: Architecture::X86_64,
+        flag: "-march=x86-64-v4",
+        extensions: &[
+            "-mavx512vnni",
+            "-mavx512bf16",
+            "-mamx-tile",
+            "-mamx-int8",
+            "-mamx-bf16",
+        ],
+        vector_bytes: 64,
+        vector_registers: 32,
+        fused: true,
+        features: first(20) | AMX,
+        xcr0: 0x600e6,
+        tiles: Some(AMX_TILES),
     },
     Level {
         isa: Isa::Armv8A,
@@ -271,6 +311,7 @@ pub const LEVELS: [Level; 9] = [
         fused: true,
         features: 0,
         xcr0: 0,
+        tiles: None,
     },
     Level {
         isa: Isa::Armv82Dotprod,
@@ -283,6 +324,7 @@ pub const LEVELS: [Level; 9] = [
         fused: true,
         features: DOTPROD,
         xcr0: 0,
+        tiles: None,
     },
     Level {
         isa: Isa::Armv86A,
@@ -295,6 +337,7 @@ pub const LEVELS: [Level; 9] = [
         fused: true,
         features: DOTPROD | I8MM_BF16,
         xcr0: 0,
+        tiles: None,
     },
 ];
 
@@ -385,6 +428,7 @@ mod tests {
         assert_eq!(last(Isa::X86_64V4), Some("avx512vl"));
         assert_eq!(last(Isa::X86_64V4Vnni), Some("avx512vnni"));
         assert_eq!(last(Isa::X86_64V4Bf16), Some("avx512bf16"));
+        assert_eq!(last(Isa::X86_64V4Amx), Some("amx-bf16"));
         assert_eq!(last(Isa::Armv8A), None);
     }
 }

@@ -35,7 +35,7 @@ pub use kernel::{
     Candidate, Judge, KernelSource, Language, Launch, LaunchArgument, LaunchPhase, Mapped,
     RealizeError, Reference, TensorMap, Tunable,
 };
-pub use machine::{Gpu, MachineModel};
+pub use machine::{AMX_TILES, Gpu, MachineModel, TileUnit};
 pub use measurer::{
     CandidateText, Job, JobResult, Measurer, MeasurerError, MeasurerIdentity, Rematch, TaskSetup,
     Verdict,

@@ -5,6 +5,7 @@
 #include <cpuid.h>
 
 enum { AVX_SETS = 0x1ffffe0, AVX512_SETS = 0x2fff000 };
+#define AMX_SETS ((uint64_t)7 << 29)
 
 /* Which registers the system saves. */
 static uint32_t saved(void) {
@@ -35,6 +36,7 @@ uint64_t rt_cpu_has(void) {
   uint32_t kept = asks ? saved() : 0;
   if ((kept & 6) != 6) has &= ~(uint64_t)AVX_SETS;
   if ((kept & 0xe6) != 0xe6) has &= ~(uint64_t)AVX512_SETS;
+  if ((kept & 0x600e6) != 0x600e6) has &= ~AMX_SETS;
   return has;
 }
 #elif defined(__aarch64__) && defined(__linux__)

@@ -32,7 +32,10 @@
   SET(AVX512VPOPCNTDQ, 22, 7, 0, 2, 14)                                                            \
   SET(AVX512FP16, 23, 7, 0, 3, 23)                                                                 \
   SET(GFNI, 24, 7, 0, 2, 8)                                                                        \
-  SET(AVX512BF16, 25, 7, 1, 0, 5)
+  SET(AVX512BF16, 25, 7, 1, 0, 5)                                                                  \
+  SET(AMX_TILE, 29, 7, 0, 3, 24)                                                                   \
+  SET(AMX_INT8, 30, 7, 0, 3, 25)                                                                   \
+  SET(AMX_BF16, 31, 7, 0, 3, 22)
 
 /* The sets of this processor that its system saves between threads. */
 uint64_t rt_cpu_has(void);

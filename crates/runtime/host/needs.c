@@ -91,4 +91,13 @@ const uint64_t rt_cpu_needs = 0
 #ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
                               | (uint64_t)1 << 28
 #endif
+#ifdef __AMX_TILE__
+                              | (uint64_t)1 << 29
+#endif
+#ifdef __AMX_INT8__
+                              | (uint64_t)1 << 30
+#endif
+#ifdef __AMX_BF16__
+                              | (uint64_t)1 << 31
+#endif
     ;

@@ -2,7 +2,7 @@
 //! it uses. GCC/Clang vector extensions, so that any instruction set will do; single instructions
 //! by their built-in names only where compilers do not find them, behind a test for them.
 
-use super::c_formats;
+use super::{c_formats, tiles};
 use super::dialect::Used;
 use std::fmt::Write;
 
@@ -14,6 +14,12 @@ pub fn text(used: &Used) -> String {
         s += "#include <math.h>\n";
     }
     s += &c_formats::scalars(used);
+    if used.has("tiles") {
+        s += tiles::PRELUDE;
+        if used.has("dot_pair") {
+            s += tiles::PRELUDE_PAIRS;
+        }
+    }
     for (name, sign) in [("max", '>'), ("min", '<')] {
         for (suffix, ty) in [("f", "float"), ("d", "double")].into_iter().filter(|_| used.has(name))
         {

@@ -19,6 +19,7 @@ mod thread_loops;
 mod thread_statements;
 mod thread_values;
 mod threads;
+mod tiles;
 mod tma;
 mod vector_values;
 mod vectors;

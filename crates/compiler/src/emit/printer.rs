@@ -6,7 +6,7 @@ use super::Options;
 use super::dialect::{Dialect, Execution, Used, fill};
 use super::registers::Registers;
 use super::state::{Memo, Simd, Simt};
-use crate::nest::{Loop, Nest, Scope, Start, Stmt};
+use crate::nest::{Loop, Nest, Scope, Start, Stmt, tile_registers};
 use squall_core::DType;
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Unary, Var};
 use squall_core::workload::{Reducer, flatten};
@@ -56,6 +56,7 @@ impl<'a> Printer<'a> {
             Execution::Vectors(words) => {
                 simd.words = words;
                 simd.registers = Registers::find(n);
+                simd.tiles = tile_registers(n).filter(|_| !o.double);
             }
             Execution::Threads(words) => simt.words = words,
         }

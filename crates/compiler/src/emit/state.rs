@@ -2,6 +2,8 @@
 
 use super::dialect::{ThreadWords, VectorWords};
 use super::registers::Registers;
+use super::tiles::LoadedTiles;
+use crate::nest::TileRegisters;
 use squall_core::TensorMap;
 use squall_core::expr::{Source, Var};
 use std::collections::{HashMap, HashSet};
@@ -22,6 +24,10 @@ pub(super) struct Simd {
     pub memo: Vec<Memo>,
     /// Whether `prepare` is being printed, which writes prepared buffers.
     pub preparing: bool,
+    /// The registers of tiles, what lies in them, and whether each thread has set up its own.
+    pub tiles: Option<TileRegisters>,
+    pub loaded: LoadedTiles,
+    pub tiles_by_thread: bool,
 }
 
 /// What a number that threads share out is the sum of: what depends on the round, and what on the

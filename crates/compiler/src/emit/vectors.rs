@@ -6,7 +6,7 @@ use super::Options;
 use super::dialect::{Dialect, Used, fill};
 use super::printer::{Printer, Value, c_name};
 use super::state::Memo;
-use crate::nest::{Loop, Mode, Nest, Scope, Start, Stmt, aligned_bytes};
+use crate::nest::{Loop, Mode, Nest, Scope, Start, Stmt, aligned_bytes, has_tiles};
 use squall_core::expr::{Affine, Binary, Expr, Source};
 use squall_core::workload::Reducer;
 use squall_core::{Bytes, DType, KernelSource};
@@ -45,7 +45,10 @@ pub(super) fn source(n: &Nest, symbol: &str, o: Options, d: &Dialect) -> KernelS
     functions += &p.pointers(|s| *s == Scope::Output, "outputs");
     functions += &p.offsets(Scope::Prepared, "prepared");
     functions += &p.offsets(Scope::Workspace, "workspace");
-    functions += &p.run(&n.body);
+    let body = p.run(&n.body);
+    let frame = p.simd.tiles.filter(|_| !p.simd.tiles_by_thread).map(|r| p.tile_frame(r));
+    let [begin, end] = frame.unwrap_or_default();
+    functions += &(begin + &body + &end);
     functions += "  (void)data; (void)outputs; (void)prepared; (void)workspace;\n  return 0;\n}\n";
     let used: Used = p.used.take();
     KernelSource {
@@ -130,6 +133,9 @@ impl Printer<'_> {
 
     pub(super) fn vector_declare(&mut self, b: Source) {
         let buf = self.n.buffer(b).clone();
+        if self.simd.tiles.is_some_and(|r| r.buffer == b) {
+            return;
+        }
         // What an earlier instance of the buffer held is not this one's.
         self.forget(b);
         match self.simd.registers.get(b) {
@@ -163,6 +169,7 @@ impl Printer<'_> {
             return;
         }
         match l.mode {
+            Mode::Amx if self.tile_loop(l).is_some() => {}
             Mode::Unroll if self.across_lanes(l).is_some() => {}
             Mode::Unroll if self.store_interleaved(l).is_some() => {}
             Mode::Unroll | Mode::Step => {
@@ -201,11 +208,9 @@ impl Printer<'_> {
                 self.known.remove(&l.var);
                 self.simd.vector = None;
             }
-            // The modes of GPU programs never come here: another dialect prints them.
-            Mode::Serial | Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share | Mode::Tma => {
-                self.nested_loops(&[l], "")
-            }
             Mode::Parallel => self.parallel(l),
+            // The modes of GPU programs never come here: another dialect prints them.
+            _ => self.nested_loops(&[l], ""),
         }
     }
 
@@ -364,7 +369,15 @@ impl Printer<'_> {
                 self.line(&format!("{} {base} = {least};", self.d.index.value));
             }
         }
-        self.block(&chain[chain.len() - 1].body);
+        let body = &chain[chain.len() - 1].body;
+        let frame = self.simd.tiles.filter(|_| !pragma.is_empty() && has_tiles(body));
+        self.simd.loaded.clear();
+        self.simd.tiles_by_thread |= frame.is_some();
+        let [begin, end] = frame.map(|r| self.tile_frame(r)).unwrap_or_default();
+        self.out += &begin;
+        self.block(body);
+        self.out += &end;
+        self.simd.loaded.clear();
         chain.iter().for_each(|_| self.close());
     }
 
@@ -391,6 +404,7 @@ impl Printer<'_> {
         let off = self.offset(b, index);
         let name = c_name(&self.n.buffer(b).name);
         let whole = self.holds_whole(b);
+        self.simd.loaded.clear();
         // Products of elements of several numbers take the sum in.
         let product = match (op, value) {
             (Some(Reducer::Sum), Expr::Binary(d @ Binary::Dot, x, y)) if whole => {

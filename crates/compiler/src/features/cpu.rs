@@ -4,8 +4,8 @@
 use super::cpu_cost::estimate;
 use super::cpu_table::Features;
 use crate::emit::{register_count, stack_bytes};
-use crate::nest::{Loop, Mode, Nest, Scope, Stmt};
-use squall_core::MachineModel;
+use crate::nest::{Loop, Mode, Nest, Scope, Stmt, tile_registers};
+use squall_core::{AMX_TILES, MachineModel};
 use squall_core::expr::{Affine, Cond, Expr, Source};
 use squall_core::workload::flatten;
 
@@ -43,6 +43,8 @@ struct Walk<'a> {
     total_points: f64,
     /// Registers that the operands of the statement with most work take.
     held: f64,
+    /// The buffer of sums that lies in registers of tiles.
+    sums_in_tiles: Option<Source>,
 }
 
 /// The features of a nest on a CPU.
@@ -57,6 +59,7 @@ pub(super) fn extract(n: &Nest, machine: &MachineModel) -> Features {
         main_points: 0.0,
         total_points: 0.0,
         held: 0.0,
+        sums_in_tiles: tile_registers(n).map(|r| r.buffer),
     };
     w.statements(&n.body);
     let s = w.sums;
@@ -137,7 +140,7 @@ impl<'a> Walk<'a> {
                     self.loops.push(l);
                     if l.mode == Mode::Serial || l.mode == Mode::Parallel {
                         let counted = |l: &&&Loop| {
-                            !matches!(l.mode, Mode::Unroll | Mode::Step | Mode::Vector)
+                            matches!(l.mode, Mode::Serial | Mode::Parallel)
                         };
                         self.sums.loop_iterations += product(self.loops.iter().filter(counted));
                     }
@@ -178,10 +181,14 @@ impl<'a> Walk<'a> {
         let lanes = self.vector().map_or(1, |l| l.extent);
         let flop = points * (value.flop() + u64::from(update)) as f64;
         self.sums.flop += flop;
+        let tiled = self.loops.last().is_some_and(|l| l.mode == Mode::Amx);
+        let lanes = if tiled { AMX_TILES.rows } else { lanes };
         // In units of full vectors: what the machine has to issue.
         let full = (self.machine.vectors.bytes / 4).max(1) as f64;
         let issued = flop / lanes as f64 * (full / lanes as f64).max(1.0).sqrt();
-        if lanes > 1 {
+        if tiled && update {
+            self.sums.vector_flop += self.tile_work(points);
+        } else if lanes > 1 {
             self.sums.vector_flop += issued;
         } else {
             self.sums.scalar_flop += issued;
@@ -210,8 +217,18 @@ impl<'a> Walk<'a> {
         let mut touches: Vec<Touch> =
             value.loads().into_iter().map(|(b, i)| touch(b, i, false)).collect();
         touches.push(touch(buffer, index, true));
-        touches.retain(|x| !self.is_local(x.buffer));
+        touches.retain(|x| !self.is_local(x.buffer) && self.sums_in_tiles != Some(x.buffer));
         self.memory(&touches, points, is_main);
+    }
+
+    /// What products of tiles take of the units of vectors, in the time that they take.
+    fn tile_work(&self, points: f64) -> f64 {
+        let tiles = self.machine.tiles.unwrap_or(AMX_TILES);
+        let around = self.loops.iter().rev().take_while(|l| l.mode == Mode::Amx);
+        let rows = around.clone().last().map_or(1.0, |l| l.extent as f64);
+        let products = points / product(around);
+        let ports = self.machine.cpu_units().fma_ports;
+        products * (tiles.row * rows).max(tiles.least) * 2.0 * ports
     }
 
     /// The loop over vector lanes around the current statement.
@@ -273,7 +290,9 @@ impl<'a> Walk<'a> {
 
     /// Counts how often an access is made.
     fn count(&mut self, x: &Touch, points: f64) {
-        let vector = self.vector();
+        // The rows of tiles are loaded as vectors are.
+        let of_tile = |l: &&Loop| l.mode == Mode::Amx && x.off.coefficient(l.var) == 1;
+        let vector = self.vector().or_else(|| self.loops.iter().copied().find(of_tile));
         // Accesses that unrolled loops repeat are loaded once for the body.
         let repeat: f64 = product(
             (self.loops.iter().rev().take_while(|l| !matches!(l.mode, Mode::Serial | Mode::Step)))
@@ -362,10 +381,11 @@ impl<'a> Walk<'a> {
     fn main_facts(&self, index: &[Affine], lanes: i64) -> Features {
         let loops = &self.loops;
         let moved = |l: &Loop| index.iter().any(|a| l.moves(a));
-        let written_out = |l: &Loop| matches!(l.mode, Mode::Unroll | Mode::Step | Mode::Vector);
+        let is_one = |l: &Loop| matches!(l.mode, Mode::Vector | Mode::Amx);
+        let written_out = |l: &Loop| is_one(l) || matches!(l.mode, Mode::Unroll | Mode::Step);
         let unrolled = || {
             let inner = loops.iter().rev().take_while(|l| written_out(l));
-            inner.filter(|l| l.mode != Mode::Vector)
+            inner.filter(|l| !is_one(l))
         };
         let serial: Vec<&&Loop> =
             loops.iter().filter(|l| l.mode == Mode::Serial && l.extent > 1).collect();

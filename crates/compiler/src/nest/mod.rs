@@ -21,6 +21,7 @@
 //! A loop may bind a second variable, the start of a tile whose last instance is moved back to
 //! stay inside: `for mo in 8 at m = 8*mo cap 54` gives `m = min(8*mo, 54)`.
 
+mod amx;
 mod interpret;
 mod lower;
 mod parse;
@@ -32,6 +33,7 @@ mod tma_tile;
 mod verify;
 mod warp;
 
+pub use amx::{TilePlace, TileRegisters, TileStep, TileWork, has_tiles, tile_registers, tile_step};
 pub use interpret::{interpret, try_interpret};
 pub use lower::lower;
 pub use parse::parse;
@@ -111,6 +113,9 @@ pub enum Mode {
     /// The same, and what one iteration loads is not held for the next, which loads it anew: where
     /// registers are few, values that are shared push others out of them.
     Step,
+    /// Two or three directly nested loops of this mode are one instruction on registers that hold
+    /// tiles of a matrix (`nest/amx.rs`).
+    Amx,
     /// Iterations are the blocks of a GPU launch; only outermost.
     Block,
     /// Iterations are the blocks of a cluster, which can read each other's [`Scope::Cluster`].

@@ -68,12 +68,13 @@ pub fn parse(text: &str) -> Result<Nest, TextError> {
     }
 }
 
-const MODES: [Mode; 10] = [
+const MODES: [Mode; 11] = [
     Mode::Serial,
     Mode::Parallel,
     Mode::Vector,
     Mode::Unroll,
     Mode::Step,
+    Mode::Amx,
     Mode::Block,
     Mode::Cluster,
     Mode::Thread,

@@ -22,6 +22,7 @@ impl Mode {
             Mode::Vector => "vector",
             Mode::Unroll => "unroll",
             Mode::Step => "step",
+            Mode::Amx => "amx",
             Mode::Block => "block",
             Mode::Cluster => "cluster",
             Mode::Thread => "thread",

@@ -13,7 +13,7 @@ pub struct Broken(pub String);
 
 /// Checks that variables are bound once and used in scope, indices have the right rank and stay in
 /// bounds, locals are declared before use, inputs are not written, weights are read in `prepare`
-/// only, and vector loops are innermost.
+/// only, vector loops are innermost, and amx loops are steps on tiles that registers hold.
 ///
 /// In GPU programs block loops are outermost and thread loops next. Barriers stand where all
 /// threads come, and one ends each block of statements that declares shared memory, so that its
@@ -37,7 +37,8 @@ pub fn verify(n: &Nest) -> Result<(), Broken> {
     super::visit(&n.body, &mut |s| c.awaits |= *s == Stmt::CommitCopies);
     c.block(&n.prepare)?;
     c.preparing = false;
-    c.block(&n.body)
+    c.block(&n.body)?;
+    super::amx::check(n).map_err(Broken)
 }
 
 struct Checker<'a> {

@@ -194,10 +194,28 @@ pub fn mark(n: &mut Nest, mode: Mode, name: &str) -> Result<(), String> {
             // what an earlier one stored, which independence over lanes gives.
         }
         Mode::Serial | Mode::Unroll | Mode::Step => {}
+        Mode::Amx => return tensorize(n, name),
         Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share | Mode::Tma => {
             return Err("GPU programs are written as a whole".into());
         }
     }
     n.replace_loop(var, &mut |l| vec![Stmt::Loop(Loop { mode, ..l })]);
+    Ok(())
+}
+
+/// Makes one step on tiles of a loop and those directly nested in it.
+fn tensorize(n: &mut Nest, name: &str) -> Result<(), String> {
+    let l = named(n, name)?;
+    let (var, mut made) = (l.var, l.clone());
+    let mut at = &mut made;
+    loop {
+        at.mode = Mode::Amx;
+        match &mut at.body[..] {
+            [Stmt::Loop(next)] => at = next,
+            _ => break,
+        }
+    }
+    crate::nest::tile_step(n, &made)?;
+    n.replace_loop(var, &mut |_| vec![Stmt::Loop(made.clone())]);
     Ok(())
 }

@@ -74,6 +74,7 @@ pub fn parse(text: &str) -> Result<Vec<Primitive>, TextError> {
             "vectorize" => Primitive::Mark { mode: Mode::Vector, of: c.name()? },
             "unroll" => Primitive::Mark { mode: Mode::Unroll, of: c.name()? },
             "step" => Primitive::Mark { mode: Mode::Step, of: c.name()? },
+            "tensorize" => Primitive::Mark { mode: Mode::Amx, of: c.name()? },
             _ => return c.error(format!("unknown primitive `{name}`")),
         };
         c.expect(")")?;

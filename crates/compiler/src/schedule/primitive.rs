@@ -60,7 +60,7 @@ pub enum Primitive {
     /// Computes a 3x3 convolution of stride 1, summed into a buffer, by Winograd's minimal
     /// filtering.
     Winograd { buffer: String, tile: WinogradTile },
-    /// Runs a loop in a mode.
+    /// Runs a loop in a mode; in that of tiles with all loops that are directly nested in it.
     Mark { mode: Mode, of: String },
 }
 
@@ -159,6 +159,7 @@ impl fmt::Display for Primitive {
             P::Mark { mode: Mode::Vector, of } => write!(f, "vectorize({of})"),
             P::Mark { mode: Mode::Unroll, of } => write!(f, "unroll({of})"),
             P::Mark { mode: Mode::Step, of } => write!(f, "step({of})"),
+            P::Mark { mode: Mode::Amx, of } => write!(f, "tensorize({of})"),
             // The remaining modes are those of GPU programs, which sketches write as a whole,
             // without a schedule.
             P::Mark { of, .. } => write!(f, "gpu({of})"),

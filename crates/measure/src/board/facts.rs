@@ -4,7 +4,7 @@ use squall_core::{Architecture, Isa, LEVELS, Level};
 use std::collections::HashMap;
 
 /// The features of x86 that Linux calls otherwise than compilers do.
-const LINUX: [(&str, &str); 8] = [
+const LINUX: [(&str, &str); 11] = [
     ("sse3", "pni"),
     ("sse4.1", "sse4_1"),
     ("sse4.2", "sse4_2"),
@@ -13,6 +13,9 @@ const LINUX: [(&str, &str); 8] = [
     ("avx512bf16", "avx512_bf16"),
     ("avxvnni", "avx_vnni"),
     ("dotprod", "asimddp"),
+    ("amx-tile", "amx_tile"),
+    ("amx-int8", "amx_int8"),
+    ("amx-bf16", "amx_bf16"),
 ];
 
 /// The facts of a board.

@@ -4,7 +4,7 @@
 use super::Toolchain;
 use super::level::{Execution, highest_level, runs};
 use crate::board::Board;
-use squall_core::{Bytes, DeviceIdentity, Isa, MeasurerError, Target};
+use squall_core::{AMX_TILES, Bytes, DeviceIdentity, Isa, MeasurerError, Target, TileUnit};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -126,7 +126,9 @@ impl Device {
             Some(isa) => Target::at_level(isa, &shares),
             None => {
                 let (vector_bytes, vector_registers) = vectors(&macros);
-                Target::cpu(vector_bytes, vector_registers, &shares)
+                let mut target = Target::cpu(vector_bytes, vector_registers, &shares);
+                target.machine.tiles = tiles(&macros);
+                target
             }
         };
         let target = Target { threads: cores.len(), ..target };
@@ -312,6 +314,12 @@ fn vectors(macros: &str) -> (usize, usize) {
         ("__riscv_vector", (16, 32)),
     ];
     WIDTHS.iter().find(|(name, _)| defined(macros, name)).map_or((16, 16), |w| w.1)
+}
+
+/// The unit that multiplies tiles, where the compiler may use one.
+fn tiles(macros: &str) -> Option<TileUnit> {
+    let amx = ["__AMX_TILE__", "__AMX_INT8__", "__AMX_BF16__"];
+    amx.iter().all(|name| defined(macros, name)).then_some(AMX_TILES)
 }
 
 fn defined(macros: &str, name: &str) -> bool {

@@ -4,6 +4,7 @@ use crate::board::Board;
 use squall_core::{Architecture, Feature, Isa, LEVELS, Level};
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// What runs the code of a level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub(super) fn allowed(macros: &str) -> Option<&'static Level> {
     let has = |f: &Feature| match f.name {
         "bmi1" => defined.contains("__BMI__"),
         name => {
-            let name = name.replace('.', "_").to_uppercase();
+            let name = name.replace(['.', '-'], "_").to_uppercase();
             defined.contains(format!("__{name}__").as_str())
         }
     };
@@ -92,10 +93,11 @@ fn in_path(program: &str) -> Option<PathBuf> {
 }
 
 /// How many operations on bytes, four of which are multiplied at once, take the time of one on
-/// floats of 32 bits at a level, or on this machine: four by `vpdpbusd` and `usdot`. Exact products
-/// of 16 bits were measured at 132 of 104.
+/// floats of 32 bits at a level, or on this machine: four by `vpdpbusd` and `usdot`, 32 by AMX. Exact
+/// products of 16 bits were measured at 132 of 104.
 pub fn byte_pace(isa: Option<Isa>) -> f64 {
     match isa.or_else(highest_level) {
+        Some(Isa::X86_64V4Amx) => 32.0,
         Some(Isa::X86_64V3Vnni | Isa::X86_64V4Vnni | Isa::X86_64V4Bf16 | Isa::Armv86A) => 4.0,
         _ => 132.0 / 104.0,
     }
@@ -104,6 +106,7 @@ pub fn byte_pace(isa: Option<Isa>) -> f64 {
 /// How many operations on pairs of bf16 take the time of one on floats of 32 bits.
 pub fn pair_pace(isa: Option<Isa>) -> f64 {
     match isa.or_else(highest_level) {
+        Some(Isa::X86_64V4Amx) => 16.0,
         Some(Isa::X86_64V4Bf16 | Isa::Armv86A) => 2.0,
         _ => 1.0,
     }
@@ -121,6 +124,20 @@ fn has(feature: &str) -> bool {
     detected!("sse3" "ssse3" "sse4.1" "sse4.2" "popcnt" "fma" "movbe" "avx" "f16c" "lzcnt" "bmi1"
         "avx2" "bmi2" "avx512f" "avx512dq" "avx512cd" "avx512bw" "avx512vl" "avx512vnni"
         "avx512bf16" "avxvnni")
+        || has_tiles(feature)
+}
+
+/// Whether this CPU has a feature of AMX, for which the standard library has no name yet. Linux
+/// lists it where it keeps tiles for programs that ask it to, as each kernel of tiles does.
+#[cfg(target_arch = "x86_64")]
+fn has_tiles(feature: &str) -> bool {
+    static FLAGS: OnceLock<HashSet<String>> = OnceLock::new();
+    let flags = FLAGS.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let line = text.lines().find(|l| l.starts_with("flags"));
+        line.unwrap_or_default().split_whitespace().map(String::from).collect()
+    });
+    feature.starts_with("amx-") && flags.contains(&feature.replace('-', "_"))
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -160,8 +177,8 @@ mod tests {
     #[test]
     fn each_feature_of_the_table_is_asked_for() {
         // On a machine of another architecture no feature is.
-        if let Some(Isa::X86_64V4Bf16) = highest_level() {
-            assert!(Isa::X86_64V4Bf16.level().needs().all(|f| has(f.name)));
+        if let Some(highest @ (Isa::X86_64V4Bf16 | Isa::X86_64V4Amx)) = highest_level() {
+            assert!(highest.level().needs().all(|f| has(f.name)));
         }
         assert!(!has("a feature that no CPU has"));
     }

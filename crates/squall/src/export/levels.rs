@@ -249,6 +249,7 @@ fn test(f: &Feature) -> String {
                 CpuidRegister::Eax => "eax",
                 CpuidRegister::Ebx => "ebx",
                 CpuidRegister::Ecx => "ecx",
+                CpuidRegister::Edx => "edx",
             };
             format!("has(0x{leaf:x}, {subleaf}, {register}, {bit})")
         }
@@ -267,12 +268,12 @@ static int has(unsigned long word, int bit) { return getauxval(word) >> bit & 1;
 /// How x86 CPUs are asked. Registers that the operating system does not keep are not there.
 const CPUID: &str = "#include <cpuid.h>
 
-enum { eax, ebx, ecx };
+enum { eax, ebx, ecx, edx };
 
 static int has(unsigned leaf, unsigned subleaf, int which, int bit) {
   unsigned a, b, c, d;
   if (!__get_cpuid_count(leaf, subleaf, &a, &b, &c, &d)) return 0;
-  return (which == eax ? a : which == ebx ? b : c) >> bit & 1;
+  return (which == eax ? a : which == ebx ? b : which == ecx ? c : d) >> bit & 1;
 }
 
 static int kept(unsigned mask) {

@@ -5,6 +5,7 @@
 //! the inner reduction level, and the register tile (level 3) with the vector lanes innermost.
 //! Two sketches for each axis that can hold the lanes: with the reduction in one piece, and cut.
 
+mod amx;
 mod knobs;
 mod primitives;
 
@@ -132,6 +133,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         let both = |lane: String| [true, false].map(|whole| Way { lane: lane.clone(), pad, whole });
         let ways = lane_axes(&base, name).into_iter().flat_map(both).collect();
         out.extend(made_on_all_cores(ways, &|way| sketch(f, name, &base, &prefix, way)));
+        out.extend(amx::derive(f, name, &base, &prefix, pad));
         // A padded copy next to its use is always faster than one of the whole input.
         let is_copied = |s: &Stage| matches!(s.body, Expr::Select { .. }) && !w.is_of_weights(s);
         if pad == Pad::Near && !out.is_empty() && w.stages[..main].iter().any(is_copied) {
@@ -523,12 +525,7 @@ fn sketch(
         copy_outer,
         tiled,
     };
-    let kind = match pad {
-        Pad::None => "",
-        Pad::Copy => ",pad=copy",
-        Pad::Guard => ",pad=guard",
-        Pad::Near => ",pad=near",
-    };
+    let kind = pad_name(pad);
     let part = if whole { "" } else { ",cut" };
     let pairs = if is_by_pairs(f.workload) { ",pairs" } else { "" };
     let name = format!("tile@{}{kind}{part}{pairs}", shape.tiled[shape.lane].short);
@@ -548,6 +545,16 @@ fn sketch(
         primitives: Box::new(primitives),
         full_optimisation: false,
     })
+}
+
+/// What a sketch's name says of its padding.
+fn pad_name(pad: Pad) -> &'static str {
+    match pad {
+        Pad::None => "",
+        Pad::Copy => ",pad=copy",
+        Pad::Guard => ",pad=guard",
+        Pad::Near => ",pad=near",
+    }
 }
 
 /// The innermost loop of the padded copy and where its inside begins and ends.

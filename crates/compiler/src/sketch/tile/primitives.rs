@@ -24,7 +24,8 @@ pub(super) fn primitives(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive
         p.push(Primitive::Skip { buffer });
     }
     b.packing(&mut p);
-    copy(s, b.copy_lanes(), &mut p);
+    copy(s.border.as_ref(), b.copy_lanes(), &mut p);
+    copy_is_parallel(s.threads, (s.copy_outer.as_ref(), s.border.as_ref()), &s.outer, &mut p);
     b.prefetching(&mut p);
     b.threads(&mut p);
     p
@@ -294,9 +295,9 @@ fn epilogue(s: &Shape, p: &mut Vec<Primitive>, tile: &[String], lanes: i64) {
     p.push(vectorize("row_v"));
 }
 
-/// Peels and vectorises the padded copy.
-fn copy(s: &Shape, most: i64, p: &mut Vec<Primitive>) {
-    let Some(Border { name, low, high, extent }) = &s.border else { return };
+/// Peels and vectorises the padded copy, by vectors of `most` lanes at most.
+pub(super) fn copy(border: Option<&Border>, most: i64, p: &mut Vec<Primitive>) {
+    let Some(Border { name, low, high, extent }) = border else { return };
     let mut inside = name.clone();
     if *low > 0 && low < extent {
         p.push(Primitive::Peel { of: name.clone(), at: *low, rest: "pad_in".into() });
@@ -311,10 +312,19 @@ fn copy(s: &Shape, most: i64, p: &mut Vec<Primitive>) {
         p.push(split(&inside, lanes, "pad_o", "pad_v"));
         p.push(vectorize("pad_v"));
     }
-    if s.threads > 1
-        && let Some(top) = &s.copy_outer
-        && s.outer.iter().all(|a| a.name != *top)
-        && top != name
+}
+
+/// Shares the outermost loop of a padded copy among threads, unless it is one of the `outer` axes.
+pub(super) fn copy_is_parallel(
+    threads: usize,
+    (top, border): (Option<&String>, Option<&Border>),
+    outer: &[TileAxis],
+    p: &mut Vec<Primitive>,
+) {
+    if let (Some(top), Some(border)) = (top, border)
+        && threads > 1
+        && outer.iter().all(|a| a.name != *top)
+        && *top != border.name
     {
         p.push(parallel(top.clone()));
     }
