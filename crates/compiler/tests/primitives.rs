@@ -21,9 +21,7 @@ fn inputs(n: &Nest, seed: u64) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
             true => f64::from(rng.random_range(0..=u32::MAX)),
             false => f64::from(rng.random_range(-1.0f32..1.0)),
         };
-        buffers
-            .map(|b| (0..b.elements()).map(|_| one(b.dtype.is_packed())).collect())
-            .collect()
+        buffers.map(|b| (0..b.elements()).map(|_| one(b.dtype.is_packed())).collect()).collect()
     };
     (fill(|s| matches!(s, Scope::Data(_))), fill(|s| matches!(s, Scope::Weight(_))))
 }

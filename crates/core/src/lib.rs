@@ -30,12 +30,14 @@ pub mod workload;
 
 pub use algorithm::{TunableName, UNTUNED, is_untuned};
 pub use device::{Caches, DeviceIdentity, Machine};
-pub use isa::{Architecture, CpuidRegister, Feature, Isa, LEVELS, Level, Reported};
+pub use isa::{
+    AMX_TILES, Architecture, CpuidRegister, Feature, Isa, LEVELS, Level, Reported, TileUnit,
+};
 pub use kernel::{
     Candidate, Judge, KernelSource, Language, Launch, LaunchArgument, LaunchPhase, Mapped,
     RealizeError, Reference, TensorMap, Tunable,
 };
-pub use machine::{AMX_TILES, Gpu, MachineModel, TileUnit};
+pub use machine::{Gpu, MachineModel};
 pub use measurer::{
     CandidateText, Job, JobResult, Measurer, MeasurerError, MeasurerIdentity, Rematch, TaskSetup,
     Verdict,

@@ -2,7 +2,7 @@
 //! kernels before one of them is measured. The values of a kind of machine stand in one table here;
 //! `squall doctor` prints them and fits what it can measure. A model prints and parses as JSON.
 
-use crate::isa::Level;
+use crate::isa::{Level, TileUnit};
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -66,25 +66,6 @@ pub struct Vectors {
     /// How many code can name.
     pub registers: usize,
 }
-
-/// The unit of a core that multiplies tiles of rows of elements of four bytes, and the registers
-/// that hold them.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TileUnit {
-    /// Most rows of a tile, and most elements of four bytes in a row.
-    pub rows: i64,
-    /// Registers.
-    pub registers: i64,
-    /// Cycles of a product for each row of the left factor.
-    pub row: f64,
-    /// Cycles of a product of few rows: the right factor is brought to the unit row by row.
-    pub least: f64,
-}
-
-/// AMX as a Xeon of the fourth generation has it: 16 cycles for a product of 16 rows (measured: 7.3
-/// Top/s of bytes at 3.6 GHz where tiles lie at multiples of 64 bytes).
-pub const AMX_TILES: TileUnit = TileUnit { rows: 16, registers: 8, row: 1.0, least: 8.0 };
 
 /// One level of the caches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall::Input;
 use squall_compiler::{sketches, untuned};
-use squall_core::{Bytes, KernelSource, Mapped, Target, Tunable};
+use squall_core::{Bytes, Isa, KernelSource, Mapped, Target, Tunable};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -88,6 +88,7 @@ fn generated_kernels_are_what_they_were() {
     let now = list("avx2", &cpu(32, 16), "examples/workloads.ops")
         + &list("avx512", &cpu(64, 32), "examples/workloads.ops")
         + &list("avx512", &cpu(64, 32), "benches/narrow.ops")
+        + &list("amx", &Target::at_level(Isa::X86_64V4Amx, &[]), "benches/narrow.ops")
         + &list("h200", &h200(), "examples/workloads.ops")
         + &list("h200", &h200(), "benches/gpu.ops");
     if std::env::var_os("SQUALL_BLESS").is_some() {

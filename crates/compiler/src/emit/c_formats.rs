@@ -74,6 +74,9 @@ pub(super) fn vectors(l: i64, used: &Used) -> String {
     for (kind, ty) in [("u8", "unsigned char"), ("i8", "signed char")] {
         bytes(l, kind, ty, used, &mut s);
     }
+    if used.has("round_u8") {
+        s += &rounded_bytes(l);
+    }
     for kind in ["bf16", "f16"] {
         halves(l, kind, used, &mut s);
     }
@@ -96,7 +99,8 @@ pub(super) fn vectors(l: i64, used: &Used) -> String {
 /// Loads and stores of bytes. What is stored is whole already, and in their range.
 fn bytes(l: i64, kind: &str, ty: &str, used: &Used, s: &mut String) {
     let (from, to) = (format!("from_{kind}"), format!("to_{kind}"));
-    if !used.has(&from) && !used.has(&to) {
+    let rounds = kind == "u8" && used.has("round_u8");
+    if !used.has(&from) && !used.has(&to) && !rounds {
         return;
     }
     let _ = writeln!(
@@ -113,6 +117,45 @@ fn bytes(l: i64, kind: &str, ty: &str, used: &Used, s: &mut String) {
              __builtin_convertvector(__builtin_convertvector(x, i{l}), {kind}_{l}); }}"
         );
     }
+}
+
+/// Stores of numbers as bytes, to the nearest within two bounds and ties to even. Instructions
+/// that convert round so, and that of AVX-512 which narrows brings what is too large, by its bits
+/// without sign, to 255.
+fn rounded_bytes(l: i64) -> String {
+    let one = |name: &str, out: &str| {
+        format!("  __asm__(\"{name} %1, %0\" : \"={out}\"(r) : \"{out}\"(x));\n")
+    };
+    let (narrow, convert) = match l {
+        16 => {
+            let feature = "defined(__AVX512F__)";
+            (feature, Some((feature, "vcvtps2dq")))
+        }
+        8 => ("defined(__AVX512VL__)", Some(("defined(__AVX__)", "vcvtps2dq"))),
+        4 => ("defined(__AVX512VL__)", Some(("defined(__SSE2__)", "cvtps2dq"))),
+        _ => ("0", None),
+    };
+    let wide = if l == 16 { "v" } else { "x" };
+    let mut s = format!(
+        "static inline void round_u8_v{l}(unsigned char *p, v{l} x, float low, float high) {{\n  \
+         i{l} r;\n#if {narrow}\n  if (high < 255) x = min_v{l}(x, all_v{l}(high));\n  \
+         x = max_v{l}(x, all_v{l}(low));\n{}  \
+         __asm__(\"vpmovusdb %1, %0\" : \"=m\"(*(u8_{l} *)p) : \"v\"(r));\n#else\n  \
+         x = max_v{l}(min_v{l}(x, all_v{l}(high)), all_v{l}(low));\n",
+        one("vcvtps2dq", "v")
+    );
+    if let Some((feature, name)) = convert {
+        let _ = write!(s, "#if {feature}\n{}", one(name, wide));
+        if l == 4 {
+            s += "#elif defined(__aarch64__)\n  \
+                  __asm__(\"fcvtns %0.4s, %1.4s\" : \"=w\"(r) : \"w\"(x));\n";
+        }
+        s += "#else\n";
+    }
+    let _ = writeln!(s, "  for (int i = 0; i < {l}; i++) r[i] = (int)__builtin_rintf(x[i]);");
+    s += if convert.is_some() { "#endif\n" } else { "" };
+    let _ = writeln!(s, "  *(u8_{l} *)p = __builtin_convertvector(r, u8_{l});\n#endif\n}}");
+    s
 }
 
 /// Loads of bytes as numbers. GCC makes single instructions of its own functions alone, and of a

@@ -2,8 +2,8 @@
 //! it uses. GCC/Clang vector extensions, so that any instruction set will do; single instructions
 //! by their built-in names only where compilers do not find them, behind a test for them.
 
-use super::{c_formats, tiles};
 use super::dialect::Used;
+use super::{c_formats, tiles};
 use std::fmt::Write;
 
 /// The types and functions that a program used.

@@ -2,14 +2,28 @@
 
 use super::dialect::{ThreadWords, VectorWords};
 use super::registers::Registers;
-use super::tiles::LoadedTiles;
 use crate::nest::TileRegisters;
 use squall_core::TensorMap;
-use squall_core::expr::{Source, Var};
+use squall_core::expr::{Affine, Source, Var};
 use std::collections::{HashMap, HashSet};
 
 /// A value in memory that was loaded into a temporary of the current block.
 pub(super) type Memo = HashMap<(Source, String), String>;
+
+/// Which tiles lie in the registers of factors, and which register is loaded next.
+#[derive(Default)]
+pub(super) struct LoadedTiles {
+    pub left: Vec<Option<(Source, Affine)>>,
+    pub right: Vec<Option<(Source, Affine)>>,
+    pub turn: [usize; 2],
+}
+
+impl LoadedTiles {
+    /// Forgets them: another iteration has other tiles at the same places.
+    pub(super) fn clear(&mut self) {
+        *self = LoadedTiles::default();
+    }
+}
 
 /// State of a program that works on vectors.
 #[derive(Default)]

@@ -5,22 +5,7 @@ use super::dialect::fill;
 use super::printer::Printer;
 use crate::nest::{Loop, TilePlace, TileRegisters, TileWork, tile_step};
 use squall_core::AMX_TILES;
-use squall_core::expr::{Affine, Binary, Source};
-
-/// Which tiles lie in the registers of factors, and which register is loaded next.
-#[derive(Default)]
-pub(super) struct LoadedTiles {
-    left: Vec<Option<(Source, Affine)>>,
-    right: Vec<Option<(Source, Affine)>>,
-    turn: [usize; 2],
-}
-
-impl LoadedTiles {
-    /// Forgets them: another iteration has other tiles at the same places.
-    pub(super) fn clear(&mut self) {
-        *self = LoadedTiles::default();
-    }
-}
+use squall_core::expr::Binary;
 
 impl Printer<'_> {
     /// The lines before and behind statements that multiply tiles: registers get their shapes, and
@@ -115,7 +100,8 @@ static __attribute__((constructor)) void ask_for_tiles(void) {
 #else
 typedef int tile_element __attribute__((may_alias));
 struct tile { int at[16][16]; };
-static void tile_copy(struct tile *t, const struct tile_shapes *s, int i, char *p, long bytes, int out) {
+static void tile_copy(struct tile *t, const struct tile_shapes *s, int i, char *p, long bytes,
+                      int out) {
   for (int r = 0; r < s->rows[i]; r++)
     for (int e = 0; e < s->bytes[i] / 4; e++) {
       tile_element *q = (tile_element *)(p + r * bytes) + e;
@@ -123,7 +109,9 @@ static void tile_copy(struct tile *t, const struct tile_shapes *s, int i, char *
       else t->at[r][e] = *q;
     }
 }
-#define TILES_BEGIN(shapes) struct tile tiles[8] = {0}; const struct tile_shapes *kept_shapes = &shapes;
+#define TILES_BEGIN(shapes) \
+  struct tile tiles[8] = {0}; \
+  const struct tile_shapes *kept_shapes = &shapes;
 #define TILES_END()
 #define TILE_ZERO(t) tiles[t] = (struct tile){0}
 #define TILE_LOAD(t, p, bytes) tile_copy(&tiles[t], kept_shapes, t, (char *)(p), bytes, 0)

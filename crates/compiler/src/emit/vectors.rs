@@ -405,6 +405,9 @@ impl Printer<'_> {
         let name = c_name(&self.n.buffer(b).name);
         let whole = self.holds_whole(b);
         self.simd.loaded.clear();
+        if op.is_none() && self.store_rounded(b, &off, value).is_some() {
+            return self.forget(b);
+        }
         // Products of elements of several numbers take the sum in.
         let product = match (op, value) {
             (Some(Reducer::Sum), Expr::Binary(d @ Binary::Dot, x, y)) if whole => {

@@ -5,9 +5,9 @@ use super::cpu_cost::estimate;
 use super::cpu_table::Features;
 use crate::emit::{register_count, stack_bytes};
 use crate::nest::{Loop, Mode, Nest, Scope, Stmt, tile_registers};
-use squall_core::{AMX_TILES, MachineModel};
 use squall_core::expr::{Affine, Cond, Expr, Source};
 use squall_core::workload::flatten;
+use squall_core::{AMX_TILES, MachineModel};
 
 /// Elements of 4 bytes at whose distance, where it is a power of two, rows meet in a cache's sets.
 const CLASH: u64 = 1024;
@@ -139,9 +139,7 @@ impl<'a> Walk<'a> {
                 Stmt::Loop(l) => {
                     self.loops.push(l);
                     if l.mode == Mode::Serial || l.mode == Mode::Parallel {
-                        let counted = |l: &&&Loop| {
-                            matches!(l.mode, Mode::Serial | Mode::Parallel)
-                        };
+                        let counted = |l: &&&Loop| matches!(l.mode, Mode::Serial | Mode::Parallel);
                         self.sums.loop_iterations += product(self.loops.iter().filter(counted));
                     }
                     self.statements(&l.body);

@@ -164,9 +164,8 @@ pub fn tile_registers(n: &Nest) -> Option<TileRegisters> {
     let mut known = true;
     tops(&n.body, &mut Vec::new(), &mut |l, written_out| {
         let step = tile_step(n, l).ok();
-        known &= step.as_ref().is_some_and(|s| {
-            s.at.terms().iter().all(|t| written_out.contains(&t.0))
-        });
+        known &=
+            step.as_ref().is_some_and(|s| s.at.terms().iter().all(|t| written_out.contains(&t.0)));
         steps.extend(step);
     });
     let first = steps.first().filter(|_| known)?;
@@ -194,11 +193,7 @@ pub fn has_tiles(stmts: &[Stmt]) -> bool {
 }
 
 /// Calls `f` with the outermost amx loops, and the variables that are known where code is printed.
-fn tops<'a>(
-    stmts: &'a [Stmt],
-    written_out: &mut Vec<Var>,
-    f: &mut dyn FnMut(&'a Loop, &[Var]),
-) {
+fn tops<'a>(stmts: &'a [Stmt], written_out: &mut Vec<Var>, f: &mut dyn FnMut(&'a Loop, &[Var])) {
     for s in stmts {
         match s {
             Stmt::Loop(l) if l.mode == Mode::Amx => f(l, written_out),

@@ -90,7 +90,10 @@ fn derive_wanted(facts: &Facts<'_>) -> Vec<Sketch> {
     let derived = paired.into_iter().chain(RULES.iter().map(|(_, rule)| rule(facts)));
     let derived = derived.into_iter().find(|list| !list.is_empty());
     let mut list = derived.unwrap_or_else(|| vec![plain::sketch(facts)]);
-    list.extend(winograd::derive(facts));
+    // Winograd's filtering multiplies floats, which is slower than all products on tiles are.
+    if !list.iter().any(|s| s.name.starts_with(tile::AMX)) {
+        list.extend(winograd::derive(facts));
+    }
     list
 }
 

@@ -7,9 +7,11 @@ use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::{nest, reference, sketches, untuned};
 use squall_core::units::Bytes;
 use squall_core::{Isa, KernelSource, Target, TensorKind, Workload};
+use std::ffi::OsStr;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// A target of a level, with caches.
 pub fn at_level(isa: Isa) -> Target {
@@ -118,6 +120,33 @@ fn program(kernels: &[(usize, KernelSource)], cases: &[Case]) -> String {
     format!("{main}int main(void) {{\n{body}return 0; }}\n")
 }
 
+/// Shows what kernels, each with the number of its case, give on a machine: the case, the kernel
+/// and the bits of its output. The sources stay in a folder.
+pub fn given(
+    cases: &[Case],
+    kernels: &[(usize, KernelSource)],
+    machine: &Machine,
+    folder: &Path,
+    each: &mut dyn FnMut(usize, &str, &[u32]),
+) {
+    let path = |name: &str| folder.join(format!("{name}.c"));
+    let mut files = vec![path("main")];
+    std::fs::write(&files[0], program(kernels, cases)).expect("written");
+    for (_, k) in kernels {
+        files.push(path(&k.symbol));
+        std::fs::write(path(&k.symbol), &k.source).expect("written");
+    }
+    let text = machine.output(&files, folder);
+    assert_eq!(text.lines().count(), kernels.len());
+    for line in text.lines() {
+        let mut words = line.split(' ');
+        let case = words.next().and_then(|w| w.parse().ok()).expect("a case");
+        let symbol = words.next().expect("a kernel");
+        let bits: Vec<u32> = words.map(|w| w.parse().expect("bits")).collect();
+        each(case, symbol, &bits);
+    }
+}
+
 /// Shows what sampled kernels of every case for some targets give on some machines: the case, the
 /// kernel and the bits of its output. The instruction that multiplies is in the code of a kernel of
 /// the last target, compiled for a machine that has it.
@@ -129,24 +158,10 @@ pub fn compiled(
 ) {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let kernels = sampled_kernels(cases, targets);
-    let path = |name: &str| dir.path().join(format!("{name}.c"));
-    let mut files = vec![path("main")];
-    std::fs::write(&files[0], program(&kernels, cases)).expect("written");
-    for (_, k) in &kernels {
-        files.push(path(&k.symbol));
-        std::fs::write(path(&k.symbol), &k.source).expect("written");
-    }
     for machine in machines {
-        let text = machine.output(&files, dir.path());
-        assert_eq!(text.lines().count(), kernels.len());
-        for line in text.lines() {
-            let mut words = line.split(' ');
-            let case = words.next().and_then(|w| w.parse().ok()).expect("a case");
-            let symbol = words.next().expect("a kernel");
-            let bits: Vec<u32> = words.map(|w| w.parse().expect("bits")).collect();
-            each(case, symbol, &bits);
-        }
+        given(cases, &kernels, machine, dir.path(), &mut each);
     }
+    let path = |name: &str| dir.path().join(format!("{name}.c"));
     let last = format!("_t{}_", targets.len() - 1);
     let one = kernels.iter().find(|(c, k)| *c == 0 && k.symbol.contains(&last));
     match best.assembly(&path(&one.expect("a kernel").1.symbol)) {
@@ -203,13 +218,33 @@ impl Machine {
         o.ok().filter(|o| o.status.success()).map(|o| String::from_utf8_lossy(&o.stdout).into())
     }
 
-    /// What a program of some sources prints.
-    pub fn output(&self, sources: &[PathBuf], folder: &Path) -> String {
-        let exe = folder.join("main");
+    /// Runs the compiler, which must succeed.
+    fn compile(&self, args: &[&OsStr]) {
         let mut c = Command::new(&self.compiler);
-        c.args(["-O1", "-w", "-o"]).arg(&exe).args(&self.flags).args(sources).arg("-lm");
-        let o = c.output().expect("a C compiler");
+        let o = c.args(["-O1", "-w"]).args(&self.flags).args(args).output().expect("a C compiler");
         assert!(o.status.success(), "{}", String::from_utf8_lossy(&o.stderr));
+    }
+
+    /// What a program of some sources prints. All cores compile them.
+    pub fn output(&self, sources: &[PathBuf], folder: &Path) -> String {
+        let objects: Vec<PathBuf> = sources.iter().map(|s| s.with_extension("o")).collect();
+        let (next, cores) = (AtomicUsize::new(0), std::thread::available_parallelism());
+        let compile = || {
+            while let Some(i) = Some(next.fetch_add(1, Relaxed)).filter(|i| *i < sources.len()) {
+                let args: [&OsStr; 4] =
+                    ["-c".as_ref(), "-o".as_ref(), objects[i].as_ref(), sources[i].as_ref()];
+                self.compile(&args);
+            }
+        };
+        std::thread::scope(|s| {
+            (0..cores.map_or(1, usize::from)).for_each(|_| _ = s.spawn(compile));
+        });
+        let exe = folder.join("main");
+        let link: [&OsStr; 3] = ["-o".as_ref(), exe.as_ref(), "-lm".as_ref()];
+        let objects = objects.iter().map(|o| o.as_os_str());
+        self.compile(
+            &link[..2].iter().copied().chain(objects).chain([link[2]]).collect::<Vec<_>>(),
+        );
         let mut command = match self.emulator {
             Some(e) => {
                 let mut c = Command::new(e);

@@ -93,8 +93,8 @@ fn in_path(program: &str) -> Option<PathBuf> {
 }
 
 /// How many operations on bytes, four of which are multiplied at once, take the time of one on
-/// floats of 32 bits at a level, or on this machine: four by `vpdpbusd` and `usdot`, 32 by AMX. Exact
-/// products of 16 bits were measured at 132 of 104.
+/// floats of 32 bits at a level, or on this machine: four by `vpdpbusd` and `usdot`, 32 by AMX.
+/// Exact products of 16 bits were measured at 132 of 104.
 pub fn byte_pace(isa: Option<Isa>) -> f64 {
     match isa.or_else(highest_level) {
         Some(Isa::X86_64V4Amx) => 32.0,

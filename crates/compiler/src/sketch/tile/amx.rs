@@ -20,6 +20,9 @@ use squall_core::space::{Knob, Role, Term};
 use squall_core::{Configuration, Target, TileUnit};
 use std::sync::Arc;
 
+/// What the names of sketches of tiles begin with.
+pub(in crate::sketch) const AMX: &str = "amx@";
+
 /// Rows, and elements of a row of the left factor, below which a tile is not worth it.
 const FEWEST: i64 = 4;
 
@@ -53,7 +56,7 @@ pub(super) fn derive(
     let unit = f.target.machine.tiles?;
     let shape = shape(f.target, unit, c, base, pad)?;
     let pairs = if is_by_pairs(f.workload) { ",pairs" } else { "" };
-    let name = format!("amx@{}{}{pairs}", shape.tiled[shape.columns].short, pad_name(pad));
+    let name = format!("{AMX}{}{}{pairs}", shape.tiled[shape.columns].short, pad_name(pad));
     if !(f.wanted)(&name) {
         return None;
     }

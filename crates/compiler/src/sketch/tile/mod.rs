@@ -6,8 +6,11 @@
 //! Two sketches for each axis that can hold the lanes: with the reduction in one piece, and cut.
 
 mod amx;
+mod border;
 mod knobs;
 mod primitives;
+
+pub(super) use amx::AMX;
 
 use super::collapse::collapse;
 use super::cores::made_on_all_cores;
@@ -15,6 +18,7 @@ use super::pairs::is_by_pairs;
 use super::{Facts, Sketch, attempt, start};
 use crate::nest::{Loop, Nest, Scope, Stmt, accesses, aligned_bytes};
 use crate::schedule::{Primitive, has_zeros};
+use border::{Border, copy_loops, pad_name};
 use knobs::{draft, orders};
 use primitives::primitives;
 use squall_core::expr::{Affine, Binary, Expr, Names, Source, Var};
@@ -76,14 +80,6 @@ enum Packing {
     Data,
     /// Data that lanes cannot read as it lies: it is packed at each call in one of these ways.
     Far,
-}
-
-/// The innermost loop of a padded copy: where it has data between its borders.
-struct Border {
-    name: String,
-    low: i64,
-    high: i64,
-    extent: i64,
 }
 
 /// What the schedule builder needs to know about a sketch.
@@ -545,57 +541,4 @@ fn sketch(
         primitives: Box::new(primitives),
         full_optimisation: false,
     })
-}
-
-/// What a sketch's name says of its padding.
-fn pad_name(pad: Pad) -> &'static str {
-    match pad {
-        Pad::None => "",
-        Pad::Copy => ",pad=copy",
-        Pad::Guard => ",pad=guard",
-        Pad::Near => ",pad=near",
-    }
-}
-
-/// The innermost loop of the padded copy and where its inside begins and ends.
-fn copy_loops(n: &Nest, pad: Pad) -> (Option<Border>, Option<String>) {
-    if !matches!(pad, Pad::Copy | Pad::Near) {
-        return (None, None);
-    }
-    let mut found = (None, None);
-    for top in &n.body {
-        let mut chain = Vec::new();
-        copy_chain(n, top, &mut chain, &mut |chain, conds| {
-            let Some(&(v, extent)) = chain.last() else { return };
-            let along =
-                conds.iter().find(|c| c.index.coefficient(v) == 1 && c.index.terms().len() == 1);
-            let low = along.map_or(0, |c| (c.low - c.index.offset()).clamp(0, extent));
-            let high = along.map_or(extent, |c| (c.high - c.index.offset()).clamp(low, extent));
-            found = (
-                Some(Border { name: n.var(v).to_string(), low, high, extent }),
-                Some(n.var(chain[0].0).to_string()),
-            );
-        });
-    }
-    found
-}
-
-type Visit<'a> = &'a mut dyn FnMut(&[(Var, i64)], &[squall_core::expr::Cond]);
-
-fn copy_chain(n: &Nest, s: &Stmt, chain: &mut Vec<(Var, i64)>, f: Visit<'_>) {
-    match s {
-        Stmt::Loop(l) => {
-            chain.push((l.var, l.extent));
-            l.body.iter().for_each(|s| copy_chain(n, s, chain, f));
-            chain.pop();
-        }
-        Stmt::Store { value: Expr::Select { conds, .. }, .. } => f(chain, conds),
-        // What is computed ahead has no border.
-        Stmt::Store { buffer, value, .. }
-            if n.buffer(*buffer).scope != Scope::Output && computes(value) =>
-        {
-            f(chain, &[]);
-        }
-        _ => {}
-    }
 }
