@@ -197,6 +197,11 @@ fn draft(s: &Shape, unit: TileUnit) -> Draft {
     d.should.push(Term::Const(room.min(4)).at_most(sums()));
     let names: Vec<&str> = s.orders.iter().map(|o| o.0.as_str()).collect();
     d.knobs.push(Knob::words("order", Role::Order, &names));
+    // Lines of the weight ahead: those of a near cache's latency, of a far one's.
+    if s.reduce.iter().map(|a| a.extent).product::<i64>() > s.depth {
+        let ahead = Knob::ints("prefetch", Role::Choice, [0, 32, 128]);
+        d.knobs.push(ahead.where_absent("0"));
+    }
     if s.threads > 1 {
         let loops = (s.outer.len() + s.tiled.len()).min(3) as i64;
         d.knobs.push(Knob::ints("parallel", Role::Parallel, 1..=loops));
@@ -269,9 +274,13 @@ impl Builder<'_> {
         p.extend([unroll(columns), vectorize(format!("{COLUMNS}e"))]);
         let first = s.outer.first().map_or(&outside[0], |a| &a.name).clone();
         let (buffer, packed) = (s.weight.clone(), format!("{}_packed", s.weight));
-        p.push(Primitive::Pack { buffer, at: first, packed });
+        p.push(Primitive::Pack { buffer, at: first, packed: packed.clone() });
         for l in [ROWS.to_string(), format!("{ROWS}_load"), format!("{ROWS}_store")] {
             p.push(Primitive::Mark { mode: Mode::Amx, of: l });
+        }
+        let lines = self.k.int("prefetch").unwrap_or(0);
+        if lines > 1 {
+            p.push(Primitive::Prefetch { buffer: packed, lines });
         }
         copy(s.border.as_ref(), s.copy_lanes, &mut p);
         copy_is_parallel(s.threads, (s.copy_outer.as_ref(), s.border.as_ref()), &s.outer, &mut p);
