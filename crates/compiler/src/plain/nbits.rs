@@ -17,8 +17,10 @@ pub(super) const OPS: &[(&str, Generator)] =
 /// Products of rows with a tile of columns.
 const TILE: &str = include_str!("nbits/tile.c");
 
-/// Bytes of activations that are multiplied with all weights before the next ones are.
+/// Bytes of activations that are multiplied with all weights before the next ones are: by vectors,
+/// and by tiles, which multiply them so much faster that reading weights again would cost more.
 const ROWS_BYTES: i64 = 1 << 18;
+const TALL_BYTES: i64 = 1 << 20;
 
 /// The extents of the weights, as macros.
 fn extents(p: &mut Program) -> Result<NBits, String> {
@@ -42,9 +44,9 @@ fn extents(p: &mut Program) -> Result<NBits, String> {
 }
 
 /// Rows of activations, quantised by blocks.
-const QUANTISE: &str = "static void activations(const float *x, signed char *a, float *steps, \
-                        int *sums) {
-  for (long b = 0; b < BLOCKS; b++, a += BLOCK) {
+const QUANTISE: &str = "static void activations(const float *x, signed char *a, long a_block, \
+                        float *steps, int *sums, long s_block) {
+  for (long b = 0; b < BLOCKS; b++, a += a_block) {
     const long n = KK - b * BLOCK < BLOCK ? KK - b * BLOCK : BLOCK;
     int bits[BLOCK], most = 0, sum = 0;
     float largest;
@@ -56,8 +58,8 @@ const QUANTISE: &str = "static void activations(const float *x, signed char *a, 
     memcpy(&largest, &most, sizeof largest);
     memset(a, 0, BLOCK);
     /* What is no number, or infinite, makes the whole row that. */
-    steps[b] = most < 0x7f800000 ? largest / 127.0f : NAN;
-    sums[b] = 0;
+    steps[b * s_block] = most < 0x7f800000 ? largest / 127.0f : NAN;
+    sums[b * s_block] = 0;
     if (most >= 0x7f800000 || !(largest > 1e-36f)) continue;
     const float factor = 127.0f / largest;
     for (long i = 0; i < n; i++) {
@@ -67,15 +69,16 @@ const QUANTISE: &str = "static void activations(const float *x, signed char *a, 
       a[i] = (signed char)q;
       sum += q;
     }
-    sums[b] = sum;
+    sums[b * s_block] = sum * SUM_UNIT;
   }
 }
 ";
 
 /// Rows of activations as they are, filled up to whole blocks, and their sums by block.
-const COPY: &str = "static void activations(const float *x, float *a, float *steps, float *sums) {
+const COPY: &str = "static void activations(const float *x, float *a, long a_block, float *steps, \
+                    float *sums, long s_block) {
   (void)steps;
-  for (long b = 0; b < BLOCKS; b++, a += BLOCK) {
+  for (long b = 0; b < BLOCKS; b++, a += a_block) {
     const long n = KK - b * BLOCK < BLOCK ? KK - b * BLOCK : BLOCK;
     float part[8] = {0};
     memset(a, 0, BLOCK * sizeof(float));
@@ -84,7 +87,7 @@ const COPY: &str = "static void activations(const float *x, float *a, float *ste
       for (int l = 0; l < 8; l++) part[l] += a[i + l];
     for (int l = 4; l > 0; l /= 2)
       for (int i = 0; i < l; i++) part[i] += part[i + l];
-    sums[b] = part[0];
+    sums[b * s_block] = part[0] * SUM_UNIT;
   }
 }
 ";
@@ -121,6 +124,8 @@ fn matmul(p: &mut Program) -> Result<(), String> {
         true if p.expect(3, &[DType::U8, DType::F32])? == DType::U8 => ("x3", "unsigned char"),
         true => ("x3", "float"),
     };
+    // Sums are needed times the zero point: where all are equal, times that one.
+    p.define("SUM_UNIT", if p.has(3) { "1".into() } else { w.no_zero().to_string() });
     text += &match (p.has(3), zero_ty) {
         (false, _) => format!("#define ZERO {}\n", w.no_zero()),
         (_, "float") => "#define ZERO_VECTOR(at) (*(const Floats *)(at))\n".into(),
@@ -132,9 +137,15 @@ fn matmul(p: &mut Program) -> Result<(), String> {
     text += &format!("#define ZEROS {zero_ty}\n#define STEP {step}\n{TILE}");
     p.table("tile", text);
     let padded = w.blocks() * w.block;
-    let at_once = (ROWS_BYTES / (padded * bytes as i64)).clamp(8, rows.max(8)) / 8 * 8;
-    p.int("AT_ONCE", at_once);
-    let kept = at_once.min(rows).max(1);
+    let at_once = |most: i64, step: i64| {
+        let fit = most / (padded * bytes as i64);
+        fit.clamp(step, rows.max(step)) / step * step
+    };
+    let (by_vectors, by_tiles) = (at_once(ROWS_BYTES, 8), at_once(TALL_BYTES, 64));
+    p.int("BY_VECTORS", by_vectors);
+    p.int("BY_TILES", by_tiles);
+    // Tiles find rows at distances that the number of rows at once decides.
+    let kept = if whole { by_tiles.max(by_vectors) } else { by_vectors.min(rows).max(1) };
     p.scratch_pointer(ty, "a", kept * padded, bytes);
     p.scratch_pointer("float", "steps", kept * w.blocks(), 4);
     p.scratch_pointer(sum, "sums", kept * w.blocks(), 4);
@@ -142,26 +153,48 @@ fn matmul(p: &mut Program) -> Result<(), String> {
     // Zero points where each tile has its own.
     let zeros_at = if p.has(3) { "x3 + t * BLOCKS * 16" } else { zeros };
     p.shares_loops();
-    p.body(&format!(
-        "#define ROWS(count, r) \\
-  tile(count, x1 + t * GROUPS_ALL * 64, x2 + t * BLOCKS * 16, {zeros_at}, a + (r) * KP, \\
-       steps + (r) * BLOCKS, sums + (r) * BLOCKS, line)
-  for (long m = 0; m < MM; m += AT_ONCE) {{
-    const long rows = MM - m < AT_ONCE ? MM - m : AT_ONCE;
+    p.body(&products(zeros_at, bias));
+    on_device(p, &w);
+    Ok(())
+}
+
+/// The loops over rows and tiles of columns: rows in as large groups as there are registers for.
+fn products(zeros_at: &str, bias: &str) -> String {
+    format!(
+        "#define ROWS(of, count, r) \\
+  of(count, x1 + t * GROUPS_ALL * 64, x2 + t * BLOCKS * 16, {zeros_at}, a + (r) * A_ROW, \\
+     steps + (r) * S_ROW, sums + (r) * S_ROW, line)
+#ifdef TALL
+  const long at_once = BY_TILES;
+#else
+  const long at_once = BY_VECTORS;
+#define TALL MOST
+#define tall tile
+#define FEWEST (MM + 1)
+#endif
+  for (long m = 0; m < MM; m += at_once) {{
+    const long rows = MM - m < at_once ? MM - m : at_once;
     for (long r = 0; r < rows; r++)
-      activations(x0 + (m + r) * KK, a + r * KP, steps + r * BLOCKS, sums + r * BLOCKS);
+      activations(x0 + (m + r) * KK, a + r * A_ROW, A_BLOCK, steps + r * S_ROW, sums + r * S_ROW,
+                  S_BLOCK);
 #ifdef _OPENMP
 #pragma omp parallel for schedule(static) if (MM * NN > 4096 * 256 / KK)
 #endif
     for (long t = 0; t < TILES; t++) {{
       const long wide = NN - t * 16 < 16 ? NN - t * 16 : 16;
-      for (long r = 0; r < rows; r += MOST) {{
-        float line[MOST * 16];
-        const long some = rows - r < MOST ? rows - r : MOST;
-        if (MM >= MOST && (MM % MOST == 0 || some == MOST)) {{
-          ROWS(MOST, r);
+      for (long r = 0, some; r < rows; r += some) {{
+        float line[TALL * 16];
+        some = rows - r < MOST ? rows - r : MOST;
+        if (rows - r >= TALL && rows - r >= FEWEST) {{
+          some = TALL;
+          ROWS(tall, TALL, r);
+        }} else if (rows - r >= FEWEST) {{
+          some = FEWEST;
+          ROWS(tall, FEWEST, r);
+        }} else if (MM >= MOST && (MM % MOST == 0 || some == MOST)) {{
+          ROWS(tile, MOST, r);
         }} else {{
-          ROWS(MM % MOST ? MM % MOST : 1, r);
+          ROWS(tile, MM % MOST ? MM % MOST : 1, r);
         }}
         for (long i = 0; i < some; i++)
           for (long l = 0; l < wide; l++)
@@ -170,9 +203,7 @@ fn matmul(p: &mut Program) -> Result<(), String> {
     }}
   }}
 "
-    ));
-    on_device(p, &w);
-    Ok(())
+    )
 }
 
 /// On a GPU an element is one thread's: it reads the same packed weights, in floats.

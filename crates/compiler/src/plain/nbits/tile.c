@@ -16,6 +16,22 @@
 #define LANES 4
 #define MOST 4
 #endif
+/* Where AMX multiplies tiles of rows, the rows of a block lie together, else the blocks of a row:
+   elements from row to row and from block to block, of activations and of what each block has. */
+#if defined(WHOLE) && LANES == 16 && MM >= 32 && BLOCK % 16 == 0 && BLOCK <= 256 && \
+    (BLOCK <= 64 || BLOCK % 64 == 0) && defined(__AMX_TILE__) && defined(__AMX_INT8__)
+#define TALL 64
+#define FEWEST 32
+#define A_ROW BLOCK
+#define A_BLOCK (BY_TILES * BLOCK)
+#define S_ROW 1
+#define S_BLOCK BY_TILES
+#else
+#define A_ROW KP
+#define A_BLOCK BLOCK
+#define S_ROW BLOCKS
+#define S_BLOCK 1
+#endif
 #define PARTS (16 / LANES)
 #define GROUPS (BLOCK * BITS / 32)
 /* Loops over rows and parts are written out, so that what they index lies in registers. */
@@ -61,12 +77,12 @@ INLINE void block(const int rows, const unsigned char *w, const Activation *a, I
     const Ints low = v & 0x0f0f0f0f, high = (v >> 4) & 0x0f0f0f0f;
     UNROLL
     for (int r = 0; r < rows; r++) {
-      s[r] = DOT(s[r], low, four(a + r * KP + g * 8));
-      s[r] = DOT(s[r], high, four(a + r * KP + g * 8 + 4));
+      s[r] = DOT(s[r], low, four(a + r * A_ROW + g * 8));
+      s[r] = DOT(s[r], high, four(a + r * A_ROW + g * 8 + 4));
     }
 #else
     UNROLL
-    for (int r = 0; r < rows; r++) s[r] = DOT(s[r], v, four(a + r * KP + g * 4));
+    for (int r = 0; r < rows; r++) s[r] = DOT(s[r], v, four(a + r * A_ROW + g * 4));
 #endif
   }
 }
@@ -88,7 +104,7 @@ INLINE void block(const int rows, const unsigned char *w, const Activation *a, I
       const Ints l = v & 0x0f0f0f0f, h = (v >> 4) & 0x0f0f0f0f;
       UNROLL
       for (int r = 0; r < rows; r++) {
-        const signed char *x = a + r * KP + k + g * (32 / BITS);
+        const signed char *x = a + r * A_ROW + k + g * (32 / BITS);
 #if BITS == 4
         const __m256i both = _mm256_add_epi16(PAIRS(l, four(x)), PAIRS(h, four(x + 4)));
         low[r] = _mm256_add_epi16(low[r], both);
@@ -115,7 +131,7 @@ INLINE void block(const int rows, const unsigned char *w, const Activation *a, I
     for (int j = 0; j < 32 / BITS; j++) {
       const Ints c = (v >> (BITS == 4 ? BYTE(j % 4) + j / 4 * 4 : BYTE(j))) & ((1 << BITS) - 1);
       UNROLL
-      for (int r = 0; r < rows; r++) s[r] += c * (int)a[r * KP + g * (32 / BITS) + j];
+      for (int r = 0; r < rows; r++) s[r] += c * (int)a[r * A_ROW + g * (32 / BITS) + j];
     }
   }
 }
@@ -151,9 +167,9 @@ INLINE void block(const int rows, const unsigned char *w, const Activation *a, F
       const Floats c = CODE(v, BITS == 4 ? BYTE(j % 4) + j / 4 * 4 : BYTE(j));
       const Floats d = CODE(v, BITS == 4 ? BYTE(m % 4) + m / 4 * 4 : BYTE(m));
       UNROLL
-      for (int r = 0; r < rows; r++) s[r] += c * a[r * KP + g * (32 / BITS) + j];
+      for (int r = 0; r < rows; r++) s[r] += c * a[r * A_ROW + g * (32 / BITS) + j];
       UNROLL
-      for (int r = 0; r < rows; r++) t[r] += d * a[r * KP + g * (32 / BITS) + m];
+      for (int r = 0; r < rows; r++) t[r] += d * a[r * A_ROW + g * (32 / BITS) + m];
     }
   }
   UNROLL
@@ -178,12 +194,12 @@ INLINE void tile(const int rows, const unsigned char *codes, const float *scales
       Products s[MOST];
 #if defined(ZERO) && defined(WHOLE)
       UNROLL
-      for (int r = 0; r < rows; r++) s[r] = (Ints){0} - ZERO * sums[r * BLOCKS + b];
+      for (int r = 0; r < rows; r++) s[r] = (Ints){0} - sums[r * S_ROW + b * S_BLOCK];
 #else
       UNROLL
       for (int r = 0; r < rows; r++) s[r] = (Products){0};
 #endif
-      block(rows, codes + b * BLOCK_BYTES + h * LANES * 4, a + b * BLOCK, s);
+      block(rows, codes + b * BLOCK_BYTES + h * LANES * 4, a + b * A_BLOCK, s);
 #ifndef ZERO
       const Floats zero = ZERO_VECTOR(zeros + b * 16 + h * LANES);
 #endif
@@ -191,12 +207,12 @@ INLINE void tile(const int rows, const unsigned char *codes, const float *scales
       for (int r = 0; r < rows; r++) {
         Floats v = IN_FLOATS(s[r]);
 #ifndef ZERO
-        v -= zero * (float)sums[r * BLOCKS + b];
+        v -= zero * (float)sums[r * S_ROW + b * S_BLOCK];
 #elif !defined(WHOLE)
-        v -= ZERO * sums[r * BLOCKS + b];
+        v -= sums[r * S_ROW + b * S_BLOCK];
 #endif
 #ifdef WHOLE
-        out[r][h] += v * (scale * steps[r * BLOCKS + b]);
+        out[r][h] += v * (scale * steps[r * S_ROW + b * S_BLOCK]);
 #else
         out[r][h] += v * scale;
 #endif
@@ -209,3 +225,106 @@ INLINE void tile(const int rows, const unsigned char *codes, const float *scales
     UNROLL
     for (int h = 0; h < PARTS; h++) *(Floats *)(y + r * 16 + h * LANES) = out[r][h];
 }
+
+/* By AMX, where blocks fill tiles: 16 rows of activations by 16 columns are one register, and each
+   block's exact sums are scaled by vectors. Linux keeps the registers for programs that ask it. */
+#ifdef TALL
+#define DEPTH (BLOCK < 64 ? BLOCK : 64)
+struct shapes {
+  unsigned char palette, start, zero[14];
+  unsigned short bytes[16];
+  unsigned char rows[16];
+} __attribute__((aligned(64)));
+static __attribute__((constructor)) void ask_for_tiles(void) {
+  long answer = 158;
+  __asm__ volatile("syscall" : "+a"(answer) : "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
+}
+#define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t ::)
+#define TILE_LOAD(t, p, bytes) \
+  __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t :: "r"(p), "r"((long)(bytes)) : "memory")
+#define TILE_STORE(t, p) \
+  __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" :: "r"(p), "r"(64L) : "memory")
+/* Signed activations by codes without sign. */
+#define TILE_ADD(t, a) \
+  TILE_LOAD(a, x + (t) * 16 * A_ROW, A_ROW); \
+  __asm__ volatile("tdpbsud %%tmm6, %%tmm" #a ", %%tmm" #t ::)
+
+/* The codes of a block, one a byte, as tiles have them. */
+INLINE const unsigned char *opened(const unsigned char *w, unsigned char *open) {
+#if BITS == 4
+  for (long g = 0; g < GROUPS; g++) {
+    const Ints v = *(const Ints *)(w + g * 64);
+    *(Ints *)(open + g * 128) = v & 0x0f0f0f0f;
+    *(Ints *)(open + g * 128 + 64) = (v >> 4) & 0x0f0f0f0f;
+  }
+  return open;
+#else
+  (void)open;
+  return w;
+#endif
+}
+
+/* As `tile`, of 32 rows or of 64. Of three blocks at once one is opened, one multiplied and one
+   scaled: what one of these stores is in the cache when the next loads it. */
+INLINE void tall(const int rows, const unsigned char *codes, const float *scales,
+                 const ZEROS *zeros, const Activation *a, const float *steps, const Sum *sums,
+                 float *y) {
+  static const struct shapes shapes = {
+      1, 0, {0}, {64, 64, 64, 64, DEPTH, DEPTH, 64}, {16, 16, 16, 16, 16, 16, DEPTH / 4}};
+  int all[2][TALL * 16] __attribute__((aligned(64)));
+  unsigned char open[2][BLOCK * 16] __attribute__((aligned(64)));
+  memset(y, 0, (unsigned long)rows * 16 * sizeof *y);
+  __asm__ volatile("ldtilecfg %0" ::"m"(shapes));
+  const unsigned char *next = opened(codes, open[0]);
+  for (long b = 0; b <= BLOCKS; b++) {
+    const unsigned char *w = next;
+    if (b + 1 < BLOCKS) next = opened(codes + (b + 1) * BLOCK_BYTES, open[(b + 1) % 2]);
+    if (b < BLOCKS) {
+      int *c = all[b % 2];
+      TILE_ZERO(0);
+      TILE_ZERO(1);
+      if (rows > 32) {
+        TILE_ZERO(2);
+        TILE_ZERO(3);
+      }
+      for (long k = 0; k < BLOCK; k += DEPTH) {
+        const Activation *x = a + b * A_BLOCK + k;
+        TILE_LOAD(6, w + k * 16, 64);
+        TILE_ADD(0, 4);
+        TILE_ADD(1, 5);
+        if (rows > 32) {
+          TILE_ADD(2, 4);
+          TILE_ADD(3, 5);
+        }
+      }
+      TILE_STORE(0, c);
+      TILE_STORE(1, c + 256);
+      if (rows > 32) {
+        TILE_STORE(2, c + 512);
+        TILE_STORE(3, c + 768);
+      }
+    }
+    if (b == 0) continue;
+    const long of = b - 1;
+    const int *c = all[of % 2];
+    const Floats scale = *(const Floats *)(scales + of * 16);
+#ifndef ZERO
+    const Floats zero = ZERO_VECTOR(zeros + of * 16);
+#endif
+    const Sum *sum = sums + of * S_BLOCK;
+    const float *step = steps + of * S_BLOCK;
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+#ifdef ZERO
+      const Ints s = *(const Ints *)(c + r * 16) - sum[r * S_ROW];
+      const Floats v = IN_FLOATS(s);
+#else
+      const Floats v = IN_FLOATS(*(const Ints *)(c + r * 16)) - zero * (float)sum[r * S_ROW];
+#endif
+      *(Floats *)(y + r * 16) += v * (scale * step[r * S_ROW]);
+    }
+  }
+  __asm__ volatile("tilerelease" ::);
+  (void)zeros;
+}
+#endif
