@@ -15,6 +15,17 @@ static uint32_t saved(void) {
   return low;
 }
 
+/* Whether Linux keeps tiles for this program, which it has to be asked for (`arch_prctl`): it
+ * refuses where a stack for signals has no room for them. */
+static int keeps_tiles(void) {
+  long answer = -1;
+#if defined(__x86_64__) && defined(__linux__)
+  answer = 158;
+  __asm__ volatile("syscall" : "+a"(answer) : "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
+#endif
+  return answer == 0;
+}
+
 uint64_t rt_cpu_has(void) {
   static const struct {
     int bit;
@@ -36,7 +47,7 @@ uint64_t rt_cpu_has(void) {
   uint32_t kept = asks ? saved() : 0;
   if ((kept & 6) != 6) has &= ~(uint64_t)AVX_SETS;
   if ((kept & 0xe6) != 0xe6) has &= ~(uint64_t)AVX512_SETS;
-  if ((kept & 0x600e6) != 0x600e6) has &= ~AMX_SETS;
+  if ((kept & 0x600e6) != 0x600e6 || !(has & AMX_SETS) || !keeps_tiles()) has &= ~AMX_SETS;
   return has;
 }
 #elif defined(__aarch64__) && defined(__linux__)
