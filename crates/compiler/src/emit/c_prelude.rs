@@ -15,7 +15,7 @@ pub fn text(used: &Used) -> String {
     }
     s += &c_formats::scalars(used);
     if used.has("tiles") {
-        s += tiles::PRELUDE;
+        s += &tiles::prelude();
         if used.has("dot_pair") {
             s += tiles::PRELUDE_PAIRS;
         }

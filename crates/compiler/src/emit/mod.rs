@@ -31,6 +31,7 @@ pub use cuda_prelude::FORMATS as DEVICE_FORMATS;
 pub use dialect::{Dialect, Execution, Index, Numbers, ThreadWords, Used, VectorWords};
 pub use registers::{register_count, stack_bytes};
 pub use threads::shared_bytes;
+pub(crate) use tiles::{INSTRUCTIONS as AMX_INSTRUCTIONS, SHAPES as AMX_SHAPES};
 
 use crate::nest::Nest;
 use squall_core::{KernelSource, Language};

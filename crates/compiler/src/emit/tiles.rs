@@ -76,14 +76,17 @@ impl Printer<'_> {
     }
 }
 
-/// What a program that uses tiles begins with. Linux keeps the registers for programs that ask for
-/// it (`arch_prctl`, ARCH_REQ_XCOMP_PERM), which is asked when the program is loaded.
-pub(super) const PRELUDE: &str = r#"struct tile_shapes {
+/// The shapes of all registers, as `ldtilecfg` reads them.
+pub(crate) const SHAPES: &str = r#"struct tile_shapes {
   unsigned char palette, start, zero[14];
   unsigned short bytes[16];
   unsigned char rows[16];
 } __attribute__((aligned(64)));
-#if defined(__AMX_TILE__) && defined(__AMX_INT8__) && defined(__AMX_BF16__)
+"#;
+
+/// The instructions of AMX but for its products. Linux keeps the registers for programs that ask
+/// for it (`arch_prctl`, ARCH_REQ_XCOMP_PERM), which is asked when the program is loaded.
+pub(crate) const INSTRUCTIONS: &str = r#"
 static __attribute__((constructor)) void ask_for_tiles(void) {
   long answer = 158;
   __asm__ volatile("syscall" : "+a"(answer) : "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
@@ -94,7 +97,16 @@ static __attribute__((constructor)) void ask_for_tiles(void) {
 #define TILE_LOAD(t, p, bytes) \
   __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t :: "r"(p), "r"((long)(bytes)) : "memory")
 #define TILE_STORE(t, p, bytes) \
-  __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" :: "r"(p), "r"((long)(bytes)) : "memory")
+  __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" :: "r"(p), "r"((long)(bytes)) : "memory")"#;
+
+/// What a program that uses tiles begins with.
+pub(super) fn prelude() -> String {
+    let amx = "#if defined(__AMX_TILE__) && defined(__AMX_INT8__) && defined(__AMX_BF16__)";
+    format!("{SHAPES}{amx}{INSTRUCTIONS}{PRODUCTS}")
+}
+
+/// The products, and loops that stand for all of it where there is no AMX.
+const PRODUCTS: &str = r#"
 #define TILE_DOT(c, a, b) __asm__ volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
 #define TILE_DOT_PAIR(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
 #else

@@ -8,6 +8,7 @@
 
 use super::Generator;
 use super::program::{Program, long, product};
+use crate::emit::{AMX_INSTRUCTIONS, AMX_SHAPES};
 use squall_core::DType;
 use squall_core::graph::infer::nbits::{Form, NBits};
 
@@ -134,7 +135,8 @@ fn matmul(p: &mut Program) -> Result<(), String> {
         }
     };
     let step = [32, 16, 8].into_iter().find(|s| w.block % s == 0).unwrap_or(8);
-    text += &format!("#define ZEROS {zero_ty}\n#define STEP {step}\n{TILE}");
+    let tile = TILE.replace("AMX\n", &[AMX_SHAPES, AMX_INSTRUCTIONS, "\n"].concat());
+    text += &format!("#define ZEROS {zero_ty}\n#define STEP {step}\n{tile}");
     p.table("tile", text);
     let padded = w.blocks() * w.block;
     let at_once = |most: i64, step: i64| {

@@ -227,23 +227,10 @@ INLINE void tile(const int rows, const unsigned char *codes, const float *scales
 }
 
 /* By AMX, where blocks fill tiles: 16 rows of activations by 16 columns are one register, and each
-   block's exact sums are scaled by vectors. Linux keeps the registers for programs that ask it. */
+   block's exact sums are scaled by vectors. */
 #ifdef TALL
 #define DEPTH (BLOCK < 64 ? BLOCK : 64)
-struct shapes {
-  unsigned char palette, start, zero[14];
-  unsigned short bytes[16];
-  unsigned char rows[16];
-} __attribute__((aligned(64)));
-static __attribute__((constructor)) void ask_for_tiles(void) {
-  long answer = 158;
-  __asm__ volatile("syscall" : "+a"(answer) : "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
-}
-#define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t ::)
-#define TILE_LOAD(t, p, bytes) \
-  __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t :: "r"(p), "r"((long)(bytes)) : "memory")
-#define TILE_STORE(t, p) \
-  __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" :: "r"(p), "r"(64L) : "memory")
+AMX
 /* Signed activations by codes without sign. */
 #define TILE_ADD(t, a) \
   TILE_LOAD(a, x + (t) * 16 * A_ROW, A_ROW); \
@@ -269,12 +256,12 @@ INLINE const unsigned char *opened(const unsigned char *w, unsigned char *open) 
 INLINE void tall(const int rows, const unsigned char *codes, const float *scales,
                  const ZEROS *zeros, const Activation *a, const float *steps, const Sum *sums,
                  float *y) {
-  static const struct shapes shapes = {
+  static const struct tile_shapes shapes = {
       1, 0, {0}, {64, 64, 64, 64, DEPTH, DEPTH, 64}, {16, 16, 16, 16, 16, 16, DEPTH / 4}};
   int all[2][TALL * 16] __attribute__((aligned(64)));
   unsigned char open[2][BLOCK * 16] __attribute__((aligned(64)));
   memset(y, 0, (unsigned long)rows * 16 * sizeof *y);
-  __asm__ volatile("ldtilecfg %0" ::"m"(shapes));
+  TILES_BEGIN(shapes)
   const unsigned char *next = opened(codes, open[0]);
   for (long b = 0; b <= BLOCKS; b++) {
     const unsigned char *w = next;
@@ -297,11 +284,11 @@ INLINE void tall(const int rows, const unsigned char *codes, const float *scales
           TILE_ADD(3, 5);
         }
       }
-      TILE_STORE(0, c);
-      TILE_STORE(1, c + 256);
+      TILE_STORE(0, c, 64);
+      TILE_STORE(1, c + 256, 64);
       if (rows > 32) {
-        TILE_STORE(2, c + 512);
-        TILE_STORE(3, c + 768);
+        TILE_STORE(2, c + 512, 64);
+        TILE_STORE(3, c + 768, 64);
       }
     }
     if (b == 0) continue;
@@ -324,7 +311,7 @@ INLINE void tall(const int rows, const unsigned char *codes, const float *scales
       *(Floats *)(y + r * 16) += v * (scale * step[r * S_ROW]);
     }
   }
-  __asm__ volatile("tilerelease" ::);
+  TILES_END()
   (void)zeros;
 }
 #endif
