@@ -9,8 +9,9 @@ use machines::{Machine, at_level};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::{nest, schedule, sketches, untuned};
+use squall_core::operator::MatMul;
 use squall_core::units::Bytes;
-use squall_core::{Isa, Target, Workload};
+use squall_core::{Isa, Target, TensorKind, Workload};
 
 /// One thread of a CPU with wide vectors and many registers, or two of one with few.
 fn target(threads: usize) -> Target {
@@ -90,6 +91,37 @@ fn scheduled_nests_mean_what_the_workload_means() {
         }
     }
     assert!(refused * 20 <= run, "{refused} of {run} sampled configurations cannot be realized");
+}
+
+/// Few rows by a factor that comes with the call and leaves the second cache: its rows are read a
+/// few at a time, through many columns, and the product is the same.
+#[test]
+fn few_rows_read_a_large_factor_a_few_rows_at_a_time() {
+    let product = MatMul::plain(3, 200, 64, TensorKind::Data);
+    let w = product.workload().expect("a product");
+    let all = inputs(&w, 1);
+    let want = w.evaluate(&all);
+    let (data, weights) = split_inputs(&w, &all);
+    let depths = |caches: [u64; 2]| {
+        let t = Target { threads: 1, ..Target::cpu(64, 32, &caches.map(Bytes)) };
+        let all = sketches(&w, &t);
+        let s = all.iter().find(|s| s.name() == "tile@n,cut").expect("the sum is cut");
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
+        let mut shallow = 0;
+        for c in (0..40).map(|_| s.space().sample(&mut rng)) {
+            if c.int("k1") > Some(8) {
+                continue;
+            }
+            shallow += 1;
+            let of = Some((s.name(), &c.to_string()[..]));
+            let text = squall_compiler::explain(&w, &t, "nest", of).expect("it is realized");
+            let n = nest::parse(&text).expect("the nest parses back");
+            close(&c.to_string(), &nest::interpret(&n, &data, &weights), &want, 1e-5);
+        }
+        shallow
+    };
+    assert_eq!(depths([32 << 10, 1 << 20]), 0, "the factor stays in the second cache");
+    assert!(depths([4 << 10, 32 << 10]) > 4, "rows of 800 bytes, 51 KB in all");
 }
 
 #[test]

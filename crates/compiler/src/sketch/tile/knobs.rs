@@ -5,6 +5,9 @@ use super::{FEW_REGISTERS, Packing, Shape, TileAxis, WIDE_COPY};
 use squall_core::Target;
 use squall_core::space::{Knob, Role, Term};
 
+/// Tiles of a level in a tile of the next, at most.
+const MOST_TILES: i64 = 64;
+
 /// The knobs and constraints of a shape, on a target whose vectors have `native` lanes.
 pub(super) fn draft(s: &Shape, t: &Target, native: i64) -> Draft {
     let mut d = Draft::default();
@@ -57,7 +60,9 @@ fn register_tile(d: &mut Draft, s: &Shape, t: &Target, native: i64) {
 fn outer_levels(d: &mut Draft, s: &Shape, a: &TileAxis, widths: &[i64]) {
     for &level in s.levels() {
         let (name, role) = tile(a, level);
-        let values = divisors(a.extent).into_iter().chain(powers(1, a.extent)).filter(|&d| d <= 64);
+        let most = if s.by_rows && !widths.is_empty() { 4 * MOST_TILES } else { MOST_TILES };
+        let values = divisors(a.extent).into_iter().chain(powers(1, a.extent));
+        let values = values.filter(|&d| d <= most);
         d.knobs.push(Knob::ints(name, role, values));
     }
     let whole = || {
@@ -84,8 +89,9 @@ fn cut_reduction(d: &mut Draft, s: &Shape, t: &Target) {
     let reduction: i64 = s.reduce.iter().map(|a| a.extent).product();
     for a in &s.reduce {
         let (name, role) = tile(a, 1);
+        let rows = |d: &i64| s.by_rows && (4..=32).contains(d);
         let values = divisors(a.extent).into_iter();
-        let values = values.filter(|&d| d == a.extent || d * 64 >= a.extent);
+        let values = values.filter(|d| *d == a.extent || d * 64 >= a.extent || rows(d));
         d.knobs.push(Knob::ints(name, role, values));
     }
     let inner = || Term::product(s.reduce.iter().map(|a| Term::knob(format!("{}1", a.short))));
@@ -97,7 +103,8 @@ fn cut_reduction(d: &mut Draft, s: &Shape, t: &Target) {
     let room = (t.cache(2) / 16).clamp(4096, 65536) as i64;
     d.must.push(inner().at_most(reduction - 1));
     d.must.push(Term::product(partial).at_most(room));
-    d.should.push(Term::Const(reduction.min(32)).at_most(inner()));
+    let least = if s.by_rows { 4 } else { 32 };
+    d.should.push(Term::Const(reduction.min(least)).at_most(inner()));
 }
 
 /// Unrolling, orders of loops, packing, prefetching, and loops in parallel.

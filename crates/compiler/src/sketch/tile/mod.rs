@@ -36,6 +36,9 @@ const WIDE_COPY: i64 = 16;
 /// Axes that are tiled at most. Of more, the outermost stay untiled.
 const MOST_TILED: usize = 5;
 
+/// Results of a step of the reduction, for each lane, that are few beside what the step reads.
+const FEW_RESULTS: i64 = 16;
+
 /// Reductions below this many steps stay in one piece.
 const SHORT: i64 = 32;
 
@@ -109,6 +112,10 @@ struct Shape {
     /// An operand that the first cache does not hold, the weight or the one that vectors are read
     /// from: prefetching it may pay off.
     stream: Option<String>,
+    /// The stream lies row by row as the caller gave it, is larger than the second cache, and few
+    /// results share a row. Steps of the reduction are rows then: a few at a time, through all
+    /// columns, are as many streams in order, where many rows of few columns are a page each.
+    by_rows: bool,
     /// A weight that is 0 by a test where the sum has nothing to add.
     zeros: Option<String>,
 }
@@ -474,6 +481,17 @@ impl Main<'_> {
         let found = weight.or_else(|| self.operands.iter().find(read));
         found.map(|(b, _)| buffer(*b).name.clone())
     }
+
+    /// See [`Shape::by_rows`]; `tiled` are the axes that are tiled, and `lane` one of them.
+    fn by_rows(&self, t: &Target, stream: Option<&str>, tiled: &[TileAxis], lane: usize) -> bool {
+        let stream = stream.and_then(|name| self.base.find_buffer(name));
+        let others = tiled.iter().enumerate().filter(|(i, _)| *i != lane).map(|(_, a)| a.extent);
+        let is_far = |b: Source| {
+            let b = self.base.buffer(b);
+            matches!(b.scope, Scope::Data(_)) && aligned_bytes(b) > t.cache(2)
+        };
+        stream.is_some_and(is_far) && others.product::<i64>() <= FEW_RESULTS
+    }
 }
 
 fn sketch(
@@ -504,13 +522,15 @@ fn sketch(
         return None;
     }
     let (border, copy_outer) = copy_loops(base, pad);
+    let stream = main.stream(t, lane);
     let shape = Shape {
         lane: lane_at,
+        by_rows: main.by_rows(t, stream.as_deref(), &tiled, lane_at),
         contiguous: lane_at + 1 == tiled.len(),
         packable: main.packable(lane)?,
         orders: orders(&tiled),
         layout: main.layout(lane)?,
-        stream: main.stream(t, lane),
+        stream,
         zeros: main.zeros(),
         threads: t.threads,
         outer,
