@@ -7,7 +7,7 @@ use machines::{Case, Machine, at_level, of_kind, sampled_nests};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
-use squall_compiler::{by_pairs, nest};
+use squall_compiler::{by_pairs, nest, sketches};
 use squall_core::operator::{Conv, MatMul, in_half};
 use squall_core::{DType, Isa, Target, TensorKind, Workload};
 
@@ -180,6 +180,17 @@ fn what_has_no_pairs_side_by_side_stays_as_it_is() {
     ] {
         assert_eq!(by_pairs(&w), None, "{why}");
     }
+}
+
+/// Tiles read the pairs of all channels of a window's row side by side.
+#[test]
+fn tiles_read_a_first_layer_with_its_channels_last() {
+    let tiled = at_level(Isa::X86_64V4Amx);
+    let all = sketches(&parsed(FIRST), &tiled);
+    let names: Vec<&str> = all.iter().map(|s| s.name()).filter(|n| n.ends_with(",last")).collect();
+    assert_eq!(names, ["amx@k,pad=copy,pairs,last"]);
+    let space = sketches(&parsed(CONV), &tiled);
+    assert!(!space.iter().any(|s| s.name().ends_with(",last")), "its pairs lie along the channels");
 }
 
 fn targets() -> [Target; 3] {

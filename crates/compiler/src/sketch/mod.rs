@@ -13,6 +13,7 @@ mod pairs;
 mod plain;
 mod rows;
 mod tile;
+mod window;
 mod winograd;
 
 use crate::emit::{Options, emit, stack_bytes};
@@ -86,7 +87,11 @@ pub(crate) fn derive(w: &Workload, t: &Target) -> Vec<Sketch> {
 
 fn derive_wanted(facts: &Facts<'_>) -> Vec<Sketch> {
     let w = facts.workload;
-    let paired = by_pairs(w).map(|p| tile::derive(&Facts { workload: &p, ..*facts }));
+    let paired = by_pairs(w).map(|p| {
+        let mut list = tile::derive(&Facts { workload: &p, ..*facts });
+        list.extend(tiles_of_windows(facts));
+        list
+    });
     let derived = paired.into_iter().chain(RULES.iter().map(|(_, rule)| rule(facts)));
     let derived = derived.into_iter().find(|list| !list.is_empty());
     let mut list = derived.unwrap_or_else(|| vec![plain::sketch(facts)]);
@@ -95,6 +100,19 @@ fn derive_wanted(facts: &Facts<'_>) -> Vec<Sketch> {
         list.extend(winograd::derive(facts));
     }
     list
+}
+
+/// Sketches for AMX of a first layer by pairs, with its channels last in what the tiles read.
+fn tiles_of_windows(facts: &Facts<'_>) -> Vec<Sketch> {
+    let named = |name: &str| format!("{name},last");
+    let wanted = |name: &str| name.starts_with(tile::AMX) && (facts.wanted)(&named(name));
+    if facts.target.machine.tiles.is_none() {
+        return Vec::new();
+    }
+    let Some(w) = window::by_pairs_of_windows(facts.workload) else { return Vec::new() };
+    let list = tile::derive(&Facts { workload: &w, wanted: &wanted, ..*facts });
+    let list = list.into_iter().filter(|s| s.name.starts_with(tile::AMX));
+    list.map(|s| Sketch { name: named(&s.name), ..s }).collect()
 }
 
 /// The plain loops of a workload, as a sketch.

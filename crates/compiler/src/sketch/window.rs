@@ -1,0 +1,93 @@
+//! A first layer by pairs along its rows, with the channels of both copies last. Tiles of AMX read
+//! rows of the left factor as they lie: with channels first such a row has the pairs of one
+//! window's row of one channel, four for a filter of seven. With channels last it has those of all
+//! channels, twelve, and a third of the instructions give the same sums.
+
+use super::pairs::by_pairs;
+use squall_core::Workload;
+use squall_core::expr::{Affine, Binary, Expr, Source, Var};
+use squall_core::workload::Stage;
+
+/// The workload by pairs, with the channels last in both copies that its products are made of; none
+/// where the pairs lie along the channels, and where a factor is no copy.
+pub(super) fn by_pairs_of_windows(w: &Workload) -> Option<Workload> {
+    let mut made = by_pairs(w)?;
+    let main = made.stages.iter().position(|s| s.reduction.is_some())?;
+    let stage = &made.stages[main];
+    let Expr::Binary(Binary::DotPair, data, weight) = &stage.body else { return None };
+    let (x, y) = (copied(&made, data)?, copied(&made, weight)?);
+    let first = stage.axes.len() as u32;
+    let last = x.1.last()?;
+    let pairs = |v: &Var| last.coefficient(*v) == 1;
+    let reduced = || (first..first + stage.reduce_axes().len() as u32).map(Var);
+    // The window runs through the last axis of the data's copy, and the channels through another.
+    reduced().find(pairs)?;
+    let channels = reduced().find(|v| !pairs(v) && alone(x.1, *v) && alone(y.1, *v))?;
+    let at = |index: &[Affine]| index.iter().position(|i| i.uses(channels));
+    let moved = [(x.0, at(x.1)?), (y.0, at(y.1)?)];
+    let (from, to) = (channels.0 - first, stage.reduce_axes().len() as u32 - 1);
+    for (copy, dim) in moved {
+        move_last(&mut made.stages[copy], dim);
+    }
+    let sources = moved.map(|(copy, dim)| (made.stage_source(copy), dim));
+    let stage = &mut made.stages[main];
+    let reduction = stage.reduction.as_mut()?;
+    let axis = reduction.axes.remove(from as usize);
+    reduction.axes.push(axis);
+    let renamed = |v: Var| match v.0.checked_sub(first) {
+        Some(i) => Affine::var(Var(first + after_move(i, from, to))),
+        None => Affine::var(v),
+    };
+    let body = stage.body.map_vars(renamed);
+    stage.body = body.rewrite(&mut |a| a.clone(), &mut |e| with_last(e, &sources));
+    made.check().ok().map(|()| made)
+}
+
+/// The stage that a factor is read from and where; none where that is no elementwise stage which
+/// only this factor reads.
+fn copied<'a>(w: &Workload, factor: &'a Expr) -> Option<(usize, &'a [Affine])> {
+    let Expr::Load { source, index } = factor else { return None };
+    let at = (source.0 as usize).checked_sub(w.inputs.len())?;
+    let reads = |s: &Stage| s.body.loads().iter().any(|(read, _)| read == source);
+    let once = w.stages.iter().filter(|s| reads(s)).count() == 1;
+    (once && w.stages[at].reduction.is_none()).then_some((at, index))
+}
+
+/// Whether a variable is one place of an index by itself, before the last, and no part of another.
+fn alone(index: &[Affine], v: Var) -> bool {
+    let mut used = index.iter().enumerate().filter(|(_, i)| i.uses(v));
+    let first = used.next();
+    first.is_some_and(|(d, i)| i.as_var() == Some(v) && d + 1 < index.len())
+        && used.next().is_none()
+}
+
+/// Where the `i`-th of a list is once that at `from` was moved to `to`, the last.
+fn after_move(i: u32, from: u32, to: u32) -> u32 {
+    match i {
+        _ if i == from => to,
+        _ if i > from => i - 1,
+        _ => i,
+    }
+}
+
+/// Moves an axis of a stage's result to the end.
+fn move_last(s: &mut Stage, dim: usize) {
+    let axis = s.axes.remove(dim);
+    s.axes.push(axis);
+    let to = s.axes.len() as u32 - 1;
+    s.body = s.body.map_vars(|v| Affine::var(Var(after_move(v.0, dim as u32, to))));
+}
+
+/// A load of a stage of which an axis was moved to the end.
+fn with_last(e: Expr, moved: &[(Source, usize)]) -> Expr {
+    match e {
+        Expr::Load { source, mut index } => {
+            if let Some((_, dim)) = moved.iter().find(|(s, _)| *s == source) {
+                let last = index.remove(*dim);
+                index.push(last);
+            }
+            Expr::Load { source, index }
+        }
+        e => e,
+    }
+}
