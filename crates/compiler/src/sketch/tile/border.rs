@@ -2,11 +2,14 @@
 
 use super::{Pad, computes};
 use crate::nest::{Nest, Scope, Stmt};
-use squall_core::expr::{Expr, Names, Var};
+use squall_core::expr::{Binary, Cond, Expr, Names, Var};
 
-/// The innermost loop of a padded copy: where it has data between its borders.
+/// The loop of a padded copy that has data between its borders: the innermost, or that around the
+/// channels of pairs along a row.
 pub(super) struct Border {
     pub name: String,
+    /// Whether the loop is the innermost, whose steps are lanes.
+    pub is_innermost: bool,
     pub low: i64,
     pub high: i64,
     pub extent: i64,
@@ -30,14 +33,16 @@ pub(super) fn copy_loops(n: &Nest, pad: Pad) -> (Option<Border>, Option<String>)
     let mut found = (None, None);
     for top in &n.body {
         let mut chain = Vec::new();
-        copy_chain(n, top, &mut chain, &mut |chain, conds| {
-            let Some(&(v, extent)) = chain.last() else { return };
-            let along =
-                conds.iter().find(|c| c.index.coefficient(v) == 1 && c.index.terms().len() == 1);
-            let low = along.map_or(0, |c| (c.low - c.index.offset()).clamp(0, extent));
-            let high = along.map_or(extent, |c| (c.high - c.index.offset()).clamp(low, extent));
+        copy_chain(n, top, &mut chain, &mut |chain, conds, pairs| {
+            let Some(&(innermost, _)) = chain.last() else { return };
+            let tested = |v: Var| conds.iter().any(|c| c.index.uses(v));
+            let around = chain.len().checked_sub(2).map(|i| chain[i]);
+            let around = around.filter(|(v, _)| !tested(innermost) && pairs && tested(*v));
+            let (v, extent) = around.unwrap_or(chain[chain.len() - 1]);
+            let (low, high) = inside(conds, v, extent, pairs);
+            let is_innermost = v == innermost;
             found = (
-                Some(Border { name: n.var(v).to_string(), low, high, extent }),
+                Some(Border { name: n.var(v).to_string(), is_innermost, low, high, extent }),
                 Some(n.var(chain[0].0).to_string()),
             );
         });
@@ -45,7 +50,22 @@ pub(super) fn copy_loops(n: &Nest, pad: Pad) -> (Option<Border>, Option<String>)
     found
 }
 
-type Visit<'a> = &'a mut dyn FnMut(&[(Var, i64)], &[squall_core::expr::Cond]);
+/// The steps of a loop for which all tests of it alone hold: from the first to behind the last.
+/// Only pairs take two places a step.
+fn inside(conds: &[Cond], v: Var, extent: i64, pairs: bool) -> (i64, i64) {
+    let steps = if pairs { 1..=2 } else { 1..=1 };
+    let alone = |c: &&Cond| steps.contains(&c.index.coefficient(v)) && c.index.terms().len() == 1;
+    conds.iter().filter(alone).fold((0, extent), |(low, high), c| {
+        let (step, offset) = (c.index.coefficient(v), c.index.offset());
+        // The quotient rounded up.
+        let from = |bound: i64| (bound - offset + step - 1).div_euclid(step);
+        let low = from(c.low).clamp(low, extent);
+        (low, from(c.high).min(high).max(low))
+    })
+}
+
+/// Gets the loops around a copy, the tests of what it stores, and whether these are of pairs.
+type Visit<'a> = &'a mut dyn FnMut(&[(Var, i64)], &[Cond], bool);
 
 fn copy_chain(n: &Nest, s: &Stmt, chain: &mut Vec<(Var, i64)>, f: Visit<'_>) {
     match s {
@@ -54,12 +74,19 @@ fn copy_chain(n: &Nest, s: &Stmt, chain: &mut Vec<(Var, i64)>, f: Visit<'_>) {
             l.body.iter().for_each(|s| copy_chain(n, s, chain, f));
             chain.pop();
         }
-        Stmt::Store { value: Expr::Select { conds, .. }, .. } => f(chain, conds),
+        Stmt::Store { value: Expr::Select { conds, .. }, .. } => f(chain, conds, false),
+        Stmt::Store { value: Expr::Binary(Binary::Pair, low, high), .. }
+            if let [Expr::Select { conds, .. }, Expr::Select { conds: more, .. }] =
+                [&**low, &**high]
+                && chain.last().is_some_and(|(v, _)| !conds.iter().any(|c| c.index.uses(*v))) =>
+        {
+            f(chain, &[&conds[..], more].concat(), true);
+        }
         // What is computed ahead has no border.
         Stmt::Store { buffer, value, .. }
             if n.buffer(*buffer).scope != Scope::Output && computes(value) =>
         {
-            f(chain, &[]);
+            f(chain, &[], false);
         }
         _ => {}
     }

@@ -297,7 +297,7 @@ fn epilogue(s: &Shape, p: &mut Vec<Primitive>, tile: &[String], lanes: i64) {
 
 /// Peels and vectorises the padded copy, by vectors of `most` lanes at most.
 pub(super) fn copy(border: Option<&Border>, most: i64, p: &mut Vec<Primitive>) {
-    let Some(Border { name, low, high, extent }) = border else { return };
+    let Some(Border { name, is_innermost, low, high, extent }) = border else { return };
     let mut inside = name.clone();
     if *low > 0 && low < extent {
         p.push(Primitive::Peel { of: name.clone(), at: *low, rest: "pad_in".into() });
@@ -306,7 +306,7 @@ pub(super) fn copy(border: Option<&Border>, most: i64, p: &mut Vec<Primitive>) {
     if high < extent && high > low {
         p.push(Primitive::Peel { of: inside.clone(), at: high - low, rest: "pad_end".into() });
     }
-    let width = high - low;
+    let width = if *is_innermost { high - low } else { 1 };
     let lanes = powers(1, most).take_while(|l| *l <= width).last().unwrap_or(1);
     if lanes > 1 {
         p.push(split(&inside, lanes, "pad_o", "pad_v"));
