@@ -135,7 +135,7 @@ fn matmul(p: &mut Program) -> Result<(), String> {
         }
     };
     let step = [32, 16, 8].into_iter().find(|s| w.block % s == 0).unwrap_or(8);
-    let tile = TILE.replace("AMX\n", &[AMX_SHAPES, AMX_INSTRUCTIONS, "\n"].concat());
+    let tile = TILE.replace("\nAMX\n", &["\n", AMX_SHAPES, AMX_INSTRUCTIONS, "\n"].concat());
     text += &format!("#define ZEROS {zero_ty}\n#define STEP {step}\n{tile}");
     p.table("tile", text);
     let padded = w.blocks() * w.block;

@@ -89,7 +89,7 @@ fn derive_wanted(facts: &Facts<'_>) -> Vec<Sketch> {
     let w = facts.workload;
     let paired = by_pairs(w).map(|p| {
         let mut list = tile::derive(&Facts { workload: &p, ..*facts });
-        list.extend(tiles_of_windows(facts));
+        list.extend(tiles_of_windows(facts, &p));
         list
     });
     let derived = paired.into_iter().chain(RULES.iter().map(|(_, rule)| rule(facts)));
@@ -103,16 +103,15 @@ fn derive_wanted(facts: &Facts<'_>) -> Vec<Sketch> {
 }
 
 /// Sketches for AMX of a first layer by pairs, with its channels last in what the tiles read.
-fn tiles_of_windows(facts: &Facts<'_>) -> Vec<Sketch> {
-    let named = |name: &str| format!("{name},last");
-    let wanted = |name: &str| name.starts_with(tile::AMX) && (facts.wanted)(&named(name));
+fn tiles_of_windows(facts: &Facts<'_>, paired: &Workload) -> Vec<Sketch> {
     if facts.target.machine.tiles.is_none() {
         return Vec::new();
     }
-    let Some(w) = window::by_pairs_of_windows(facts.workload) else { return Vec::new() };
+    let Some(w) = window::channels_last(paired) else { return Vec::new() };
+    let named = |name: &str| format!("{name},last");
+    let wanted = |name: &str| name.starts_with(tile::AMX) && (facts.wanted)(&named(name));
     let list = tile::derive(&Facts { workload: &w, wanted: &wanted, ..*facts });
-    let list = list.into_iter().filter(|s| s.name.starts_with(tile::AMX));
-    list.map(|s| Sketch { name: named(&s.name), ..s }).collect()
+    list.into_iter().map(|s| Sketch { name: named(&s.name), ..s }).collect()
 }
 
 /// The plain loops of a workload, as a sketch.

@@ -3,15 +3,14 @@
 //! window's row of one channel, four for a filter of seven. With channels last it has those of all
 //! channels, twelve, and a third of the instructions give the same sums.
 
-use super::pairs::by_pairs;
 use squall_core::Workload;
 use squall_core::expr::{Affine, Binary, Expr, Source, Var};
 use squall_core::workload::Stage;
 
-/// The workload by pairs, with the channels last in both copies that its products are made of; none
+/// A workload by pairs, with the channels last in both copies that its products are made of; none
 /// where the pairs lie along the channels, and where a factor is no copy.
-pub(super) fn by_pairs_of_windows(w: &Workload) -> Option<Workload> {
-    let mut made = by_pairs(w)?;
+pub(super) fn channels_last(paired: &Workload) -> Option<Workload> {
+    let mut made = paired.clone();
     let main = made.stages.iter().position(|s| s.reduction.is_some())?;
     let stage = &made.stages[main];
     let Expr::Binary(Binary::DotPair, data, weight) = &stage.body else { return None };

@@ -34,15 +34,13 @@ pub(super) fn copy_loops(n: &Nest, pad: Pad) -> (Option<Border>, Option<String>)
     for top in &n.body {
         let mut chain = Vec::new();
         copy_chain(n, top, &mut chain, &mut |chain, conds, pairs| {
-            let Some(&(innermost, _)) = chain.last() else { return };
-            let tested = |v: Var| conds.iter().any(|c| c.index.uses(v));
-            let around = chain.len().checked_sub(2).map(|i| chain[i]);
-            let around = around.filter(|(v, _)| !tested(innermost) && pairs && tested(*v));
-            let (v, extent) = around.unwrap_or(chain[chain.len() - 1]);
+            // Inside of the loop over pairs along a row lies that over the channels.
+            let at = chain.len().checked_sub(if pairs { 2 } else { 1 });
+            let Some((v, extent)) = at.map(|i| chain[i]) else { return };
             let (low, high) = inside(conds, v, extent, pairs);
-            let is_innermost = v == innermost;
+            let name = n.var(v).to_string();
             found = (
-                Some(Border { name: n.var(v).to_string(), is_innermost, low, high, extent }),
+                Some(Border { name, is_innermost: !pairs, low, high, extent }),
                 Some(n.var(chain[0].0).to_string()),
             );
         });
@@ -64,7 +62,8 @@ fn inside(conds: &[Cond], v: Var, extent: i64, pairs: bool) -> (i64, i64) {
     })
 }
 
-/// Gets the loops around a copy, the tests of what it stores, and whether these are of pairs.
+/// Gets the loops around a copy, the tests of what it stores, and whether it stores pairs along a
+/// row whose channels are innermost.
 type Visit<'a> = &'a mut dyn FnMut(&[(Var, i64)], &[Cond], bool);
 
 fn copy_chain(n: &Nest, s: &Stmt, chain: &mut Vec<(Var, i64)>, f: Visit<'_>) {
@@ -78,6 +77,7 @@ fn copy_chain(n: &Nest, s: &Stmt, chain: &mut Vec<(Var, i64)>, f: Visit<'_>) {
         Stmt::Store { value: Expr::Binary(Binary::Pair, low, high), .. }
             if let [Expr::Select { conds, .. }, Expr::Select { conds: more, .. }] =
                 [&**low, &**high]
+                && chain.len() > 1
                 && chain.last().is_some_and(|(v, _)| !conds.iter().any(|c| c.index.uses(*v))) =>
         {
             f(chain, &[&conds[..], more].concat(), true);
