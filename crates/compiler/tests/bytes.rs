@@ -7,7 +7,8 @@ use machines::{Case, Machine, at_level, of_kind, sampled_nests};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
-use squall_compiler::nest;
+use squall_compiler::{nest, sketches};
+use squall_core::expr::{Binary, Expr};
 use squall_core::operator::{ByteResult, Conv, MatMul, rounded_to_bytes};
 use squall_core::{DType, Isa, Target, TensorKind, Workload};
 
@@ -116,6 +117,27 @@ fn scheduled_nests_of_bytes_mean_what_the_workload_means() {
             },
         );
         assert!(count > 10, "{name}: {count} configurations");
+    }
+}
+
+/// Where a CPU multiplies words and no bytes, products whose data is read often enough are offered
+/// by words; depthwise convolutions and sums that floats are added to have none.
+#[test]
+fn products_are_by_words_where_bytes_are_multiplied_so() {
+    let by_words = |isa: Isa, w: &Workload| {
+        let all = sketches(w, &at_level(isa));
+        all.iter().filter(|s| s.name().ends_with(",words")).count()
+    };
+    for (name, w) in cases() {
+        for isa in [Isa::X86_64V4Vnni, Isa::X86_64V3Vnni, Isa::X86_64V4Amx, Isa::Armv8A] {
+            assert_eq!(by_words(isa, &w), 0, "{name} at {isa}");
+        }
+        let product = w.stages.iter().any(|s| matches!(s.body, Expr::Binary(Binary::Dot, ..)));
+        // Of groups of four channels each byte is read by four sums.
+        let often = name != "grouped" && name != "dynamic_grouped";
+        for isa in [Isa::X86_64V2, Isa::X86_64V3, Isa::X86_64V4] {
+            assert_eq!(by_words(isa, &w) > 0, product && often, "{name} at {isa}");
+        }
     }
 }
 

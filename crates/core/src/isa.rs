@@ -184,7 +184,8 @@ const fn first(n: u32) -> u32 {
     (1 << n) - 1
 }
 
-/// The bits of AVX-VNNI, of ARM's products of bytes, of those of any sign and of pairs, and of AMX.
+/// The bits of AVX-512 VNNI, of AVX-VNNI, of ARM's products of bytes, of those of any sign and of pairs, and of AMX.
+const AVX512_VNNI: u32 = 1 << 18;
 const AVX_VNNI: u32 = 1 << 20;
 const DOTPROD: u32 = 1 << 21;
 const I8MM_BF16: u32 = 3 << 22;
@@ -358,6 +359,11 @@ impl Level {
     pub fn needs(&self) -> impl Iterator<Item = &'static Feature> + use<> {
         let bits = self.features;
         FEATURES.iter().enumerate().filter(move |(i, _)| bits >> i & 1 == 1).map(|(_, f)| f)
+    }
+
+    /// Whether its products of bytes are made of products of words: x86 without VNNI.
+    pub fn multiplies_words(&self) -> bool {
+        self.architecture == Architecture::X86_64 && self.features & (AVX512_VNNI | AVX_VNNI) == 0
     }
 
     /// The flags by which compilers make code of it.

@@ -22,6 +22,10 @@ pub struct MachineModel {
     /// A CPU's unit that multiplies tiles, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tiles: Option<TileUnit>,
+    /// Whether products of bytes are made of products of words of 16 bits (`vpmaddwd`), because a
+    /// CPU has no exact one of bytes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub words: bool,
 }
 
 /// The limits of a GPU, as its driver states them.
@@ -300,6 +304,7 @@ impl MachineModel {
                 .collect(),
             units: Units::Cpu(if vector_registers <= FEW { NARROW } else { CPU }),
             tiles: None,
+            words: false,
         }
     }
 
@@ -309,6 +314,7 @@ impl MachineModel {
     pub fn at_level(level: &Level, caches: &[Bytes]) -> MachineModel {
         let mut model = MachineModel::cpu(level.vector_bytes, level.vector_registers, caches);
         model.tiles = level.tiles;
+        model.words = level.multiplies_words();
         if !level.fused {
             let units = *model.cpu_units();
             model.units = Units::Cpu(CpuUnits { fma_ports: units.fma_ports / 2.0, ..units });
@@ -327,6 +333,7 @@ impl MachineModel {
             ],
             units: Units::Gpu(NVIDIA),
             tiles: None,
+            words: false,
         }
     }
 

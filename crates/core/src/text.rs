@@ -518,6 +518,7 @@ impl Cursor {
             "pow" => Binary::Pow,
             "dot" => Binary::Dot,
             "dot_pair" => Binary::DotPair,
+            "dot_words" => Binary::DotWords,
             "pair" => Binary::Pair,
             _ => return self.error(format!("unknown function `{name}`")),
         };

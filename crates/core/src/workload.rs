@@ -256,8 +256,8 @@ impl Workload {
         Source((self.inputs.len() + i) as u32)
     }
 
-    /// Whether a stage only arranges elements of weights, in pairs too, or puts zeros between them:
-    /// it is computed ahead of the call, as the weights' packing is.
+    /// Whether a stage only arranges elements of weights, in pairs or words too, or puts zeros
+    /// between them: it is computed ahead of the call, as the weights' packing is.
     pub fn is_of_weights(&self, s: &Stage) -> bool {
         let weight = |e: &Expr| match e {
             Expr::Load { source, .. } => {
@@ -269,7 +269,10 @@ impl Workload {
             Expr::Select { then, other, .. } => weight(then) && matches!(**other, Expr::Const(_)),
             e => weight(e),
         };
+        // One of the two words of each element.
+        let word = |e: &Expr| matches!(e, Expr::Unary(op, e) if op.makes_words() && weight(e));
         let arranged = match &s.body {
+            Expr::Select { then, other, .. } if word(then) => word(other),
             Expr::Binary(Binary::Pair, low, high) => weight(low) && bounded(high),
             body => bounded(body),
         };

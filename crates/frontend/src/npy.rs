@@ -53,7 +53,9 @@ impl Array {
             DType::U32 => f64::from(u32::from_ne_bytes(four())),
             DType::I64 => i64::from_ne_bytes(eight()) as f64,
             DType::U64 => u64::from_ne_bytes(eight()) as f64,
-            DType::F16 | DType::Bf16 | DType::U8x4 | DType::I8x4 | DType::Bf16x2 => return None,
+            DType::F16 | DType::Bf16 | DType::U8x4 | DType::I8x4 | DType::Bf16x2 | DType::I16x2 => {
+                return None;
+            }
         })
     }
 }

@@ -51,7 +51,48 @@ pub(super) fn scalars(used: &Used) -> String {
     if used.has("pair") || used.has("dot_pair") {
         s += PAIRS;
     }
+    words(used, &mut s);
     s
+}
+
+/// The names of the functions that make two words of four bytes, which bytes they take, and whether
+/// these have a sign.
+const WORDS: [(&str, u8, bool); 4] =
+    [("even_u8", 0, false), ("odd_u8", 8, false), ("even_i8", 0, true), ("odd_i8", 8, true)];
+
+/// Words of single elements, and their products; references keep the bits of an element in a double.
+fn words(used: &Used, s: &mut String) {
+    let mut doubled = |name: &str, text: String, arguments: &str, call: &str| {
+        *s += &text;
+        let _ = writeln!(
+            s,
+            "static inline double {name}_d({arguments}) {{ return (double)(unsigned){call}; }}"
+        );
+    };
+    let bits = |x: &str| format!("(int)(unsigned)(long long){x}");
+    for (name, shift, sign) in WORDS.into_iter().filter(|(name, ..)| used.has(name)) {
+        let word = |at: u8| match sign {
+            true => format!("((signed char)((unsigned)x >> {at}) & 0xffff)"),
+            false => format!("((unsigned)x >> {at} & 255)"),
+        };
+        let (low, high) = (word(shift), word(shift + 16));
+        let text = format!(
+            "static inline int {name}_f(int x) {{ return (int)((unsigned){low} | (unsigned){high} << \
+             16); }}\n"
+        );
+        doubled(name, text, "double x", &format!("{name}_f({})", bits("x")));
+    }
+    if used.has("dot_words") {
+        *s += "static inline int dot_words_f(int s, int a, int b) {\n  \
+               return s + (short)a * (short)b + (a >> 16) * (b >> 16);\n}\n";
+        let _ = writeln!(
+            s,
+            "static inline double dot_words_d(double s, double a, double b) {{ return s + \
+             dot_words_f(0, {}, {}); }}",
+            bits("a"),
+            bits("b")
+        );
+    }
 }
 
 /// The functions of vectors of a width that a program used.
@@ -93,7 +134,55 @@ pub(super) fn vectors(l: i64, used: &Used) -> String {
     if used.has("dot_pair") {
         s += &dot_pair(l);
     }
+    words_of_lanes(l, used, &mut s);
     s
+}
+
+/// Words of lanes, and their products. A conversion of lanes of 16 bits is written as shifts.
+fn words_of_lanes(l: i64, used: &Used, s: &mut String) {
+    let made: Vec<_> = WORDS.into_iter().filter(|(name, ..)| used.has(name)).collect();
+    let dot = used.has("dot_words");
+    if made.is_empty() && !dot {
+        return;
+    }
+    let _ = writeln!(s, "typedef short w{l} __attribute__((vector_size({}), may_alias));", 4 * l);
+    for (name, shift, sign) in made {
+        let value = match (shift, sign) {
+            (0, false) => "x & 0xff00ff".into(),
+            (_, false) => "x >> 8 & 0xff00ff".into(),
+            (0, true) => format!("(i{l})((w{l})x << 8 >> 8)"),
+            (_, true) => format!("(i{l})((w{l})x >> 8)"),
+        };
+        let _ = writeln!(s, "static inline i{l} {name}_v{l}(i{l} x) {{ return {value}; }}");
+    }
+    if dot {
+        *s += &dot_words(l);
+    }
+}
+
+/// `s + a * b` for two words a lane: `vpmaddwd` and an addition where there is that. Of two
+/// functions of their own GCC adds products to each other first, and runs out of registers, so that
+/// they are written as they are assembled.
+fn dot_words(l: i64) -> String {
+    let assembled = |feature: &str, register: char| {
+        format!(
+            "#if defined({feature})\n  i{l} t;\n  __asm__(\"vpmaddwd %3, %2, %1\\n\\tvpaddd %1, %0, \
+             %0\" : \"+{register}\"(s), \"=&{register}\"(t) : \"{register}\"(a), \
+             \"{register}\"(b));\n  return s;\n"
+        )
+    };
+    let single = match l {
+        16 => assembled("__AVX512BW__", 'v'),
+        8 => assembled("__AVX2__", 'x'),
+        4 => "#if defined(__SSE2__)\n  \
+              return s + (i4)__builtin_ia32_pmaddwd128((w4)a, (w4)b);\n"
+            .into(),
+        _ => "#if 0\n".into(),
+    };
+    format!(
+        "static inline i{l} dot_words_v{l}(i{l} s, i{l} a, i{l} b) {{\n{single}#else\n  \
+         return s + (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);\n#endif\n}}\n"
+    )
 }
 
 /// Loads and stores of bytes. What is stored is whole already, and in their range.

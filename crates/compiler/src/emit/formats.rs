@@ -24,7 +24,8 @@ impl Printer<'_> {
     pub(super) fn is_whole(&self, e: &Expr) -> bool {
         match e {
             Expr::Load { source, .. } => self.holds_whole(*source),
-            Expr::Binary(Binary::Dot | Binary::Pair, ..) => !self.o.double,
+            Expr::Binary(Binary::Dot | Binary::DotWords | Binary::Pair, ..) => !self.o.double,
+            Expr::Unary(op, _) => op.makes_words() && !self.o.double,
             Expr::Select { then, other, .. } => self.is_whole(then) || self.is_whole(other),
             _ => false,
         }
@@ -74,22 +75,34 @@ impl Printer<'_> {
         }
     }
 
-    /// The product of four bytes with four, or of a pair with a pair, added to a sum where one is
+    /// The product of four bytes with four, or of two numbers with two, added to a sum where one is
     /// given.
     pub(super) fn dot(&self, op: Binary, sum: Option<&str>, a: Value, b: Value) -> Value {
         let vector = a.vector || b.vector;
         let lanes = self.simd.vector.map_or(1, |v| v.1);
         let lanes = if vector { lanes } else { 1 };
-        let of_bytes = op == Binary::Dot;
-        let name = self.function(if of_bytes { "dot" } else { "dot_pair" }, lanes);
+        let name = match op {
+            Binary::Dot => "dot",
+            Binary::DotWords => "dot_words",
+            _ => "dot_pair",
+        };
+        let of_whole = op != Binary::DotPair;
+        let name = self.function(name, lanes);
         let [a, b] = [a, b].map(|x| if vector { self.widen(x, lanes) } else { x.text });
-        let nothing = || match (vector, of_bytes) {
+        let nothing = || match (vector, of_whole) {
             (true, true) => format!("{}(0)", self.function("all_whole", lanes)),
             (true, false) => self.widen(Value::scalar(self.constant(0.0)), lanes),
             (false, _) => "0".into(),
         };
         let text = format!("{name}({}, {a}, {b})", sum.map_or_else(nothing, String::from));
-        Value { text, vector, whole: of_bytes && !self.o.double }
+        Value { text, vector, whole: of_whole && !self.o.double }
+    }
+
+    /// Two words of the four bytes of an element.
+    pub(super) fn words(&mut self, op: Unary, bytes: &Expr) -> Value {
+        let v = self.value_as(bytes, !self.o.double);
+        let lanes = self.simd.vector.filter(|_| v.vector).map_or(1, |v| v.1);
+        Value { text: format!("{}({})", self.function(op.name(), lanes), v.text), ..v }
     }
 
     /// Two numbers as one element.

@@ -230,7 +230,7 @@ impl<'a> Printer<'a> {
             DType::Bf16 => self.d.numbers.bf16,
             DType::U8 => "unsigned char",
             DType::I8 => "signed char",
-            DType::I32 | DType::U8x4 | DType::I8x4 | DType::Bf16x2 => "int",
+            DType::I32 | DType::U8x4 | DType::I8x4 | DType::Bf16x2 | DType::I16x2 => "int",
             _ => self.d.numbers.f32,
         }
     }
@@ -300,6 +300,7 @@ impl<'a> Printer<'a> {
                 let v = self.value(a);
                 if *t == DType::F32 { self.as_float(v) } else { v }
             }
+            Expr::Unary(op, a) if op.makes_words() => self.words(*op, a),
             Expr::Unary(op, a) => {
                 let a = self.value(a);
                 let a = self.as_float(a);
@@ -337,7 +338,7 @@ impl<'a> Printer<'a> {
     pub fn binary(&self, op: Binary, a: Value, b: Value) -> Value {
         let vector = a.vector || b.vector;
         match op {
-            Binary::Dot | Binary::DotPair => return self.dot(op, None, a, b),
+            Binary::Dot | Binary::DotPair | Binary::DotWords => return self.dot(op, None, a, b),
             Binary::Pair => return self.pair(a, b),
             _ => {}
         }

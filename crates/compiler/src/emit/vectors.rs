@@ -410,7 +410,9 @@ impl Printer<'_> {
         }
         // Products of elements of several numbers take the sum in.
         let product = match (op, value) {
-            (Some(Reducer::Sum), Expr::Binary(d @ Binary::Dot, x, y)) if whole => {
+            (Some(Reducer::Sum), Expr::Binary(d @ (Binary::Dot | Binary::DotWords), x, y))
+                if whole =>
+            {
                 Some((*d, &**x, &**y))
             }
             (Some(Reducer::Sum), Expr::Binary(d @ Binary::DotPair, x, y)) => Some((*d, &**x, &**y)),

@@ -7,6 +7,7 @@
 mod attention;
 mod collapse;
 mod cores;
+mod floats;
 pub(crate) mod gpu;
 mod map;
 mod pairs;
@@ -15,6 +16,7 @@ mod rows;
 mod tile;
 mod window;
 mod winograd;
+mod words;
 
 use crate::emit::{Options, emit, stack_bytes};
 use crate::features;
@@ -95,6 +97,15 @@ fn derive_wanted(facts: &Facts<'_>) -> Vec<Sketch> {
     let derived = paired.into_iter().chain(RULES.iter().map(|(_, rule)| rule(facts)));
     let derived = derived.into_iter().find(|list| !list.is_empty());
     let mut list = derived.unwrap_or_else(|| vec![plain::sketch(facts)]);
+    // Words take more memory than bytes and fewer instructions: the tuner chooses.
+    if facts.target.machine.words {
+        if let Some(w) = words::by_words(w) {
+            list.extend(tile::derive(&Facts { workload: &w, ..*facts }));
+        }
+        if let Some(w) = floats::by_floats(w) {
+            list.extend(winograd::derive(&Facts { workload: &w, ..*facts }));
+        }
+    }
     // Winograd's filtering multiplies floats, which is slower than all products on tiles are.
     if !list.iter().any(|s| s.name.starts_with(tile::AMX)) {
         list.extend(winograd::derive(facts));

@@ -4,8 +4,8 @@
 
 use super::{Draft, Facts, Sketch, divisors, start};
 use crate::schedule::{Convolution, Primitive, WinogradThreads, WinogradTile, find_convolution};
-use squall_core::Configuration;
 use squall_core::space::{Knob, Role, Term};
+use squall_core::{Configuration, DType};
 
 /// Largest error, relative to the largest output, that is to be expected of F(m x m, 3x3) in
 /// single precision: about twice what was seen on 64 to 512 channels.
@@ -18,6 +18,9 @@ fn expected_error(m: i64) -> f64 {
         _ => 6e-5,
     }
 }
+
+/// The same that bytes bear: one in some thousands is rounded to the next step.
+const ERROR_OF_BYTES: f64 = 1e-5;
 
 /// Bytes of transformed filters beyond which no shape gains.
 const MOST_FILTERS: i64 = 64 << 20;
@@ -82,10 +85,10 @@ fn sketch(f: &Facts<'_>) -> Option<Sketch> {
 
 /// Adds the knobs that every target has; nothing where no tile is precise enough or gains.
 fn knobs(d: &mut Draft, f: &Facts<'_>, conv: &Convolution, lanes: i64) -> Option<()> {
+    let of_bytes = f.workload.inputs.iter().any(|i| i.dtype == DType::U8);
+    let most = f.workload.tolerance().min(if of_bytes { ERROR_OF_BYTES } else { f64::INFINITY });
     let outputs: Vec<i64> = (2..=6)
-        .filter(|&m| {
-            m <= conv.height && m <= conv.width && expected_error(m) <= f.workload.tolerance()
-        })
+        .filter(|&m| m <= conv.height && m <= conv.width && expected_error(m) <= most)
         .filter(|m| (m + 2) * (m + 2) * conv.outputs * conv.channels * 4 <= MOST_FILTERS)
         .collect();
     let least = *outputs.first()?;

@@ -20,6 +20,10 @@ impl Unary {
             Unary::Sin => x.sin(),
             Unary::Cos => x.cos(),
             Unary::Sign => f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)),
+            Unary::EvenU8 => words(x, |b| i16::from(b), 0),
+            Unary::OddU8 => words(x, |b| i16::from(b), 1),
+            Unary::EvenI8 => words(x, |b| i16::from(b as i8), 0),
+            Unary::OddI8 => words(x, |b| i16::from(b as i8), 1),
         }
     }
 }
@@ -37,6 +41,7 @@ impl Binary {
             Binary::Pow => x.powf(y),
             Binary::Dot => dot(x, y),
             Binary::DotPair => dot_pair(x, y),
+            Binary::DotWords => dot_words(x, y),
             Binary::Pair => pair(x, y),
         }
     }
@@ -69,7 +74,7 @@ impl DType {
             DType::I32 => x.round_ties_even().clamp(f64::from(i32::MIN), f64::from(i32::MAX)),
             // Doubles from 2^53 on are whole numbers, so rounding changes smaller ones alone.
             DType::I64 => x.round_ties_even().clamp(i64::MIN as f64, i64::MAX as f64),
-            DType::F64 | DType::U8x4 | DType::I8x4 | DType::Bf16x2 => x,
+            DType::F64 | DType::U8x4 | DType::I8x4 | DType::Bf16x2 | DType::I16x2 => x,
         }
     }
 }
@@ -100,16 +105,39 @@ impl DType {
     }
 }
 
+/// The 32 bits of a number of packed elements; none of any other number.
+fn packed_bits(x: f64) -> Option<u32> {
+    ((0.0..=f64::from(u32::MAX)).contains(&x) && x == x.trunc()).then_some(x as u32)
+}
+
 /// The products of four bytes without sign with four that have one, and their sum; of numbers that
 /// are no four bytes, not a number.
 fn dot(x: f64, y: f64) -> f64 {
-    let bytes = |v: f64| {
-        let bits = (0.0..=f64::from(u32::MAX)).contains(&v) && v == v.trunc();
-        bits.then_some(v as u32).map(u32::to_le_bytes)
-    };
+    let bytes = |v: f64| packed_bits(v).map(u32::to_le_bytes);
     match (bytes(x), bytes(y)) {
         (Some(a), Some(b)) => {
             a.iter().zip(b).map(|(a, b)| f64::from(i32::from(*a) * i32::from(b as i8))).sum()
+        }
+        _ => f64::NAN,
+    }
+}
+
+/// Two words of every other byte of four; of a number that is no four bytes, not a number.
+fn words(x: f64, widen: impl Fn(u8) -> i16, first: usize) -> f64 {
+    packed_bits(x).map_or(f64::NAN, |bits| {
+        let bytes = bits.to_le_bytes();
+        let [low, high] = [bytes[first], bytes[first + 2]].map(|b| u32::from(widen(b) as u16));
+        f64::from(low | high << 16)
+    })
+}
+
+/// The products of two words with two others, and their sum; of numbers that are no two words, not
+/// a number.
+fn dot_words(x: f64, y: f64) -> f64 {
+    let words = |v: f64| packed_bits(v).map(|b| [b as u16 as i16, (b >> 16) as u16 as i16]);
+    match (words(x), words(y)) {
+        (Some(a), Some(b)) => {
+            a.iter().zip(b).map(|(a, b)| f64::from(i32::from(*a) * i32::from(b))).sum()
         }
         _ => f64::NAN,
     }
@@ -125,9 +153,8 @@ fn pair(low: f64, high: f64) -> f64 {
 /// pairs, not a number.
 fn dot_pair(x: f64, y: f64) -> f64 {
     let numbers = |v: f64| {
-        let is_pair = (0.0..=f64::from(u32::MAX)).contains(&v) && v == v.trunc();
         let of = |bits: u32| f64::from(f32::from_bits(bits));
-        is_pair.then_some(v as u32).map(|v| [of(v << 16), of(v & 0xffff_0000)])
+        packed_bits(v).map(|v| [of(v << 16), of(v & 0xffff_0000)])
     };
     match (numbers(x), numbers(y)) {
         (Some(a), Some(b)) => a[0] * b[0] + a[1] * b[1],

@@ -188,6 +188,14 @@ pub enum Unary {
     Sin,
     Cos,
     Sign,
+    /// The bytes 0 and 2 of a [`DType::U8x4`] as a [`DType::I16x2`].
+    EvenU8,
+    /// The bytes 1 and 3 of a [`DType::U8x4`] as a [`DType::I16x2`].
+    OddU8,
+    /// The bytes 0 and 2 of a [`DType::I8x4`] as a [`DType::I16x2`].
+    EvenI8,
+    /// The bytes 1 and 3 of a [`DType::I8x4`] as a [`DType::I16x2`].
+    OddI8,
 }
 
 impl Unary {
@@ -207,7 +215,16 @@ impl Unary {
         (Unary::Sin, "sin"),
         (Unary::Cos, "cos"),
         (Unary::Sign, "sign"),
+        (Unary::EvenU8, "even_u8"),
+        (Unary::OddU8, "odd_u8"),
+        (Unary::EvenI8, "even_i8"),
+        (Unary::OddI8, "odd_i8"),
     ];
+
+    /// Whether it makes two words of four bytes: whole numbers of whole numbers.
+    pub fn makes_words(self) -> bool {
+        matches!(self, Unary::EvenU8 | Unary::OddU8 | Unary::EvenI8 | Unary::OddI8)
+    }
 
     /// The spelling in text.
     pub fn name(self) -> &'static str {
@@ -233,14 +250,17 @@ pub enum Binary {
     /// The sum of the products of the two numbers of a [`DType::Bf16x2`] with those of another: one
     /// instruction where a CPU has `vdpbf16ps`.
     DotPair,
+    /// The sum of the products of the two numbers of a [`DType::I16x2`] with those of another: one
+    /// instruction where a CPU has `vpmaddwd`.
+    DotWords,
     /// The [`DType::Bf16x2`] of two numbers, the first in its lower half.
     Pair,
 }
 
 /// Numeric formats of tensors. No tensor is stored in `Tf32`: in an [`Expr::Cast`] it says how
 /// precisely factors are multiplied, and in memory it is an `F32` with 13 zero bits. `U8x4` and
-/// `I8x4` are four bytes that lie together, `Bf16x2` two numbers of bf16, of which kernels see one
-/// number, their bits.
+/// `I8x4` are four bytes that lie together, `Bf16x2` two numbers of bf16 and `I16x2` two whole ones of
+/// 16 bits, of which kernels see one number, their bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // the names are the formats
@@ -262,6 +282,7 @@ pub enum DType {
     U8x4,
     I8x4,
     Bf16x2,
+    I16x2,
 }
 
 impl DType {
@@ -270,7 +291,7 @@ impl DType {
         match self {
             DType::F64 | DType::I64 | DType::U64 => 8,
             DType::F32 | DType::I32 | DType::U32 | DType::Tf32 => 4,
-            DType::U8x4 | DType::I8x4 | DType::Bf16x2 => 4,
+            DType::U8x4 | DType::I8x4 | DType::Bf16x2 | DType::I16x2 => 4,
             DType::F16 | DType::Bf16 | DType::I16 | DType::U16 => 2,
             DType::I8 | DType::U8 | DType::Bool => 1,
         }
@@ -295,7 +316,7 @@ impl DType {
     ];
 
     /// The formats of workloads and loop nests.
-    pub const OF_KERNELS: [DType; 12] = [
+    pub const OF_KERNELS: [DType; 13] = [
         DType::F32,
         DType::F16,
         DType::Bf16,
@@ -308,6 +329,7 @@ impl DType {
         DType::U8x4,
         DType::I8x4,
         DType::Bf16x2,
+        DType::I16x2,
     ];
 
     /// Whether it is one of the floating-point formats of 16 bits.
@@ -330,7 +352,7 @@ impl DType {
     pub fn packed(self) -> u64 {
         match self {
             DType::U8x4 | DType::I8x4 => 4,
-            DType::Bf16x2 => 2,
+            DType::Bf16x2 | DType::I16x2 => 2,
             _ => 1,
         }
     }
@@ -361,6 +383,7 @@ impl DType {
             DType::U8x4 => "u8x4",
             DType::I8x4 => "i8x4",
             DType::Bf16x2 => "bf16x2",
+            DType::I16x2 => "i16x2",
         }
     }
 
@@ -501,15 +524,16 @@ impl Expr {
     }
 
     /// Arithmetic operations in one evaluation: each unary, binary and transcendental function
-    /// counts one, a product of four bytes seven, of two pairs three; selects, casts, loads and
-    /// index arithmetic count none.
+    /// counts one, a product of four bytes seven, of two pairs three; selects, casts, loads,
+    /// words of bytes and index arithmetic count none.
     pub fn flop(&self) -> u64 {
         let mut n = 0;
         self.visit(&mut |e| {
             n += match e {
                 Expr::Binary(Binary::Dot, ..) => 7,
-                Expr::Binary(Binary::DotPair, ..) => 3,
+                Expr::Binary(Binary::DotPair | Binary::DotWords, ..) => 3,
                 Expr::Binary(Binary::Pair, ..) => 0,
+                Expr::Unary(op, _) if op.makes_words() => 0,
                 Expr::Unary(..) | Expr::Binary(..) => 1,
                 _ => 0,
             }

@@ -94,6 +94,7 @@ fn print(f: &mut fmt::Formatter<'_>, e: &Expr, names: &dyn Names, outer: u8) -> 
                 Binary::Pow => return call(f, "pow", &[a, b]),
                 Binary::Dot => return call(f, "dot", &[a, b]),
                 Binary::DotPair => return call(f, "dot_pair", &[a, b]),
+                Binary::DotWords => return call(f, "dot_words", &[a, b]),
                 Binary::Pair => return call(f, "pair", &[a, b]),
             };
             if level < outer {

@@ -28,7 +28,8 @@ pub const fn alignment(dtype: DType) -> usize {
         | DType::Tf32
         | DType::U8x4
         | DType::I8x4
-        | DType::Bf16x2 => ALIGNED_BYTES / 4,
+        | DType::Bf16x2
+        | DType::I16x2 => ALIGNED_BYTES / 4,
         DType::F16 | DType::Bf16 | DType::I16 | DType::U16 => ALIGNED_BYTES / 2,
         DType::I8 | DType::U8 | DType::Bool => ALIGNED_BYTES,
     }

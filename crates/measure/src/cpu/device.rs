@@ -128,6 +128,7 @@ impl Device {
                 let (vector_bytes, vector_registers) = vectors(&macros);
                 let mut target = Target::cpu(vector_bytes, vector_registers, &shares);
                 target.machine.tiles = tiles(&macros);
+                target.machine.words = multiplies_words(&macros);
                 target
             }
         };
@@ -320,6 +321,12 @@ fn vectors(macros: &str) -> (usize, usize) {
 fn tiles(macros: &str) -> Option<TileUnit> {
     let amx = ["__AMX_TILE__", "__AMX_INT8__", "__AMX_BF16__"];
     amx.iter().all(|name| defined(macros, name)).then_some(AMX_TILES)
+}
+
+/// Whether the compiler makes products of bytes of products of words.
+fn multiplies_words(macros: &str) -> bool {
+    let of_bytes = ["__AVX512VNNI__", "__AVXVNNI__"];
+    defined(macros, "__SSE2__") && !of_bytes.iter().any(|name| defined(macros, name))
 }
 
 fn defined(macros: &str, name: &str) -> bool {

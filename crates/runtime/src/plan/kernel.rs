@@ -34,6 +34,7 @@ impl HostPlan {
                 DType::U8x4 => DType::U8,
                 DType::I8x4 => DType::I8,
                 DType::Bf16x2 => DType::Bf16,
+                DType::I16x2 => DType::I16,
                 d => d,
             };
             letter(bytes).and_then(Element::new).unwrap_or(Element::F32)

@@ -91,7 +91,9 @@ pub fn fitting<'a>(
 /// A type as NumPy calls it.
 fn numpy_name(dtype: DType) -> &'static str {
     match dtype {
-        DType::F32 | DType::Tf32 | DType::U8x4 | DType::I8x4 | DType::Bf16x2 => "float32",
+        DType::F32 | DType::Tf32 | DType::U8x4 | DType::I8x4 | DType::Bf16x2 | DType::I16x2 => {
+            "float32"
+        }
         DType::F64 => "float64",
         DType::F16 | DType::Bf16 => "float16",
         DType::I8 => "int8",

@@ -37,6 +37,8 @@ pub struct Convolution {
     pub(crate) input: Source,
     pub(crate) input_channels: Channels,
     pub(crate) pad: (i64, i64),
+    /// What the border holds.
+    pub(crate) border: f64,
     /// The padded copy, where there is one.
     pub(crate) padded: Option<Source>,
     pub(crate) sum: Source,
@@ -181,7 +183,8 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
         return Err(no("the output has another shape"));
     }
     let weight = weight(n, filter).ok_or_else(|| no("the filter is made otherwise"))?;
-    let Padding { input, pad, padded } = padding(n, read, input_channels, &copies).map_err(no)?;
+    let Padding { input, pad, border, padded } =
+        padding(n, read, input_channels, &copies).map_err(no)?;
     let all = input_channels.read(shape(input));
     if padded.is_none() && all.is_none_or(|[_, _, h, w]| [h, w] != [height + 2, width + 2]) {
         return Err(no("the input is a part of one with more rows"));
@@ -190,6 +193,7 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
         input,
         input_channels,
         pad,
+        border,
         padded,
         sum,
         filter,
@@ -261,6 +265,7 @@ fn weight(n: &Nest, filter: Source) -> Option<Source> {
 struct Padding {
     input: Source,
     pad: (i64, i64),
+    border: f64,
     padded: Option<Source>,
 }
 
@@ -273,7 +278,7 @@ fn padding(
 ) -> Result<Padding, &'static str> {
     let shape = |s: Source| n.buffer(s).shape.as_slice();
     match (n.buffer(read).scope, copies) {
-        (Scope::Data(_), []) => Ok(Padding { input: read, pad: (0, 0), padded: None }),
+        (Scope::Data(_), []) => Ok(Padding { input: read, pad: (0, 0), border: 0.0, padded: None }),
         (Scope::Workspace, [(b, index, Expr::Select { conds, then, other })]) if *b == read => {
             let Expr::Load { source, index: from } = &**then else {
                 return Err("the padding is not a copy");
@@ -293,14 +298,15 @@ fn padding(
             let Some([Some(0), Some(0), Some(top), Some(left)]) = shifts else {
                 return Err("the padding is of another kind");
             };
-            if **other != Expr::Const(0.0)
+            let Expr::Const(border) = **other else { return Err("the border is no number") };
+            if !border.is_finite()
                 || !matches!(n.buffer(*source).scope, Scope::Data(_))
                 || top < 0
                 || left < 0
             {
-                return Err("the padding is not with zeros");
+                return Err("the padding is not that of an input");
             }
-            Ok(Padding { input: *source, pad: (top, left), padded: Some(read) })
+            Ok(Padding { input: *source, pad: (top, left), border, padded: Some(read) })
         }
         _ => Err("its input is computed first"),
     }

@@ -23,7 +23,7 @@ impl Maker<'_> {
         let kept = width.min(columns - left);
         for (start, count) in [(0, left), (left + kept, columns - left - kept)] {
             if count > 0 {
-                inside.extend(self.zeros(&var(&row), start, count));
+                inside.extend(self.border(&var(&row), start, count));
             }
         }
         let (ct, c) = self.tiled("c_X", self.conv.channels, self.w.lanes, false);
@@ -48,10 +48,10 @@ impl Maker<'_> {
         let mut body = Vec::new();
         for (low, high) in [(-top, 0), (height, reach)] {
             if low < high {
-                let zeros = self.zeros(&var(&row), 0, columns);
+                let border = self.border(&var(&row), 0, columns);
                 body.push(Stmt::If {
                     conds: vec![Cond { index: from.clone(), low, high }],
-                    body: zeros,
+                    body: border,
                 });
             }
         }
@@ -65,15 +65,16 @@ impl Maker<'_> {
         vec![around(row, body)]
     }
 
-    /// Zeros in some columns of a row of the block's input.
-    fn zeros(&mut self, row: &Affine, start: i64, count: i64) -> Vec<Stmt> {
+    /// The border in some columns of a row of the block's input.
+    fn border(&mut self, row: &Affine, start: i64, count: i64) -> Vec<Stmt> {
         let q = self.serial("q_zero", count);
         let (ct, c) = self.tiled("c_zero", self.conv.channels, self.w.lanes, false);
         let column = var(&q).plus(start);
+        let border = self.conv.border;
         let set = vector(self.n, self.w.lanes, &|v| Stmt::Store {
             buffer: self.x,
             index: vec![row.clone(), column.clone(), c.add(v)],
-            value: Expr::Const(0.0),
+            value: Expr::Const(border),
         });
         nest(vec![q, ct], vec![set])
     }

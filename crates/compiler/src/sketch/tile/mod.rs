@@ -15,6 +15,7 @@ pub(super) use amx::AMX;
 use super::collapse::collapse;
 use super::cores::made_on_all_cores;
 use super::pairs::is_by_pairs;
+use super::words::is_by_words;
 use super::{Facts, Sketch, attempt, start};
 use crate::nest::{Loop, Nest, Scope, Stmt, accesses, aligned_bytes};
 use crate::schedule::{Primitive, has_zeros};
@@ -203,19 +204,33 @@ fn is_padding(w: &Workload, s: &Stage) -> bool {
         && !w.is_of_weights(s)
 }
 
-/// Whether a copy makes something of what it reads: by arithmetic, or by putting it in pairs.
+/// Whether a copy makes something of what it reads: by arithmetic, or by putting it in pairs or
+/// words.
 fn computes(e: &Expr) -> bool {
     e.flop() > 0 || makes_pairs(e)
 }
 
+/// Whether a copy's elements are two numbers each: pairs, or words of bytes.
 fn makes_pairs(e: &Expr) -> bool {
-    matches!(e, Expr::Binary(Binary::Pair, ..))
+    match e {
+        Expr::Binary(Binary::Pair, ..) => true,
+        Expr::Unary(op, _) => op.makes_words(),
+        Expr::Select { then, .. } => makes_pairs(then),
+        _ => false,
+    }
+}
+
+/// Whether a copy has a border, which is a number.
+fn has_border(e: &Expr) -> bool {
+    matches!(e, Expr::Select { other, .. } if matches!(**other, Expr::Const(_)))
 }
 
 /// How many axes a copy near its use is joined to, of those that it could be: all that a padding
 /// shares, but of steps that are computed ahead all but one, so that what they make serves a tile.
 fn joined_axes(s: &Stage, shared: usize) -> usize {
-    if matches!(s.body, Expr::Select { .. }) { shared } else { shared.saturating_sub(1) }
+    let tests = matches!(s.body, Expr::Select { .. });
+    let is_padding = tests && (has_border(&s.body) || !makes_pairs(&s.body));
+    if is_padding { shared } else { shared.saturating_sub(1) }
 }
 
 /// Joins the epilogue, brings padding into its form and collapses axes.
@@ -543,8 +558,12 @@ fn sketch(
     };
     let kind = pad_name(pad);
     let part = if whole { "" } else { ",cut" };
-    let pairs = if is_by_pairs(f.workload) { ",pairs" } else { "" };
-    let name = format!("tile@{}{kind}{part}{pairs}", shape.tiled[shape.lane].short);
+    let elements = match f.workload {
+        w if is_by_pairs(w) => ",pairs",
+        w if is_by_words(w) => ",words",
+        _ => "",
+    };
+    let name = format!("tile@{}{kind}{part}{elements}", shape.tiled[shape.lane].short);
     if !(f.wanted)(&name) {
         return None;
     }
