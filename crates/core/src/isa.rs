@@ -184,7 +184,8 @@ const fn first(n: u32) -> u32 {
     (1 << n) - 1
 }
 
-/// The bits of AVX-512 VNNI, of AVX-VNNI, of ARM's products of bytes, of those of any sign and of pairs, and of AMX.
+/// The bits of AVX-512 VNNI, of AVX-VNNI, of ARM's products of bytes, of those of any sign and of
+/// pairs, and of AMX.
 const AVX512_VNNI: u32 = 1 << 18;
 const AVX_VNNI: u32 = 1 << 20;
 const DOTPROD: u32 = 1 << 21;

@@ -60,7 +60,7 @@ pub(super) fn scalars(used: &Used) -> String {
 const WORDS: [(&str, u8, bool); 4] =
     [("even_u8", 0, false), ("odd_u8", 8, false), ("even_i8", 0, true), ("odd_i8", 8, true)];
 
-/// Words of single elements, and their products; references keep the bits of an element in a double.
+/// Words of single elements, and their products; references keep an element's bits in a double.
 fn words(used: &Used, s: &mut String) {
     let mut doubled = |name: &str, text: String, arguments: &str, call: &str| {
         *s += &text;
@@ -77,8 +77,8 @@ fn words(used: &Used, s: &mut String) {
         };
         let (low, high) = (word(shift), word(shift + 16));
         let text = format!(
-            "static inline int {name}_f(int x) {{ return (int)((unsigned){low} | (unsigned){high} << \
-             16); }}\n"
+            "static inline int {name}_f(int x) {{ return (int)((unsigned){low} | (unsigned){high} \
+             << 16); }}\n"
         );
         doubled(name, text, "double x", &format!("{name}_f({})", bits("x")));
     }
@@ -166,8 +166,8 @@ fn words_of_lanes(l: i64, used: &Used, s: &mut String) {
 fn dot_words(l: i64) -> String {
     let assembled = |feature: &str, register: char| {
         format!(
-            "#if defined({feature})\n  i{l} t;\n  __asm__(\"vpmaddwd %3, %2, %1\\n\\tvpaddd %1, %0, \
-             %0\" : \"+{register}\"(s), \"=&{register}\"(t) : \"{register}\"(a), \
+            "#if defined({feature})\n  i{l} t;\n  __asm__(\"vpmaddwd %3, %2, %1\\n\\tvpaddd %1, \
+             %0, %0\" : \"+{register}\"(s), \"=&{register}\"(t) : \"{register}\"(a), \
              \"{register}\"(b));\n  return s;\n"
         )
     };

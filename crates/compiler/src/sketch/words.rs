@@ -1,7 +1,7 @@
-//! Products of bytes by words: the same workload over the same memory, in which the four bytes of an
-//! element are widened to words of 16 bits in a copy, two words an element. A CPU that multiplies
-//! no bytes multiplies words (`vpmaddwd`); widened as they are loaded, bytes take more instructions
-//! than their products do.
+//! Products of bytes by words: the same workload over the same memory, in which the four bytes
+//! of an element are widened to words of 16 bits in a copy, two words an element. A CPU that has
+//! no products of bytes multiplies words (`vpmaddwd`); widened as they are loaded, bytes take more
+//! instructions than their products do.
 //!
 //! Weights are widened ahead of the call, data by the copy that has the border or by one of its
 //! own. Each copy has one axis more, before its last: the bytes 0 and 2, then the bytes 1 and 3, so

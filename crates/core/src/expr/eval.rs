@@ -20,8 +20,8 @@ impl Unary {
             Unary::Sin => x.sin(),
             Unary::Cos => x.cos(),
             Unary::Sign => f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)),
-            Unary::EvenU8 => words(x, |b| i16::from(b), 0),
-            Unary::OddU8 => words(x, |b| i16::from(b), 1),
+            Unary::EvenU8 => words(x, i16::from, 0),
+            Unary::OddU8 => words(x, i16::from, 1),
             Unary::EvenI8 => words(x, |b| i16::from(b as i8), 0),
             Unary::OddI8 => words(x, |b| i16::from(b as i8), 1),
         }

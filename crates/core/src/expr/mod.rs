@@ -259,8 +259,8 @@ pub enum Binary {
 
 /// Numeric formats of tensors. No tensor is stored in `Tf32`: in an [`Expr::Cast`] it says how
 /// precisely factors are multiplied, and in memory it is an `F32` with 13 zero bits. `U8x4` and
-/// `I8x4` are four bytes that lie together, `Bf16x2` two numbers of bf16 and `I16x2` two whole ones of
-/// 16 bits, of which kernels see one number, their bits.
+/// `I8x4` are four bytes that lie together, `Bf16x2` two numbers of bf16 and `I16x2` two whole ones
+/// of 16 bits, of which kernels see one number, their bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // the names are the formats
