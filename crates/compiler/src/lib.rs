@@ -18,7 +18,7 @@ pub use sketch::{Wanted, by_pairs, reference, reference_of, sketches, sketches_w
 
 /// Changes whenever equal candidates may give other code; records of different versions do not
 /// mix.
-pub const CODEGEN_VERSION: u32 = 15;
+pub const CODEGEN_VERSION: u32 = 16;
 
 /// The first version whose candidates still rank as they do now, so that what was learned from its
 /// records serves. Version 12 has a shorter exponential than 11 and else the same code;

@@ -243,9 +243,22 @@ fn rounded_bytes(l: i64) -> String {
     }
     let _ = writeln!(s, "  for (int i = 0; i < {l}; i++) r[i] = (int)__builtin_rintf(x[i]);");
     s += if convert.is_some() { "#endif\n" } else { "" };
-    let _ = writeln!(s, "  *(u8_{l} *)p = __builtin_convertvector(r, u8_{l});\n#endif\n}}");
-    s
+    let narrowed = format!("  *(u8_{l} *)p = __builtin_convertvector(r, u8_{l});\n");
+    s += &match l {
+        8 => format!("{NARROWED_BY_AVX2}#else\n{narrowed}#endif\n"),
+        _ => narrowed,
+    };
+    s + "#endif\n}\n"
 }
+
+/// Stores eight lanes that bytes hold as these: of a conversion GCC makes moves of single lanes.
+const NARROWED_BY_AVX2: &str = "#if defined(__AVX2__)
+  typedef int four __attribute__((vector_size(16)));
+  four t;
+  __asm__(\"vextracti128 $1, %2, %1\\n\\tvpackssdw %1, %x2, %1\\n\\t\"
+          \"vpackuswb %1, %1, %1\\n\\tvmovq %1, %0\"
+          : \"=m\"(*(u8_8 *)p), \"=&x\"(t) : \"x\"(r));
+";
 
 /// Loads of bytes as numbers. GCC makes single instructions of its own functions alone, and of a
 /// conversion in two steps a few; of one step it makes moves of single bytes.
