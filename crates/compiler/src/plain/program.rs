@@ -38,15 +38,7 @@ pub(super) fn c_type(dtype: DType) -> Result<&'static str, String> {
         DType::U32 => "unsigned",
         DType::I64 => "long long",
         DType::U64 => "unsigned long long",
-        DType::F16
-        | DType::Bf16
-        | DType::Tf32
-        | DType::U8x4
-        | DType::I8x4
-        | DType::Bf16x2
-        | DType::I16x2 => {
-            return Err(format!("elements of type {} are not supported", dtype.name()));
-        }
+        _ => return Err(format!("elements of type {} are not supported", dtype.name())),
     })
 }
 

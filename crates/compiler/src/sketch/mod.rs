@@ -7,6 +7,7 @@
 mod attention;
 mod collapse;
 mod cores;
+mod factors;
 mod floats;
 pub(crate) mod gpu;
 mod map;

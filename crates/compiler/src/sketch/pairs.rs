@@ -7,6 +7,7 @@
 //! often enough in a copy. A first layer of stride two has its channels first: there the copy that
 //! has a border is made of pairs along a row, and a window of odd width gets a column of zeros.
 
+use super::factors::{self, put_ahead, readers};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
 use squall_core::workload::{Axis, Reducer, Stage};
 use squall_core::{DType, TensorKind, Workload};
@@ -62,17 +63,7 @@ impl Pairing<'_> {
         let extent = &mut stage.reduction.as_mut()?.axes[place].extent;
         *extent = (*extent + 1) / 2;
         stage.body = Expr::binary(Binary::DotPair, a, b);
-        // Stages that are computed ahead come first, and all that is read behind them moves.
-        let (inputs, more) = (made.inputs.len() as u32, ahead.len() as u32);
-        for s in &mut made.stages {
-            s.body = s.body.map_sources(|s| match s.0 {
-                // What `factor` made counts from the end.
-                n if n > u32::MAX / 2 => Source(inputs + (u32::MAX - n)),
-                n if n >= inputs => Source(n + more),
-                n => Source(n),
-            });
-        }
-        made.stages.splice(0..0, ahead);
+        put_ahead(&mut made, ahead);
         made.check().ok().map(|()| made)
     }
 
@@ -97,13 +88,14 @@ impl Pairing<'_> {
         let axis = index.iter().position(|i| i.as_var() == Some(self.by))?;
         let is_alone = index.iter().enumerate().all(|(d, i)| d == axis || !i.uses(self.by));
         let input = self.w.inputs.get(source.0 as usize)?;
-        let pays = input.kind == TensorKind::Weight || self.uses(index) >= WORTH_PAIRING;
-        if !is_alone || !pays || input.dtype != DType::Bf16 || self.readers(*source) != 1 {
+        let uses = factors::uses(&self.w.stages[self.main], index);
+        let pays = input.kind == TensorKind::Weight || uses >= WORTH_PAIRING;
+        if !is_alone || !pays || input.dtype != DType::Bf16 || readers(self.w, *source) != 1 {
             return None;
         }
-        let number = ahead.len() as u32;
+        let made = factors::ahead(ahead.len());
         ahead.push(in_pairs(input.name.as_str(), &input.shape, *source, axis));
-        Some(Expr::Load { source: Source(u32::MAX - number), index: index.clone() })
+        Some(Expr::Load { source: made, index: index.clone() })
     }
 
     /// Half of a place along the last axis; none where some places are odd.
@@ -116,22 +108,9 @@ impl Pairing<'_> {
         })
     }
 
-    /// How often the product reads each element at an index.
-    fn uses(&self, index: &[Affine]) -> i64 {
-        let axes = self.w.stages[self.main].axes.iter().zip(0..);
-        let other = axes.filter(|(_, v)| !index.iter().any(|i| i.uses(Var(*v))));
-        other.map(|(a, _)| a.extent).product()
-    }
-
-    /// How many stages read a source.
-    fn readers(&self, s: Source) -> usize {
-        let reads = |x: &&Stage| x.body.loads().iter().any(|(source, _)| *source == s);
-        self.w.stages.iter().filter(reads).count()
-    }
-
     /// Makes what is read one of pairs: an input, or a copy of one with a border.
     fn view(&self, s: Source, made: &mut Workload) -> Option<()> {
-        if self.readers(s) != 1 {
+        if readers(self.w, s) != 1 {
             return None;
         }
         let number = s.0 as usize;
@@ -179,7 +158,7 @@ impl Pairing<'_> {
         let input = self.w.inputs.get(source.0 as usize)?;
         let bounded = conds.iter().any(|c| c.index.uses(last)) && **other == Expr::Const(0.0);
         let is_bf16 = stage.dtype == DType::Bf16 && input.dtype == DType::Bf16;
-        if !bounded || !is_bf16 || self.readers(s) != 1 {
+        if !bounded || !is_bf16 || readers(self.w, s) != 1 {
             return None;
         }
         // The column `2 i + half` in the place of `i`.

@@ -3,6 +3,7 @@
 //! window's row of one channel, four for a filter of seven. With channels last it has those of all
 //! channels, twelve, and a third of the instructions give the same sums.
 
+use super::factors::readers;
 use squall_core::Workload;
 use squall_core::expr::{Affine, Binary, Expr, Source, Var};
 use squall_core::workload::Stage;
@@ -47,9 +48,7 @@ pub(super) fn channels_last(paired: &Workload) -> Option<Workload> {
 fn copied<'a>(w: &Workload, factor: &'a Expr) -> Option<(usize, &'a [Affine])> {
     let Expr::Load { source, index } = factor else { return None };
     let at = (source.0 as usize).checked_sub(w.inputs.len())?;
-    let reads = |s: &Stage| s.body.loads().iter().any(|(read, _)| read == source);
-    let once = w.stages.iter().filter(|s| reads(s)).count() == 1;
-    (once && w.stages[at].reduction.is_none()).then_some((at, index))
+    (readers(w, *source) == 1 && w.stages[at].reduction.is_none()).then_some((at, index))
 }
 
 /// Whether a variable is one place of an index by itself, before the last, and no part of another.

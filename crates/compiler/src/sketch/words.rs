@@ -7,6 +7,7 @@
 //! own. Each copy has one axis more, before its last: the bytes 0 and 2, then the bytes 1 and 3, so
 //! that vectors of elements make vectors of words.
 
+use super::factors::{self, put_ahead, readers};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Unary, Var};
 use squall_core::workload::{Axis, Reducer, Stage};
 use squall_core::{DType, TensorKind, Workload};
@@ -52,8 +53,7 @@ impl Widening<'_> {
     /// A factor of the product as an element of words, with what it is read from made so.
     fn factor(&mut self, e: &Expr, halves: [Unary; 2]) -> Option<Expr> {
         let Expr::Load { source, index } = e else { return None };
-        let reads = |s: &&Stage| s.body.loads().iter().any(|(read, _)| read == source);
-        if self.w.stages.iter().filter(reads).count() != 1 {
+        if readers(self.w, *source) != 1 {
             return None;
         }
         let at = index.len().checked_sub(1)?;
@@ -65,7 +65,8 @@ impl Widening<'_> {
         };
         let Some(copy) = (source.0 as usize).checked_sub(self.w.inputs.len()) else {
             let input = &self.w.inputs[source.0 as usize];
-            if input.kind == TensorKind::Data && self.uses(index) < WORTH_WIDENING {
+            let uses = factors::uses(&self.w.stages[self.main], index);
+            if input.kind == TensorKind::Data && uses < WORTH_WIDENING {
                 return None;
             }
             let (stage, index) = match (input.kind, self.as_read(index)) {
@@ -75,9 +76,8 @@ impl Widening<'_> {
                 }
                 _ => (whole(*source, &input.shape), index.clone()),
             };
-            let number = self.ahead.len() as u32;
+            let source = factors::ahead(self.ahead.len());
             self.ahead.push(widened(&input.name, stage.0, stage.1, halves)?);
-            let source = Source(u32::MAX - number);
             return Some(Expr::Load { source, index: with_half(&index) });
         };
         let stage = &self.w.stages[copy];
@@ -110,29 +110,13 @@ impl Widening<'_> {
         (vars.iter().filter_map(axis).collect(), load)
     }
 
-    /// How often the product reads each element at an index.
-    fn uses(&self, index: &[Affine]) -> i64 {
-        let axes = self.w.stages[self.main].axes.iter().zip(0..);
-        let other = axes.filter(|(_, v)| !index.iter().any(|i| i.uses(Var(*v))));
-        other.map(|(a, _)| a.extent).product()
-    }
-
     /// The workload with this product in the place of that of bytes.
     fn finished(self, product: Expr) -> Option<Workload> {
         let Widening { main, mut made, ahead, .. } = self;
         let stage = &mut made.stages[main];
         stage.body = product;
         stage.reduction.as_mut()?.axes.push(Axis::new("half", 2));
-        let (inputs, more) = (made.inputs.len() as u32, ahead.len() as u32);
-        for s in &mut made.stages {
-            s.body = s.body.map_sources(|s| match s.0 {
-                // What `factor` made counts from the end.
-                n if n > u32::MAX / 2 => Source(inputs + (u32::MAX - n)),
-                n if n >= inputs => Source(n + more),
-                n => Source(n),
-            });
-        }
-        made.stages.splice(0..0, ahead);
+        put_ahead(&mut made, ahead);
         made.check().ok().map(|()| made)
     }
 }

@@ -126,15 +126,7 @@ impl Constant {
             DType::I8 | DType::I16 | DType::I32 | DType::I64 => {
                 Constant::I64 { shape, data: parts.map(signed).collect() }
             }
-            DType::F16
-            | DType::Bf16
-            | DType::Tf32
-            | DType::U8x4
-            | DType::I8x4
-            | DType::Bf16x2
-            | DType::I16x2 => {
-                return None;
-            }
+            _ => return None,
         })
     }
 

@@ -228,9 +228,9 @@ fn has_border(e: &Expr) -> bool {
 /// How many axes a copy near its use is joined to, of those that it could be: all that a padding
 /// shares, but of steps that are computed ahead all but one, so that what they make serves a tile.
 fn joined_axes(s: &Stage, shared: usize) -> usize {
-    let tests = matches!(s.body, Expr::Select { .. });
-    let is_padding = tests && (has_border(&s.body) || !makes_pairs(&s.body));
-    if is_padding { shared } else { shared.saturating_sub(1) }
+    let of_tests = matches!(s.body, Expr::Select { .. });
+    let all = of_tests && (has_border(&s.body) || !makes_pairs(&s.body));
+    if all { shared } else { shared.saturating_sub(1) }
 }
 
 /// Joins the epilogue, brings padding into its form and collapses axes.

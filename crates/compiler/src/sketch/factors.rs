@@ -1,0 +1,39 @@
+//! What the other forms of a product (by pairs, words, floats) share: how often its factors are
+//! read, and the stages that make factors of another form, which come before all others.
+
+use squall_core::Workload;
+use squall_core::expr::{Affine, Source, Var};
+use squall_core::workload::Stage;
+
+/// How many stages read a source.
+pub(super) fn readers(w: &Workload, s: Source) -> usize {
+    let reads = |x: &&Stage| x.body.loads().iter().any(|(source, _)| *source == s);
+    w.stages.iter().filter(reads).count()
+}
+
+/// How often a product reads each element at an index.
+pub(super) fn uses(product: &Stage, index: &[Affine]) -> i64 {
+    let axes = product.axes.iter().zip(0..);
+    let other = axes.filter(|(_, v)| !index.iter().any(|i| i.uses(Var(*v))));
+    other.map(|(a, _)| a.extent).product()
+}
+
+/// The source that stands for a stage ahead, by its number among these, until
+/// [`put_ahead`] gives it its place.
+pub(super) fn ahead(number: usize) -> Source {
+    Source(u32::MAX - number as u32)
+}
+
+/// Puts stages before all others, and moves what is read behind them.
+pub(super) fn put_ahead(w: &mut Workload, stages: Vec<Stage>) {
+    let (inputs, more) = (w.inputs.len() as u32, stages.len() as u32);
+    for s in &mut w.stages {
+        s.body = s.body.map_sources(|s| match s.0 {
+            // What `ahead` gave counts from the end.
+            n if n > u32::MAX / 2 => Source(inputs + (u32::MAX - n)),
+            n if n >= inputs => Source(n + more),
+            n => Source(n),
+        });
+    }
+    w.stages.splice(0..0, stages);
+}
