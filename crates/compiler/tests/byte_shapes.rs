@@ -84,6 +84,31 @@ fn workload(r: &mut Random) -> Workload {
     }
 }
 
+/// A convolution that Winograd's filtering takes.
+fn winograd(r: &mut Random) -> Workload {
+    loop {
+        let mut small = |most: i64| r.random_range(1..=most);
+        let (c, k, h, w) = (4 * small(32), 4 * small(10), 2 + small(12), 2 + small(16));
+        let pads = [(); 4].map(|()| small(2) - 1);
+        let (stride, dilation) = ([1, 1], [1, 1]);
+        let conv = Conv { n: 1, c, h, w, k, r: 3, s: 3, stride, pads, dilation, groups: 1 };
+        if let Ok(w) = conv.in_bytes(r.random(), result(r))
+            && sketches(&w, &at_level(Isa::X86_64V3)).iter().any(|s| s.name() == "winograd")
+        {
+            return w;
+        }
+    }
+}
+
+/// What is drawn: workloads, and their sketches whose names begin so.
+struct Drawn {
+    workload: fn(&mut Random) -> Workload,
+    sketches: &'static str,
+}
+
+/// All workloads of bytes, by any sketch.
+const ANY: Drawn = Drawn { workload, sketches: "" };
+
 /// Inputs as bytes in memory, and as the evaluator sees them; extremes are frequent, among scales
 /// and offsets 0 and such that saturate everything.
 fn inputs(r: &mut Random, w: &Workload) -> (Vec<Vec<u8>>, Vec<Vec<f64>>) {
@@ -145,8 +170,9 @@ impl Compared {
 }
 
 /// A kernel of a random configuration of a random sketch for a level.
-fn kernel(r: &mut Random, w: &Workload, isa: Isa, symbol: &str) -> KernelSource {
-    let all = sketches(w, &at_level(isa));
+fn kernel(r: &mut Random, w: &Workload, (isa, names): (Isa, &str), symbol: &str) -> KernelSource {
+    let mut all = sketches(w, &at_level(isa));
+    all.retain(|s| s.name().starts_with(names));
     let s = &all[r.random_range(0..all.len())];
     for _ in 0..20 {
         if let Ok(k) = s.realize(&s.space().sample(r), symbol) {
@@ -157,7 +183,7 @@ fn kernel(r: &mut Random, w: &Workload, isa: Isa, symbol: &str) -> KernelSource 
 }
 
 /// Tries kernels of a level on a machine.
-fn try_shapes(isa: Isa, machine: &Machine) {
+fn try_shapes(isa: Isa, machine: &Machine, drawn: &Drawn) {
     let (shapes, seed) = (asked("SQUALL_SHAPES", FEW), asked("SQUALL_SEED", 0));
     let mut compared = Compared::default();
     for first in (0..shapes).step_by(TOGETHER) {
@@ -165,9 +191,9 @@ fn try_shapes(isa: Isa, machine: &Machine) {
         let folder = tempfile::tempdir().expect("a folder");
         let (mut cases, mut wants, mut kernels): (Vec<Case>, Vec<_>, Vec<_>) = Default::default();
         for i in 0..TOGETHER.min(shapes - first) {
-            let w = workload(&mut r);
+            let w = (drawn.workload)(&mut r);
             let (raw, seen) = inputs(&mut r, &w);
-            kernels.push((i, kernel(&mut r, &w, isa, &format!("k{i}"))));
+            kernels.push((i, kernel(&mut r, &w, (isa, drawn.sketches), &format!("k{i}"))));
             wants.push(w.evaluate(&seen));
             cases.push((w, raw));
         }
@@ -193,7 +219,7 @@ fn try_shapes(isa: Isa, machine: &Machine) {
 }
 
 /// A level on this machine, where it has it.
-fn here(isa: Isa) {
+fn here(isa: Isa, drawn: &Drawn) {
     let has = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags: Vec<&str> = has
         .lines()
@@ -205,30 +231,38 @@ fn here(isa: Isa) {
         _ => "amx_int8",
     };
     match flags.contains(&needed) {
-        true => try_shapes(isa, &Machine::here(&isa.level().flags().collect::<Vec<_>>())),
+        true => {
+            try_shapes(isa, &Machine::here(&isa.level().flags().collect::<Vec<_>>()), drawn);
+        }
         false => println!("skipped: this machine has no {needed}"),
     }
 }
 
 #[test]
 fn random_shapes_of_bytes_by_avx2() {
-    here(Isa::X86_64V3);
+    here(Isa::X86_64V3, &ANY);
 }
 
 #[test]
 fn random_shapes_of_bytes_by_avx512() {
-    here(Isa::X86_64V4Vnni);
+    here(Isa::X86_64V4Vnni, &ANY);
 }
 
 #[test]
 fn random_shapes_of_bytes_by_amx() {
-    here(Isa::X86_64V4Amx);
+    here(Isa::X86_64V4Amx, &ANY);
 }
 
 #[test]
 fn random_shapes_of_bytes_by_an_emulated_arm() {
     let flags: Vec<&str> = Isa::Armv86A.level().flags().collect();
     if let Some(machine) = Machine::arm(&flags) {
-        try_shapes(Isa::Armv86A, &machine);
+        try_shapes(Isa::Armv86A, &machine, &ANY);
     }
+}
+
+/// Sums of floats are not exact, and are rounded to the same step but for one in a thousand.
+#[test]
+fn random_shapes_of_bytes_by_winograd_in_floats() {
+    here(Isa::X86_64V3, &Drawn { workload: winograd, sketches: "winograd" });
 }

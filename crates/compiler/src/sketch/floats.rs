@@ -11,8 +11,11 @@ use squall_core::{DType, TensorKind, Workload};
 const FOUR: i64 = 4;
 
 /// The workload by floats; none where it is no convolution of images, whose channels lie last, by
-/// constant filters.
+/// constant filters, or where it gives floats: those of dynamic models are exact sums.
 pub(super) fn by_floats(w: &Workload) -> Option<Workload> {
+    if w.output().dtype != DType::U8 {
+        return None;
+    }
     let main = w.stages.iter().position(|s| s.reduction.is_some())?;
     let stage = &w.stages[main];
     let Expr::Binary(Binary::Dot, x, y) = &stage.body else { return None };
