@@ -70,11 +70,10 @@ fn convolution(r: &mut Random) -> Result<Workload, String> {
 fn workload(r: &mut Random) -> Workload {
     loop {
         let made = match r.random_range(0..12) {
-            0 => rounded_to_bytes([
-                r.random_range(1..=2),
-                r.random_range(1..=40),
-                r.random_range(1..=90),
-            ]),
+            0 => rounded_to_bytes(
+                [r.random_range(1..=2), r.random_range(1..=40), r.random_range(1..=90)],
+                r.random(),
+            ),
             1..5 => product(r),
             _ => convolution(r),
         };

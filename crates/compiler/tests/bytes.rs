@@ -37,8 +37,9 @@ fn cases() -> Vec<(&'static str, Workload)> {
         ("dynamic_conv", conv(8, 20, [9, 11], 1, 1).of_dynamic_bytes()),
         ("dynamic_grouped", conv(16, 16, [9, 11], 4, 1).of_dynamic_bytes()),
         ("dynamic_depthwise", conv(20, 20, [8, 9], 20, 1).of_dynamic_bytes()),
-        ("rounded", rounded_to_bytes([2, 20, 30])),
-        ("rounded_rows", rounded_to_bytes([1, 1, 70])),
+        ("rounded", rounded_to_bytes([2, 20, 30], true)),
+        ("rounded_rows", rounded_to_bytes([1, 1, 70], true)),
+        ("rounded_from_zero", rounded_to_bytes([2, 20, 30], false)),
         ("depthwise", conv(20, 20, [8, 9], 20, 1).in_bytes(5, ByteResult::ANY)),
     ];
     all.into_iter().map(|(name, w)| (name, w.expect("legal"))).collect()

@@ -21,6 +21,8 @@ struct Case {
     groups: usize,
     /// The filters have no sign and a zero point of 128.
     unsigned: bool,
+    /// What is quantised is never below zero.
+    rectified: bool,
     /// Whether its kernel is one of bytes.
     bytes: bool,
 }
@@ -56,12 +58,16 @@ impl Case {
             ints("strides", &[self.stride as i64; 2]),
             int("group", self.groups as i64),
         ];
-        Build::new(17)
-            .input("x", &self.image.map(|e| e as i64))
+        let build = Build::new(17).input("x", &self.image.map(|e| e as i64));
+        let (build, from) = match self.rectified {
+            true => (build.node("Relu", &["x"], &["above"], &[]), "above"),
+            false => (build, "x"),
+        };
+        build
             .init("w", w)
             .init("wz", zero)
             .init("ws", build::f32s(&[], &[0.01]))
-            .node("DynamicQuantizeLinear", &["x"], &["q", "xs", "xz"], &[])
+            .node("DynamicQuantizeLinear", &[from], &["q", "xs", "xz"], &[])
             .node("ConvInteger", &["q", "w", "xz", "wz"], &["sum"], &attributes)
             .node("Cast", &["sum"], &["whole"], &[int("to", 1)])
             .node("Mul", &["xs", "ws"], &["scale"], &[])
@@ -110,6 +116,8 @@ impl Case {
             .map(|v| (v % 4001) as f32 / 1000.0 - 1.3)
             .collect();
         let shape = self.image.map(|e| e as i64);
+        let quantised: Vec<f32> =
+            x.iter().map(|v| if self.rectified { v.max(0.0) } else { *v }).collect();
         let ran = written::run(folder.path(), &self.model(&weights), &shape, &x);
         let kernels = ran.layers.iter().filter(|l| l.kind == LayerKind::Kernel);
         let names: Vec<&str> = kernels.map(|l| l.name.as_str()).collect();
@@ -117,6 +125,9 @@ impl Case {
         let kernel = names.iter().find(is_convolution).expect("a kernel");
         let of_bytes = kernel.contains("_u8");
         assert_eq!(of_bytes, self.bytes, "{self:?}: {names:?}");
+        // The least of what is never below zero is not looked for.
+        let looks = names.iter().any(|n| n.starts_with("min_"));
+        assert_eq!(looks, !(self.rectified && self.bytes), "{self:?}: {names:?}");
         let got: Vec<f64> = ran.outputs[0]
             .1
             .bytes
@@ -125,7 +136,7 @@ impl Case {
             .iter()
             .map(|b| f64::from(f32::from_le_bytes(*b)))
             .collect();
-        let want = self.meaning(&x, &weights);
+        let want = self.meaning(&quantised, &weights);
         let most = want.iter().copied().fold(0.0f64, f64::max);
         assert!(most > 0.0 && got.len() == want.len(), "{self:?}");
         for (i, (g, w)) in got.iter().zip(&want).enumerate() {
@@ -142,6 +153,7 @@ const PLAIN: Case = Case {
     pad: 1,
     groups: 1,
     unsigned: false,
+    rectified: false,
     bytes: true,
 };
 
@@ -152,6 +164,9 @@ fn convolutions_of_dynamic_bytes_are_exact() {
     Case { image: [2, 3, 13, 10], stride: 2, unsigned: true, ..PLAIN }.holds();
     // Without a border, and without a window.
     Case { pad: 0, window: 1, k: 8, ..PLAIN }.holds();
+    // Of what is never below zero, with a border and without.
+    Case { rectified: true, ..PLAIN }.holds();
+    Case { rectified: true, pad: 0, window: 1, ..PLAIN }.holds();
     // In groups.
     Case { groups: 4, ..PLAIN }.holds();
     // Each channel by a filter of its own.

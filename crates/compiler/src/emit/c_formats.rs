@@ -200,10 +200,11 @@ fn bytes(l: i64, kind: &str, ty: &str, used: &Used, s: &mut String) {
         *s += &widened(l, kind, ty);
     }
     if used.has(&to) {
+        let stored = if kind == "u8" { narrowed(l) } else { plainly_narrowed(kind, l) };
         let _ = writeln!(
             s,
-            "static inline void {to}_v{l}({ty} *p, v{l} x) {{ *({kind}_{l} *)p = \
-             __builtin_convertvector(__builtin_convertvector(x, i{l}), {kind}_{l}); }}"
+            "static inline void {to}_v{l}({ty} *p, v{l} x) {{\n  i{l} r = \
+             __builtin_convertvector(x, i{l});\n{stored}}}"
         );
     }
 }
@@ -243,12 +244,20 @@ fn rounded_bytes(l: i64) -> String {
     }
     let _ = writeln!(s, "  for (int i = 0; i < {l}; i++) r[i] = (int)__builtin_rintf(x[i]);");
     s += if convert.is_some() { "#endif\n" } else { "" };
-    let narrowed = format!("  *(u8_{l} *)p = __builtin_convertvector(r, u8_{l});\n");
-    s += &match l {
-        8 => format!("{NARROWED_BY_AVX2}#else\n{narrowed}#endif\n"),
-        _ => narrowed,
-    };
-    s + "#endif\n}\n"
+    s + &narrowed(l) + "#endif\n}\n"
+}
+
+/// The statements that store lanes of `r`, which bytes without sign hold, at `p`.
+fn narrowed(l: i64) -> String {
+    let plainly = plainly_narrowed("u8", l);
+    match l {
+        8 => format!("{NARROWED_BY_AVX2}#else\n{plainly}#endif\n"),
+        _ => plainly,
+    }
+}
+
+fn plainly_narrowed(kind: &str, l: i64) -> String {
+    format!("  *({kind}_{l} *)p = __builtin_convertvector(r, {kind}_{l});\n")
 }
 
 /// Stores eight lanes that bytes hold as these: of a conversion GCC makes moves of single lanes.

@@ -60,7 +60,7 @@ fn to_bytes(p: &mut Program) -> Result<(), String> {
     let dtype = p.expect(0, &[DType::F32, DType::U8, DType::I8])?;
     // The run may say how.
     if p.ctx.inputs.len() > 1 {
-        for i in [1, 2] {
+        for i in [1, 2].into_iter().filter(|&i| p.has(i)).collect::<Vec<_>>() {
             p.expect(i, &[DType::F32])?;
             if product(p.shape(i)?) != 1 {
                 return Err("its scale and its zero point are not one number each".into());
@@ -71,9 +71,10 @@ fn to_bytes(p: &mut Program) -> Result<(), String> {
     } else {
         scale(p)?;
     }
+    let zero = if p.has(2) { "x2[0]" } else { "0" };
     let given = match p.ctx.inputs.len() {
         1 => String::new(),
-        _ => format!("  const float scale = x1[0] / {OFFSET_UNIT:?}f, zero = x2[0];\n"),
+        _ => format!("  const float scale = x1[0] / {OFFSET_UNIT:?}f, zero = {zero};\n"),
     };
     p.table("byte_of", BYTE_OF.into());
     let value = |x: &str| entered(dtype, x);

@@ -25,23 +25,29 @@ pub fn byte_sum(elements: i64, sum: ByteSum) -> Result<Workload, String> {
     ))
 }
 
-/// Floats brought to bytes by a scale and a zero point `D` that the run alone knows: `S` is the
-/// scale times [`OFFSET_UNIT`], `I` the reciprocal of `S`. An image `[n, c, places]` gives `[n,
-/// places, c]`; what is no image has neither.
+/// Floats brought to bytes by a scale and, where there is one, a zero point `D` that the run alone
+/// knows: `S` is the scale times [`OFFSET_UNIT`], `I` the reciprocal of `S`. An image `[n, c,
+/// places]` gives `[n, places, c]`; what is no image has neither.
 ///
 /// The quotient is one step of Newton's iteration from the product with the reciprocal, which
-/// rounds as a division does where a CPU multiplies and adds at once (Markstein, 1990).
-pub fn rounded_to_bytes([n, c, places]: [i64; 3]) -> Result<Workload, String> {
+/// rounds as a division does where a CPU multiplies and adds at once (Markstein, 1990). The unit, a
+/// power of two, goes with both numbers, which are the same for all elements.
+pub fn rounded_to_bytes([n, c, places]: [i64; 3], has_zero: bool) -> Result<Workload, String> {
     if [n, c, places].iter().any(|x| !(1..=MOST).contains(x)) {
         return Err(format!("{n} images of {c} channels at {places} places"));
     }
-    let x = "X[n, c, i]";
-    let quotient = format!("{x} * I[0] + ({x} - {x} * I[0] * S[0]) * I[0]");
+    let (x, scale) = ("X[n, c, i]", format!("(S[0] * {:?})", 1.0 / OFFSET_UNIT));
+    let inverse = format!("(I[0] * {OFFSET_UNIT:?})");
+    let quotient = format!("{x} * {inverse} + ({x} - {x} * {inverse} * {scale}) * {inverse}");
     // The last rounding only says that results are whole: the zero point is.
-    let value = ByteRange::ALL.of(&format!("round(({quotient}) * {OFFSET_UNIT:?}) + D[0]"));
+    let (zero, value) = match has_zero {
+        true => ("data D: f32[1]\n", format!("round({quotient}) + D[0]")),
+        false => ("", quotient),
+    };
     written(&format!(
-        "workload elementwise\ndata X: f32[{n}, {c}, {places}]\ndata S: f32[1]\ndata D: \
-         f32[1]\ndata I: f32[1]\nstage Y: u8[n: {n}, i: {places}, c: {c}] = {value}\noutput Y"
+        "workload elementwise\ndata X: f32[{n}, {c}, {places}]\ndata S: f32[1]\n{zero}data I: \
+         f32[1]\nstage Y: u8[n: {n}, i: {places}, c: {c}] = {}\noutput Y",
+        ByteRange::ALL.of(&value)
     ))
 }
 

@@ -19,6 +19,8 @@ struct Activation {
     /// One number each.
     scale: ValueId,
     zero: ValueId,
+    /// Whether the zero point is known to be zero.
+    from_zero: bool,
 }
 
 impl Rewriter<'_> {
@@ -32,6 +34,25 @@ impl Rewriter<'_> {
         };
         self.multiplies |= made.is_some();
         made.is_some()
+    }
+
+    /// The lower end of a range, zero or below, of a tensor that is never below zero: it is zero,
+    /// and the tensor is not read for it. Gives whether it was replaced.
+    pub fn least(&mut self, n: &Node) -> bool {
+        let (&[Some(a), Some(b)], &[y]) = (&n.inputs[..], &n.outputs[..]) else { return false };
+        let of = |v: ValueId| {
+            let by = self.producer(v).filter(|n| is_standard(n, "ReduceMin") && !n.folded)?;
+            input(by, 0)
+        };
+        let is_least = |v: ValueId| of(v).is_some_and(|x| self.never_negative[x]);
+        let is_known = [(a, b), (b, a)]
+            .into_iter()
+            .any(|(least, zero)| is_least(least) && self.number(zero) == Some(0.0));
+        let Some([]) = self.view.shape(y).filter(|_| is_known) else { return false };
+        let constant = Constant::F32 { shape: Vec::new(), data: vec![0.0] };
+        let value = &mut self.values[y];
+        (value.constant, value.weight) = (Some(constant), true);
+        true
     }
 
     fn dynamic_product(&mut self, n: &Node) -> Option<()> {
@@ -97,8 +118,10 @@ impl Rewriter<'_> {
         let scale = self.result(of, call("Mul", &[a.scale, unit]))?;
         let inverse = self.result(of, call("Reciprocal", &[scale]))?;
         let form = Attributes::default().int("channels_last", i64::from(is_last));
-        let inputs = [a.from, scale, a.zero, inverse];
-        let made = self.result(of, of_bytes("ToBytes", &inputs, form))?;
+        let zero = (!a.from_zero).then_some(a.zero);
+        let inputs = vec![Some(a.from), Some(scale), zero, Some(inverse)];
+        let call = Call { inputs, ..of_bytes("ToBytes", &[], form) };
+        let made = self.result(of, call)?;
         self.dynamic.insert((a.whole, is_last), made);
         Some(made)
     }
@@ -114,7 +137,7 @@ impl Rewriter<'_> {
     }
 
     /// What an activation without its zero point is made of.
-    fn activation(&self, v: ValueId) -> Option<Activation> {
+    fn activation(&mut self, v: ValueId) -> Option<Activation> {
         let by = |v: ValueId, op: &str| self.producer(v).filter(|n| is_standard(n, op));
         let is_one = |v: ValueId| self.view.shape(v).is_some_and(|s| s.iter().all(|e| *e == 1));
         let less = by(v, "Sub")?;
@@ -126,11 +149,24 @@ impl Rewriter<'_> {
         let quotient = by(input(by(input(sum, 0)?, "Round")?, 0)?, "Div")?;
         let (from, scale) = (input(quotient, 0)?, input(quotient, 1)?);
         let same = self.view.root(input(sum, 1)?) == self.view.root(zero);
-        (same && is_one(zero) && is_one(scale)).then_some(Activation {
-            whole: self.view.root(whole),
-            from,
-            scale,
-            zero,
-        })
+        if !same || !is_one(zero) || !is_one(scale) {
+            return None;
+        }
+        let whole = self.view.root(whole);
+        let from_zero = self.begins_at_zero(zero);
+        let zero = if from_zero { self.parameters(&[0.0]) } else { zero };
+        Some(Activation { whole, from, scale, zero, from_zero })
+    }
+
+    /// Whether a zero point is that of a range whose lower end was replaced by zero.
+    fn begins_at_zero(&self, zero: ValueId) -> bool {
+        let mut at = zero;
+        for op in ["Min", "Max", "Round", "Neg", "Div"] {
+            let by = self.producer(at).filter(|n| is_standard(n, op));
+            let Some(next) = by.and_then(|n| input(n, 0)) else { return false };
+            at = next;
+        }
+        let known = self.values[self.view.root(at)].constant.as_ref();
+        known.and_then(Constant::as_f32) == Some(&[0.0])
     }
 }

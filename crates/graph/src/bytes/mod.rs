@@ -10,6 +10,7 @@ mod dynamic;
 mod finish;
 mod hold;
 mod operators;
+mod signs;
 mod stayed;
 mod table;
 mod trace;
@@ -61,6 +62,8 @@ struct Rewriter<'a> {
     /// Bytes of activations that are quantised in every run, by the floats that hold them, and
     /// whether their channels are last.
     dynamic: HashMap<(ValueId, bool), ValueId>,
+    /// Values of the old model of which no element is below zero.
+    never_negative: Vec<bool>,
     /// Whether a product of bytes was made.
     multiplies: bool,
 }
@@ -68,8 +71,10 @@ struct Rewriter<'a> {
 impl<'a> Rewriter<'a> {
     fn new(old: &'a Model) -> Rewriter<'a> {
         let given = old.nodes.iter().flat_map(|n| n.outputs.iter().map(move |&o| (o, n)));
+        let view = View::new(old);
         Rewriter {
-            view: View::new(old),
+            never_negative: signs::never_negative(&view),
+            view,
             values: old.values.clone(),
             nodes: Vec::new(),
             producers: given.collect(),
@@ -94,6 +99,7 @@ impl<'a> Rewriter<'a> {
             "MaxPool" => self.greatest(n).is_some_and(|h| self.leaves(n, h)),
             "Split" => self.splits(n),
             "MatMul" | "Conv" => self.dynamic(n),
+            "Min" => self.least(n),
             op if MOVES.contains(&op) => self.moves(n).is_some_and(|h| self.leaves(n, h)),
             _ => false,
         };

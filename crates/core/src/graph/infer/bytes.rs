@@ -11,8 +11,9 @@
 //! (`core/src/operator/bytes.rs`). `MapBytes` looks each byte up in a table of 256.
 //!
 //! Where ranges are found in every run, `ToBytes` reads behind what it rounds the scale in its own
-//! unit, the zero point and the reciprocal of the former (`core/src/operator/bytes.rs`), and
-//! `ProductBytes` and `ConvProductBytes` give floats: images in the model's order.
+//! unit, the zero point, unless it is known to be zero, and the reciprocal of the former
+//! (`core/src/operator/bytes.rs`), and `ProductBytes` and `ConvProductBytes` give floats: images in
+//! the model's order.
 
 use super::{Ctx, OpEntry, Output, op};
 use crate::operator::{BytePool, ByteRange, ByteResult, ByteSum, Conv, MatMul};

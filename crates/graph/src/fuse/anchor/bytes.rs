@@ -51,7 +51,9 @@ fn rounded(ctx: &Ctx) -> Made {
         _ => return Err("it is no image".into()),
     };
     let [n, c, places] = extents;
-    Ok((format!("round_{n}x{c}x{places}"), rounded_to_bytes(extents)?))
+    let has_zero = ctx.operand(2).is_some();
+    let suffix = if has_zero { "" } else { "_from_zero" };
+    Ok((format!("round_{n}x{c}x{places}{suffix}"), rounded_to_bytes(extents, has_zero)?))
 }
 
 type Made = Result<(String, Workload), String>;

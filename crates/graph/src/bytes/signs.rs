@@ -1,0 +1,85 @@
+//! Which values are never below zero: the least of such a tensor needs no pass over it where it is
+//! only compared with zero, as a range of quantisation is.
+
+use crate::view::{View, float, input, int, ints, runs};
+use squall_core::graph::Node;
+
+/// Operators whose results are never below zero.
+const ABOVE: &[&str] =
+    &["Relu", "Sigmoid", "HardSigmoid", "Softmax", "Softplus", "Exp", "Abs", "Sqrt"];
+
+/// Operators whose results are not below zero where their first operand is not.
+const KEPT: &[&str] = &[
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Transpose",
+    "Slice",
+    "Split",
+    "Gather",
+    "Expand",
+    "Dropout",
+    "Identity",
+    "AveragePool",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "ReduceMean",
+    "ReduceSum",
+    "ReduceMax",
+    "ReduceMin",
+    "Ceil",
+    "Floor",
+    "Round",
+    "HardSwish",
+];
+
+/// Operators whose results are not below zero where none of their operands is.
+const OF_ALL: &[&str] = &["Add", "Sum", "Mean", "Mul", "Div", "Min", "Concat"];
+
+/// For each value of a model, whether no element of it can be below zero.
+pub(super) fn never_negative(view: &View<'_>) -> Vec<bool> {
+    let model = view.model;
+    // Of constants single numbers are looked at, the bounds of Clip and Max.
+    let known = |v: usize| view.scalar(v).is_some_and(|x| x >= 0.0);
+    let mut above: Vec<bool> = (0..model.values.len()).map(known).collect();
+    for n in &model.nodes {
+        if is_above(view, &above, n) {
+            n.outputs.iter().for_each(|&o| above[o] = true);
+        }
+    }
+    // A value under another name is what it is an alias of.
+    (0..above.len()).map(|v| above[v] || above[view.root(v)]).collect()
+}
+
+fn is_above(view: &View<'_>, above: &[bool], n: &Node) -> bool {
+    let one_of = |list: &[&str]| list.iter().any(|op| runs(n, op));
+    let is = |v: usize| above[v] || above[view.root(v)];
+    let mut operands = n.inputs.iter().flatten().map(|&v| is(v));
+    let first = input(n, 0).is_some_and(is);
+    if one_of(ABOVE) {
+        return true;
+    }
+    if runs(n, "Clip") {
+        // Where the bounds cross, the upper one holds.
+        let low = input(n, 1).map_or(float(n, "min", -1.0) >= 0.0, is);
+        let high = input(n, 2).map_or(float(n, "max", 1.0) >= 0.0, is);
+        return (first || low) && high;
+    }
+    if runs(n, "Max") {
+        return operands.any(|a| a);
+    }
+    if runs(n, "MaxPool") {
+        return first && has_an_element(n);
+    }
+    one_of(KEPT) && first || one_of(OF_ALL) && operands.all(|a| a)
+}
+
+/// Whether each window of a pool has an element of the image: one of a border alone has none.
+fn has_an_element(n: &Node) -> bool {
+    let kernel = ints(n, "kernel_shape").unwrap_or_default();
+    let pads = ints(n, "pads").unwrap_or_default();
+    let at_once = ints(n, "dilations").is_none_or(|d| d.iter().all(|d| *d == 1));
+    let narrow = pads.iter().zip(kernel.iter().cycle()).all(|(pad, window)| pad < window);
+    at_once && narrow && int(n, "ceil_mode", 0) == 0
+}
