@@ -9,8 +9,11 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::nest::Scope;
 use squall_compiler::{nest, sketches};
-use squall_core::expr::{Binary, Expr};
-use squall_core::operator::{ByteResult, Conv, MatMul, rounded_to_bytes};
+use squall_core::expr::{Affine, Binary, Expr, Source, Var};
+use squall_core::operator::{
+    ByteResult, Conv, Epilogue, MatMul, Reduce, ReduceOp, placeholder, range_of, rounded_behind,
+    rounded_to_bytes,
+};
 use squall_core::{DType, Isa, Target, TensorKind, Workload};
 
 fn conv(c: i64, k: i64, size: [i64; 2], groups: i64, pad: i64) -> Conv {
@@ -23,8 +26,59 @@ fn stride_one(c: i64, k: i64, size: [i64; 2]) -> Conv {
     Conv { stride: [1, 1], ..conv(c, k, size, 1, 1) }
 }
 
+/// A convolution's result with its channels last, by a factor that brings it near the range of a
+/// byte.
+fn dynamic(w: Result<Workload, String>, factor: f64) -> Workload {
+    let mut w = w.expect("legal");
+    let (inputs, end) = (w.inputs.len(), w.stages.len() - 1);
+    if let [n, k, p, q] = &w.stages[end].axes[..] {
+        let axes = [n, p, q, k].map(Clone::clone).to_vec();
+        // The sum has four axes, too, and loops of its own behind them.
+        let to = [0, 3, 1, 2].map(|d| Affine::var(Var(d)));
+        let sum = Source((inputs + end - 1) as u32);
+        for s in &mut w.stages[end - 1..] {
+            s.axes = axes.clone();
+            let moved = |v: Var| to.get(v.0 as usize).cloned().unwrap_or(Affine::var(v));
+            s.body = s.body.map_vars(moved).rewrite(&mut Affine::clone, &mut |e| match e {
+                Expr::Load { source, index } if source == sum => {
+                    let index = [0, 2, 3, 1].map(|d: usize| index[d].clone()).to_vec();
+                    Expr::Load { source, index }
+                }
+                e => e,
+            });
+        }
+    }
+    let last = &mut w.stages[end];
+    last.body = Expr::binary(Binary::Mul, last.body.clone(), Expr::Const(factor));
+    w
+}
+
+/// The largest element of what a workload gives, and what follows from it.
+fn range(w: Workload) -> Result<Workload, String> {
+    let count = w.output().shape().iter().product();
+    let largest = Reduce { op: ReduceOp::Max, axes: vec![(count, true)] }.workload()?;
+    let one = |op, x, c| Expr::binary(op, x, Expr::Const(c));
+    let steps = Epilogue {
+        body: one(Binary::Max, one(Binary::Div, placeholder(0), 255.0), 1e-30),
+        ..Epilogue::none()
+    };
+    range_of(w, &steps.attach(largest, &[])?)
+}
+
+/// What a workload gives, rounded to bytes.
+fn rounded(w: Workload) -> Result<Workload, String> {
+    let shape = w.output().shape();
+    let channels = *shape.last().expect("a dimension");
+    let places = shape.iter().product::<i64>() / channels;
+    rounded_behind(w, &rounded_to_bytes([1, channels, places], true)?)
+}
+
 fn cases() -> Vec<(&'static str, Workload)> {
     let product = |m, n, k| MatMul::plain(m, n, k, TensorKind::Weight).in_bytes(ByteResult::ANY);
+    let of_dynamic = |m, n, k| MatMul::plain(m, n, k, TensorKind::Weight).of_dynamic_bytes();
+    let pointwise = Conv { r: 1, s: 1, ..stride_one(16, 24, [9, 11]) };
+    let pointwise = Conv { pads: [0; 4], ..pointwise };
+    let depthwise = conv(20, 20, [8, 9], 20, 1);
     let all = [
         ("product", product(7, 19, 36)),
         ("row", product(1, 40, 128)),
@@ -37,6 +91,12 @@ fn cases() -> Vec<(&'static str, Workload)> {
         ("dynamic_conv", conv(8, 20, [9, 11], 1, 1).of_dynamic_bytes()),
         ("dynamic_grouped", conv(16, 16, [9, 11], 4, 1).of_dynamic_bytes()),
         ("dynamic_depthwise", conv(20, 20, [8, 9], 20, 1).of_dynamic_bytes()),
+        ("range_product", range(dynamic(of_dynamic(9, 40, 32), 1e-5))),
+        ("range_conv", range(dynamic(conv(8, 20, [9, 11], 1, 1).of_dynamic_bytes(), 1e-5))),
+        ("range_pointwise", range(dynamic(pointwise.of_dynamic_bytes(), 1e-5))),
+        ("range_depthwise", range(dynamic(depthwise.of_dynamic_bytes(), 1e-3))),
+        ("rounded_pointwise", rounded(dynamic(pointwise.of_dynamic_bytes(), 1e-5))),
+        ("rounded_depthwise", rounded(dynamic(depthwise.of_dynamic_bytes(), 1e-3))),
         ("rounded", rounded_to_bytes([2, 20, 30], true)),
         ("rounded_rows", rounded_to_bytes([1, 1, 70], true)),
         ("rounded_from_zero", rounded_to_bytes([2, 20, 30], false)),
@@ -150,7 +210,8 @@ fn scheduled_nests_of_bytes_mean_what_the_workload_means() {
 fn products_are_by_words_where_bytes_are_multiplied_so() {
     let by_words = |isa: Isa, w: &Workload| {
         let all = sketches(w, &at_level(isa));
-        all.iter().filter(|s| s.name().ends_with(",words")).count()
+        let name = |s: &str| s.trim_end_matches(",range").ends_with(",words");
+        all.iter().filter(|s| name(s.name())).count()
     };
     for (name, w) in cases() {
         for isa in [Isa::X86_64V4Vnni, Isa::X86_64V3Vnni, Isa::X86_64V4Amx, Isa::Armv8A] {

@@ -124,6 +124,7 @@ fn the_pages_hold() {
         "pack",
         "skip",
         "rfactor",
+        "reduce_at_store",
         "modes",
     ];
     assert!(all.iter().all(|p| seen.iter().any(|s| s == p)), "a primitive has no page: {seen:?}");

@@ -6,7 +6,7 @@ use crate::layout::{Layout, image};
 use crate::rewrite::{Lies, rewrite};
 use crate::view::View;
 use squall_core::graph::{Model, ValueId};
-use squall_core::operator::attention;
+use squall_core::operator::{attention, range_of, rounded_behind};
 use squall_core::workload::Input;
 use squall_core::{DType, Workload};
 
@@ -88,6 +88,41 @@ impl FusionCandidate {
             feeds: first.feeds.iter().chain(second.feeds.get(1..)?).cloned().collect(),
             outputs: vec![values.output],
             workload,
+            layouts: Vec::new(),
+        };
+        made.layouts = made.find_layouts(view.model);
+        Some(made)
+    }
+
+    /// The kernel of a group and of what alone is asked of its result in another: the largest of
+    /// its elements, with what is computed of that, or their rounding to bytes. The result itself
+    /// is stored by no kernel of these, or by one more. None where the two do not fit together.
+    pub fn behind(
+        rule: &str,
+        view: &View<'_>,
+        made: &Group,
+        asked: &Group,
+    ) -> Option<FusionCandidate> {
+        let (first, second) = (made.kernel().ok()?, asked.kernel().ok()?);
+        // Images have their channels last on the way, as kernels are fastest and bytes lie.
+        let workload = match image(view.model, made.output) {
+            Some(image) => {
+                let inputs = vec![Lies::Model; first.workload.inputs.len()];
+                rewrite(&first.workload, &inputs, Lies::ChannelsLast(image))?
+            }
+            None => first.workload,
+        };
+        let workload = match second.workload.output().dtype {
+            DType::U8 => rounded_behind(workload, &second.workload),
+            _ => range_of(workload, &second.workload),
+        };
+        let mut made = FusionCandidate {
+            rule: rule.into(),
+            name: format!("{}_{}", first.name, second.name),
+            nodes: made.nodes.iter().chain(&asked.nodes).copied().collect(),
+            feeds: first.feeds.iter().chain(second.feeds.get(1..)?).cloned().collect(),
+            outputs: vec![asked.output],
+            workload: workload.ok()?,
             layouts: Vec::new(),
         };
         made.layouts = made.find_layouts(view.model);

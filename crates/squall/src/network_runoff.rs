@@ -8,7 +8,7 @@
 use crate::check::Loss;
 use crate::error::Error;
 use crate::event::{Event, Listen};
-use crate::export::{Chosen, GuessRequest, Origin, kernels_of, rivals};
+use crate::export::{Chosen, Closeness, GuessRequest, Origin, kernels_of, rivals};
 use crate::input::Input;
 use crate::network::{Network, Times};
 use crate::precision::Precision;
@@ -144,15 +144,18 @@ impl NetworkRunOff<'_> {
     pub fn hold(&self, listen: &mut Listen<'_>) -> Result<Option<Settled>, Error> {
         let tasks: Vec<&Task> = self.input.tasks.iter().collect();
         let mut held = kernels_of(self.guess, &tasks, Some(self.store), self.at, listen)?;
+        let mut network = self.network(&held)?;
+        let times = network.time(&network.random_inputs(&[]), WINDOW)?.1;
         let mut close = Vec::new();
         for kernel in &held {
-            close.push(rivals(kernel, self.store, self.at, (MARGIN, RIVALS))?);
+            let in_place = Nanos(of_task(&times, kernel.task.id));
+            let closeness = Closeness { margin: MARGIN, in_place, most: RIVALS };
+            close.push(rivals(kernel, self.store, self.at, closeness)?);
         }
         if close.iter().all(Vec::is_empty) {
             return Ok(None);
         }
         let mut settled = Settled { met: 0, taken: Vec::new(), ratio: 1.0 };
-        let mut network = self.network(&held)?;
         for round in 0..RIVALS {
             let pair = |(kernel, all): (usize, &Vec<(Name, Chosen)>)| {
                 let (name, rival) = all.get(round)?.clone();

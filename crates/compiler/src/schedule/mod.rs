@@ -13,6 +13,7 @@ mod prefetch;
 mod primitive;
 mod reduction;
 mod skip;
+mod store;
 mod structure;
 mod toom;
 mod winograd;

@@ -54,6 +54,9 @@ pub fn parse(text: &str) -> Result<Vec<Primitive>, TextError> {
             },
             "prefetch" => Primitive::Prefetch { buffer: c.name()?, lines: comma_int(&mut c)? },
             "skip" => Primitive::Skip { buffer: c.name()? },
+            "reduce_at_store" => {
+                Primitive::ReduceAtStore { buffer: c.name()?, partial: comma_name(&mut c)? }
+            }
             "rfactor" => Primitive::Rfactor { of: c.name()?, partial: comma_name(&mut c)? },
             "winograd" => {
                 let b = c.name()?;

@@ -1,7 +1,7 @@
 //! The primitives of schedules: what each is given, how it is applied, and its text.
 
 use super::winograd::{self, WinogradTile};
-use super::{buffers, caching, loops, pack, peel, prefetch, reduction, skip, structure};
+use super::{buffers, caching, loops, pack, peel, prefetch, reduction, skip, store, structure};
 use crate::nest::{Mode, Nest, verify};
 use std::fmt;
 
@@ -57,6 +57,9 @@ pub enum Primitive {
     Skip { buffer: String },
     /// Accumulates a reduction separately for each iteration of a loop, then combines.
     Rfactor { of: String, partial: String },
+    /// Compares the elements of a buffer, of which only the largest or the least is wanted, where
+    /// they are made, and does not store them.
+    ReduceAtStore { buffer: String, partial: String },
     /// Computes a 3x3 convolution of stride 1, summed into a buffer, by Winograd's minimal
     /// filtering.
     Winograd { buffer: String, tile: WinogradTile },
@@ -110,6 +113,7 @@ impl Primitive {
             P::Prefetch { buffer, lines } => prefetch::prefetch(n, buffer, *lines),
             P::Skip { buffer } => skip::skip(n, buffer),
             P::Rfactor { of, partial } => reduction::rfactor(n, of, partial),
+            P::ReduceAtStore { buffer, partial } => store::reduce_at_store(n, buffer, partial),
             P::Winograd { buffer, tile } => winograd::winograd(n, buffer, tile),
             P::Mark { mode, of } => loops::mark(n, *mode, of),
         }
@@ -151,6 +155,9 @@ impl fmt::Display for Primitive {
             P::Prefetch { buffer, lines } => write!(f, "prefetch({buffer}, {lines})"),
             P::Skip { buffer } => write!(f, "skip({buffer})"),
             P::Rfactor { of, partial } => write!(f, "rfactor({of}, {partial})"),
+            P::ReduceAtStore { buffer, partial } => {
+                write!(f, "reduce_at_store({buffer}, {partial})")
+            }
             P::Winograd { buffer, tile } => {
                 write!(f, "winograd({buffer}, [{}])", numbers(&tile.numbers()))
             }

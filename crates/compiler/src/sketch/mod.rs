@@ -13,6 +13,7 @@ pub(crate) mod gpu;
 mod map;
 mod pairs;
 mod plain;
+mod range;
 mod rows;
 mod tile;
 mod window;
@@ -79,6 +80,7 @@ type Rule = fn(&Facts<'_>) -> Vec<Sketch>;
 /// Plain loops remain where none does.
 const RULES: &[(&str, Rule)] = &[
     ("attention", attention::derive),
+    ("range", range::derive),
     ("multi-level tiling", tile::derive),
     ("row fusion and rfactor", rows::derive),
     ("map", map::derive),

@@ -1,7 +1,7 @@
 //! Attention: a product, its softmax along each row, and the product of that with another matrix,
 //! as one computation. What a row is divided by is divided by once, at the end.
 
-use super::checked;
+use super::{checked, fresh};
 use crate::expr::{Affine, Binary, Expr, Source, Unary, Var};
 use crate::workload::{Axis, Reducer, Reduction, Stage, Workload};
 use crate::{DType, TensorKind};
@@ -131,15 +131,6 @@ fn reads_rows(table: &Stage, values: &Workload, product: &Stage) -> bool {
         && spatial == rows + 1
         && extents(&product.axes[..rows]) == extents(&table.axes[..rows])
         && values.stages[1..].iter().all(|s| s.reduction.is_none())
-}
-
-/// A name that is not taken yet, which is taken then.
-fn fresh(wished: &str, taken: &mut HashSet<String>) -> String {
-    let numbered = (2..).map(|i| format!("{wished}{i}"));
-    let mut names = std::iter::once(wished.to_string()).chain(numbered);
-    let name = names.find(|n| !taken.contains(n)).unwrap_or_default();
-    taken.insert(name.clone());
-    name
 }
 
 #[cfg(test)]

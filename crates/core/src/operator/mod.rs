@@ -15,6 +15,7 @@ mod matmul;
 mod pool;
 mod prologue;
 mod quantised;
+mod range;
 mod rows;
 mod window;
 
@@ -27,6 +28,7 @@ pub use format::{in_format, in_half};
 pub use matmul::MatMul;
 pub use pool::{Pool, PoolKind};
 pub use quantised::{ByteRange, ByteResult, ByteSum, OFFSET_UNIT, sum_unit};
+pub use range::{range_of, rounded_behind};
 pub use rows::{LayerNorm, Reduce, ReduceOp, Softmax};
 
 use crate::expr::{Affine, Expr, Source, Var};
@@ -165,6 +167,15 @@ pub fn substitute(body: &Expr, by: &dyn Fn(usize) -> Expr) -> Expr {
         Expr::Load { source, index } if index.is_empty() => by(source.0 as usize),
         e => e,
     })
+}
+
+/// A name that is not taken yet, which is taken then.
+fn fresh(wished: &str, taken: &mut HashSet<String>) -> String {
+    let numbered = (2..).map(|i| format!("{wished}{i}"));
+    let mut names = std::iter::once(wished.to_string()).chain(numbered);
+    let name = names.find(|n| !taken.contains(n)).unwrap_or_default();
+    taken.insert(name.clone());
+    name
 }
 
 /// The workload if it is valid and its tensors are not too large for a machine.

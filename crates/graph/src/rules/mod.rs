@@ -5,6 +5,7 @@ mod anchored;
 mod attention;
 mod elementwise;
 mod prologue;
+mod range;
 
 use crate::candidate::FusionCandidate;
 use crate::fuse::group::Group;
@@ -28,18 +29,21 @@ pub const RULES: &[Rule] = &[
     Rule { name: elementwise::NAME, find: elementwise::find },
     Rule { name: PROLOGUE, find: prologue::find },
     Rule { name: ATTENTION, find: attention::find },
+    Rule { name: RANGE, find: range::find },
 ];
 
 /// Whether the kernels of a rule may be slower than those that they stand for: costs say whether
 /// one is taken, and no rule of thumb does.
 pub fn is_for_costs(rule: &str) -> bool {
-    [PROLOGUE, ATTENTION].contains(&rule)
+    [PROLOGUE, ATTENTION, RANGE].contains(&rule)
 }
 
 /// The rule of what comes ahead of an operator.
 pub const PROLOGUE: &str = prologue::NAME;
 /// The rule of two products with a softmax between them.
 pub const ATTENTION: &str = attention::NAME;
+/// The rule of results that are quantised in every run.
+pub const RANGE: &str = range::NAME;
 
 /// A group and what it grows to, one kernel for each size at which a single value leaves it.
 fn sizes(rule: &str, view: &View<'_>, group: Group) -> Result<Vec<FusionCandidate>, String> {

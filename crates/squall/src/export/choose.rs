@@ -275,14 +275,29 @@ fn entry_of(symbol: &str, at: &TargetContext) -> String {
     format!("{symbol}{}", if at.gpus.is_empty() { "" } else { "_gpu" })
 }
 
-/// Up to `most` kernels of a tuned kernel's task that come within `margin` of its time by what the
-/// store says, the fastest first, each with its name in records. Those that a whole network decided
-/// about are left out.
+/// Which candidates meet a winner in the whole network.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closeness {
+    /// Those whose times lie within this share of the winner's.
+    pub margin: f64,
+    /// The winner's time in the network. Where that is much more than alone, the fastest of each
+    /// other sketch that is faster alone than the winner is there comes first: what the winner
+    /// reads may not stay in caches, and other sketches read less.
+    pub in_place: Nanos,
+    /// At most so many.
+    pub most: usize,
+}
+
+/// From this share on a winner is slow in its network.
+const SLOW_IN_PLACE: f64 = 1.25;
+
+/// Kernels of a tuned kernel's task that come close to it by what the store says, each with its
+/// name in records. Those that a whole network decided about are left out.
 pub(crate) fn rivals(
     kernel: &Chosen,
     store: &Store,
     at: &TargetContext,
-    (margin, most): (f64, usize),
+    close: Closeness,
 ) -> Result<Vec<(Name, Chosen)>, Error> {
     let Origin::Tuned(held) = &kernel.origin else { return Ok(Vec::new()) };
     let kernels = TaskKernels::new(&kernel.task, &[], &at.target)?;
@@ -294,13 +309,16 @@ pub(crate) fn rivals(
     };
     let holder = name_of(&holder);
     let Some(time) = state.standings.time(&holder) else { return Ok(Vec::new()) };
+    let ranking: Vec<(Name, f64)> =
+        state.standings.ranking().into_iter().map(|(n, ns)| (n.clone(), ns.0 / time.0)).collect();
     let mut found: Vec<(Name, Chosen)> = Vec::new();
-    for (name, ns) in state.standings.ranking() {
-        if found.len() == most || ns.0 > time.0 * (1.0 + margin) {
+    let in_place = close.in_place.0 / time.0;
+    for name in in_turn(&ranking, &holder, (close.margin, in_place)) {
+        if found.len() == close.most {
             break;
         }
         let has_met = |n| state.standings.has_met_in_network(n);
-        if *name == holder || (has_met(name) && has_met(&holder)) {
+        if has_met(name) && has_met(&holder) {
             continue;
         }
         let stored = state.stored_name(name);
@@ -321,4 +339,56 @@ pub(crate) fn rivals(
         }
     }
     Ok(found)
+}
+
+/// The names of candidates that come close to `holder`, of all in the order of their times over
+/// its time: those within a margin, and where its time in the network is much, the fastest of other
+/// sketches ahead of them.
+fn in_turn<'a>(
+    ranking: &'a [(Name, f64)],
+    holder: &Name,
+    (margin, in_place): (f64, f64),
+) -> Vec<&'a Name> {
+    let mut sketches = vec![&holder.0];
+    let mut list = Vec::new();
+    if in_place >= SLOW_IN_PLACE {
+        for (name, _) in ranking.iter().filter(|(_, time)| *time < in_place) {
+            if !sketches.contains(&&name.0) {
+                sketches.push(&name.0);
+                list.push(name);
+            }
+        }
+    }
+    let near = ranking.iter().filter(|(_, time)| *time <= 1.0 + margin).map(|(n, _)| n);
+    for name in near.filter(|n| *n != holder) {
+        if !list.contains(&name) {
+            list.push(name);
+        }
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_sketches_meet_a_winner_that_is_slow_in_its_network() {
+        let name = |s: &str, c: &str| (s.to_string(), c.to_string());
+        let ranking = [
+            (name("winograd", "a"), 1.0),
+            (name("winograd", "b"), 1.02),
+            (name("tile", "c"), 1.2),
+            (name("tile", "d"), 1.3),
+            (name("plain", "e"), 2.4),
+        ];
+        let holder = name("winograd", "a");
+        let names = |in_place| {
+            let list = in_turn(&ranking, &holder, (0.05, in_place));
+            list.into_iter().map(|n| n.1.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(1.1), ["b"]);
+        assert_eq!(names(2.0), ["c", "b"]);
+        assert_eq!(names(3.0), ["c", "e", "b"]);
+    }
 }

@@ -12,7 +12,7 @@ mod levels;
 pub use build::build;
 pub(crate) use build::{compile, objects, refused};
 pub use choose::{Chosen, Origin, choose};
-pub(crate) use choose::{kernels_of, rivals, serving};
+pub(crate) use choose::{Closeness, kernels_of, rivals, serving};
 pub use counts::KernelCounts;
 pub(crate) use files::{comment, declarations, literal, symbols, write};
 pub use guess::{GuessRequest, GuessSource, Guesser};

@@ -1,0 +1,159 @@
+//! The largest element of what an operator gives, with the steps that follow from it: the
+//! operator's own sketches, in which elements are compared where they would be stored. The range of
+//! a quantisation in every run is such a workload (`core/src/operator/range.rs`).
+
+use super::{Facts, Primitives, Sketch, attempt, derive_wanted};
+use crate::nest::{Nest, Scope, Stmt, lower, rewrite, visit_mut};
+use crate::schedule::Primitive;
+use squall_core::Configuration;
+use squall_core::expr::{Affine, Expr, Source, Var};
+use squall_core::workload::{Axis, Input, Reducer, Stage};
+use squall_core::{TensorKind, Workload};
+
+/// What the names of these sketches end in.
+const MARK: &str = ",range";
+
+/// The buffer of what was compared so far, one element for each of the innermost dimension.
+const PARTIAL: &str = "largest";
+
+/// One for each sketch of the operator. Several threads would compare at the same place.
+pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
+    if f.target.threads > 1 {
+        return Vec::new();
+    }
+    let Some((made, range)) = apart(f.workload) else { return Vec::new() };
+    let named = |name: &str| format!("{name}{MARK}");
+    let wanted = |name: &str| (f.wanted)(&named(name));
+    let list = derive_wanted(&Facts { workload: &made, target: f.target, wanted: &wanted });
+    list.into_iter().filter_map(|s| ranged(s, &range, &named)).collect()
+}
+
+/// A sketch of the operator with the range behind it.
+fn ranged(s: Sketch, range: &Workload, named: &dyn Fn(&str) -> String) -> Option<Sketch> {
+    let (base, result) = followed(&s.base, range)?;
+    let last = Primitive::ReduceAtStore { buffer: result, partial: PARTIAL.into() };
+    // Where a reduction is no sketch's last step, some elements of it are no result yet.
+    let space = &s.space;
+    let mut trial = base.clone();
+    let mut all = (s.primitives)(&space.nth(0));
+    all.push(last.clone());
+    attempt(&mut trial, &mut Vec::new(), all)?;
+    let of_operator = s.primitives;
+    let primitives: Primitives = Box::new(move |c: &Configuration| {
+        let mut list = of_operator(c);
+        list.push(last.clone());
+        list
+    });
+    Some(Sketch { name: named(&s.name), base, primitives, ..s })
+}
+
+/// The operator and its range, each as a workload: the latter reads the former's result as its
+/// first input.
+fn apart(w: &Workload) -> Option<(Workload, Workload)> {
+    let inputs = w.inputs.len();
+    let at = w.stages.iter().rposition(|s| s.reduction.is_some())?;
+    let stage = &w.stages[at];
+    let Expr::Load { source, .. } = &stage.body else { return None };
+    let is_max = stage.reduction.as_ref().is_some_and(|r| r.op == Reducer::Max);
+    let result = at.checked_sub(1)?;
+    let whole = w.stages[at..].iter().all(|s| s.axes.iter().all(|a| a.extent == 1));
+    let sums = w.stages[..at].iter().any(|s| s.reduction.is_some());
+    if !is_max || !whole || !sums || *source != w.stage_source(result) || !w.rooms.is_empty() {
+        return None;
+    }
+    // What is read behind the result is read there alone, and comes last among the inputs.
+    let reads = |stages: &[Stage], s: Source| {
+        stages.iter().any(|t| t.body.loads().iter().any(|l| l.0 == s))
+    };
+    let behind: Vec<usize> =
+        (0..inputs).filter(|&i| reads(&w.stages[at..], Source(i as u32))).collect();
+    let first = inputs - behind.len();
+    let are_last = behind.iter().enumerate().all(|(i, &b)| {
+        let own = !reads(&w.stages[..at], Source(b as u32));
+        own && b == first + i && w.inputs[b].kind == TensorKind::Data
+    });
+    if !are_last {
+        return None;
+    }
+    let down =
+        |s: Source| if s.0 as usize >= inputs { Source(s.0 - behind.len() as u32) } else { s };
+    let mut made = w.clone();
+    made.inputs.truncate(first);
+    made.stages.truncate(at);
+    made.stages.iter_mut().for_each(|s| s.body = s.body.map_sources(down));
+    let of = &w.stages[result];
+    let table =
+        Input { name: of.name.clone(), dtype: of.dtype, shape: of.shape(), kind: TensorKind::Data };
+    let range = Workload {
+        kind: w.kind.clone(),
+        inputs: [table].into_iter().chain(w.inputs[first..].iter().cloned()).collect(),
+        stages: w.stages[at..].to_vec(),
+        ..Workload::default()
+    };
+    let mut range = range;
+    let own = range.inputs.len();
+    let to = |s: Source| match (s.0 as usize).checked_sub(inputs) {
+        // The result is the first input; what follows it are stages of the range.
+        Some(stage) if stage == result => Source(0),
+        Some(stage) => Source((own + stage - at) as u32),
+        None => Source((1 + s.0 as usize - first) as u32),
+    };
+    range.stages.iter_mut().for_each(|s| s.body = s.body.map_sources(to));
+    (made.check().is_ok() && range.check().is_ok()).then_some((made, range))
+}
+
+/// The range of a tensor of this shape, in whose dimensions a sketch has brought the result.
+fn over(range: &Workload, shape: &[i64]) -> Workload {
+    let mut made = range.clone();
+    made.inputs[0].shape = shape.to_vec();
+    let first = &mut made.stages[0];
+    let ones = first.axes.len();
+    let index = (0..shape.len()).map(|d| Affine::var(Var((ones + d) as u32))).collect();
+    first.body = Expr::load(Source(0), index);
+    if let Some(r) = &mut first.reduction {
+        let axes = shape.iter().enumerate().map(|(d, &extent)| Axis::new(format!("d{d}"), extent));
+        r.axes = axes.collect();
+    }
+    made
+}
+
+/// A nest with a range of its result behind it: one nest, in which the result is scratch memory;
+/// and the result's name.
+fn followed(n: &Nest, range: &Workload) -> Option<(Nest, String)> {
+    let mut made = n.clone();
+    let result = made.buffers.iter().position(|b| b.scope == Scope::Output)?;
+    let name = made.buffers[result].name.clone();
+    let range = over(range, &made.buffers[result].shape);
+    range.check().ok()?;
+    let tail = lower(&range);
+    made.buffers[result].scope = Scope::Workspace;
+    let mut data = made.buffers.iter().filter(|b| matches!(b.scope, Scope::Data(_))).count();
+    let mut sources = vec![Source(result as u32)];
+    for b in &tail.buffers[1..] {
+        let mut b = b.clone();
+        if let Scope::Data(i) = &mut b.scope {
+            *i = data;
+            data += 1;
+        }
+        sources.push(made.new_buffer(b));
+    }
+    let first = made.vars.len() as u32;
+    for v in &tail.vars {
+        made.new_var(v);
+    }
+    let moved = |v: Var| Var(v.0 + first);
+    let mut body = tail.body.clone();
+    rewrite(&mut body, &mut |a| a.map_vars(|v| Affine::var(moved(v))), &mut |e| match e {
+        Expr::Load { source, index } => Expr::Load { source: sources[source.0 as usize], index },
+        e => e,
+    });
+    visit_mut(&mut body, &mut |s| match s {
+        Stmt::Loop(l) => l.var = moved(l.var),
+        Stmt::Store { buffer, .. } | Stmt::Update { buffer, .. } => {
+            *buffer = sources[buffer.0 as usize];
+        }
+        _ => {}
+    });
+    made.body.extend(body);
+    Some((made, name))
+}
