@@ -153,7 +153,7 @@ fn random_primitive(n: &Nest, rng: &mut Xoshiro256PlusPlus, fresh: &mut usize) -
     } else {
         inner[pick(inner.len())].clone()
     };
-    match pick(20) {
+    match pick(21) {
         0..=2 => Primitive::Split {
             of: l.0,
             factor: pick(l.1 as usize) as i64 + 1,
@@ -175,6 +175,7 @@ fn random_primitive(n: &Nest, rng: &mut Xoshiro256PlusPlus, fresh: &mut usize) -
         15 => Primitive::Rfactor { of: l.0, partial: format!("part{f}") },
         17 => Primitive::Prefetch { buffer, lines: pick(20) as i64 },
         18 => Primitive::Skip { buffer },
+        19 => Primitive::ReduceAtStore { buffer, partial: format!("largest{f}") },
         16 => Primitive::Peel { of: l.0, at: pick(l.1 as usize) as i64, rest: format!("rest{f}") },
         _ => {
             Primitive::Mark { mode: [Mode::Vector, Mode::Unroll, Mode::Parallel][pick(3)], of: l.0 }
@@ -282,6 +283,7 @@ fn random_primitives_never_change_what_a_nest_means() {
         "vectorize",
         "unroll",
         "parallel",
+        "reduce_at_store",
     ] {
         assert!(applied.contains_key(p), "`{p}` was never applied: {applied:?}");
     }

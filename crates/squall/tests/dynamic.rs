@@ -7,8 +7,12 @@ mod build;
 mod written;
 
 use build::{Build, int, ints};
+use squall::InputRequest;
 use squall::network::LayerKind;
+use squall_core::{Objective, TaskId};
 use squall_frontend::onnx::proto::TensorProto;
+use squall_graph::Assignment;
+use squall_graph::solvers::{CoverCosting, Unknown, cheapest_cover};
 
 /// A convolution of an image, as files describe it.
 #[derive(Clone, Copy, Debug)]
@@ -178,4 +182,75 @@ fn convolutions_of_dynamic_bytes_are_exact() {
 fn what_bytes_do_not_suit_stays_floats() {
     Case { k: 7, bytes: false, ..PLAIN }.holds();
     Case { image: [1, 12, 9, 11], k: 12, groups: 2, bytes: false, ..PLAIN }.holds();
+}
+
+/// Two convolutions, with what is quantised in between never below zero: the first may be computed
+/// twice, for the range of its result and for the bytes, and stored by neither kernel.
+#[test]
+fn what_is_quantised_may_be_computed_twice_and_stored_by_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let filters = |count: usize, seed| {
+        let raw_data = numbers(count, seed).into_iter().map(|w| (w % 255) as u8).collect();
+        TensorProto { dims: vec![16, 16, 1, 1], data_type: 3, raw_data, ..Default::default() }
+    };
+    let mut model = Build::new(17)
+        .input("x", &[1, 16, 7, 9])
+        .init("w1", filters(256, 3))
+        .init("w2", filters(256, 4))
+        .init("ws", build::f32s(&[], &[0.01]));
+    for (from, w, to) in [("x", "w1", "middle"), ("middle", "w2", "y")] {
+        let name = |what: &str| format!("{to}_{what}");
+        let [q, s, z, sum, whole, scale, scaled] =
+            ["q", "s", "z", "sum", "whole", "scale", "scaled"].map(name);
+        model = model
+            .node("DynamicQuantizeLinear", &[from], &[&q, &s, &z], &[])
+            .node("ConvInteger", &[&q, w, &z], &[&sum], &[])
+            .node("Cast", &[&sum], &[&whole], &[int("to", 1)])
+            .node("Mul", &[&s, "ws"], &[&scale], &[])
+            .node("Mul", &[&whole, &scale], &[&scaled], &[])
+            .node("Relu", &[&scaled], &[to], &[]);
+    }
+    let model = model.output("y");
+    let x: Vec<f32> =
+        numbers(16 * 63, 12).into_iter().map(|v| (v % 4001) as f32 / 1000.0 - 2.0).collect();
+    let stored = written::run(folder.path(), &model, &[1, 16, 7, 9], &x);
+
+    let path = folder.path().join("model.onnx");
+    let input = squall::Input::load(&path.display().to_string(), &[]).unwrap().in_bytes();
+    let graph = input.graph.expect("a model");
+    let all = graph.candidates();
+    let ranged: Vec<TaskId> = all
+        .list
+        .iter()
+        .filter(|c| c.rule == "range")
+        .map(|c| TaskId::of(&c.workload, Objective::Time))
+        .collect();
+    assert_eq!(ranged.len(), 2, "the largest element, and the bytes");
+    let time = |id| Some(if ranged.contains(&id) { 1.0 } else { 1e6 });
+    let cheapest = cheapest_cover(all, &CoverCosting::of(&time, Unknown::Avoided)).unwrap();
+    let made = Assignment::new(all.clone(), cheapest.choice).unwrap();
+    let file = folder.path().join("twice.assignment");
+    std::fs::write(&file, made.to_string()).unwrap();
+    let input =
+        InputRequest { assignment: Some(file), ..InputRequest::new(path.display().to_string()) };
+    let twice = written::run_input(folder.path(), input);
+    let kernels = |ran: &squall::Ran| -> Vec<String> {
+        let kernels = ran.layers.iter().filter(|l| l.kind == LayerKind::Kernel);
+        kernels.map(|l| l.name.clone()).collect()
+    };
+    let names = kernels(&twice);
+    assert!(names.iter().any(|n| n.contains("u8_mul_relu_max_")), "{names:?}");
+    assert!(names.iter().any(|n| n.contains("u8_mul_relu_round_")), "{names:?}");
+    let stores = |names: &[String]| names.iter().filter(|n| n.starts_with("conv2d")).count();
+    assert_eq!((stores(&kernels(&stored)), stores(&names)), (2, 3), "{names:?}");
+    let floats = |ran: &squall::Ran| -> Vec<f32> {
+        let bytes = &ran.outputs[0].1.bytes;
+        bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+    };
+    let (want, got) = (floats(&stored), floats(&twice));
+    let most = want.iter().copied().fold(0.0f32, f32::max);
+    assert!(most > 0.0);
+    for (i, (g, w)) in got.iter().zip(&want).enumerate() {
+        assert!((g - w).abs() <= 1e-6 * most, "element {i} is {g}, not {w}");
+    }
 }

@@ -89,6 +89,7 @@ fn generated_kernels_are_what_they_were() {
         + &list("avx512", &cpu(64, 32), "examples/workloads.ops")
         + &list("avx512", &cpu(64, 32), "benches/narrow.ops")
         + &list("amx", &Target::at_level(Isa::X86_64V4Amx, &[]), "benches/narrow.ops")
+        + &list("avx512", &cpu(64, 32), "crates/squall/tests/range.workload")
         + &list("h200", &h200(), "examples/workloads.ops")
         + &list("h200", &h200(), "benches/gpu.ops");
     if std::env::var_os("SQUALL_BLESS").is_some() {

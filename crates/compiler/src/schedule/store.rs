@@ -122,6 +122,9 @@ fn path<'a>(stmts: &'a [Stmt], b: Source, loops: &mut Vec<&'a Loop>) -> Option<&
 /// Whether all statements but the one at `reader` at most store to a buffer, one after the other.
 fn is_only_stored(n: &Nest, b: Source, name: &str, reader: usize) -> Result<(), String> {
     let mut wrong = None;
+    if accesses(std::slice::from_ref(&n.body[reader])).iter().any(|a| a.buffer == b && a.write) {
+        wrong = Some(format!("`{name}` is stored where it is read"));
+    }
     for (_, s) in n.body.iter().enumerate().filter(|(i, _)| *i != reader) {
         visit(std::slice::from_ref(s), &mut |s| match s {
             Stmt::Update { buffer, .. } if *buffer == b => {

@@ -32,6 +32,19 @@ stage Y: f32[n: 1, p: 9, q: 11, k: 20] = max(C[n, p, q, k] + B[k], 0)
 output Y",
     ),
     (
+        "largest_of_product",
+        "workload matmul
+data A: f32[7, 24]
+weight B: f32[24, 20]
+weight T: f32[20]
+data D: f32[1]
+stage C: f32[m: 7, n: 20] = sum(k: 24) A[m, k] * B[k, n]
+stage Y: f32[m: 7, n: 20] = max(C[m, n] + T[n], 0)
+stage M: f32[i: 1] = max(m: 7, n: 20) Y[m, n]
+stage Z: f32[i: 1] = M[i] / 255 + D[i]
+output Z",
+    ),
+    (
         "winograd_odd_to_nhwc",
         "workload conv2d
 data X: f32[2, 8, 7, 9]

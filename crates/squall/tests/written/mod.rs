@@ -1,6 +1,8 @@
 //! Runs a model that a test wrote: its file and that of its one input of floats lie in a folder,
 //! and its kernels are untuned and compiled once for all tests.
 
+#![allow(dead_code)] // each test uses its part
+
 use super::build::Build;
 use squall::arrays::ArrayFile;
 use squall::{Array, Context, GuessRequest, InputRequest, NetworkRequest, RunRequest};
@@ -15,8 +17,14 @@ pub fn run(folder: &Path, model: &Build, shape: &[i64], x: &[f32]) -> Ran {
     let bytes = x.iter().flat_map(|x| x.to_le_bytes()).collect();
     let array = Array { dtype: DType::F32, shape: shape.to_vec(), bytes };
     std::fs::write(&file, npy::write(&array)).unwrap();
+    run_input(folder, InputRequest::new(path.display().to_string()))
+}
+
+/// Runs a model whose file and input [`run`] wrote, as it is asked for.
+pub fn run_input(folder: &Path, input: InputRequest) -> Ran {
+    let file = folder.join("x.npy");
     let network = NetworkRequest {
-        input: InputRequest::new(path.display().to_string()),
+        input,
         store: None,
         guess: GuessRequest::default(),
         target: TargetRequest::Cpu,
