@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use crate::task_state::{TaskState, name_of};
+use squall_compiler::counterpart;
 use squall_core::{Candidate, Record, Space, TaskId, TaskShape, Workload, find_tunable};
 use squall_records::{Name, Place, Store};
 
@@ -67,7 +68,10 @@ pub(crate) fn guesses<'d>(
             break;
         }
         let tunables = &state.kernels.tunables;
-        let Some(t) = find_tunable(tunables, tunable) else { continue };
+        let own = find_tunable(tunables, tunable);
+        let Some(t) = own.or_else(|| find_tunable(tunables, &counterpart(tunable))) else {
+            continue;
+        };
         let Some(c) = Space::nearest(t.space(), configuration) else { continue };
         let candidate = Candidate { tunable: t.name().into(), configuration: c };
         if !state.tried.contains(&name_of(&candidate)) && !found.contains(&candidate) {
@@ -118,5 +122,19 @@ mod tests {
         target.tried.insert(fast);
         assert_eq!(guesses(&target, [&near, &far].into_iter(), &[], 8), found[1..]);
         assert_eq!(guesses(&target, [&near].into_iter(), &[], 0), []);
+    }
+
+    #[test]
+    fn a_product_teaches_the_one_whose_largest_element_is_wanted() {
+        let product = matmul(64, 64, 64, false);
+        let text = product.workload.to_string().replace("output Y", "");
+        let text = format!("{text}stage M: f32[i: 1] = max(a: 64, b: 64) Y[a, b]\noutput M\n");
+        let largest = Task::new("largest", Workload::parse(&text).expect("a workload"));
+        let (target, mut near) = (state(&largest), state(&product));
+        let name = crate::task_state::tests::name(&near, 17);
+        near.stand(name.clone(), Nanos(100.0));
+        let found = guesses(&target, [&near].into_iter(), &[], 4);
+        let names: Vec<Name> = found.iter().map(name_of).collect();
+        assert_eq!(names, [(format!("{},range", name.0), name.1)]);
     }
 }

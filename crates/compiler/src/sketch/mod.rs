@@ -32,6 +32,7 @@ use std::sync::Arc;
 
 pub use pairs::by_pairs;
 pub use plain::{reference, reference_of};
+pub use range::counterpart;
 
 /// Stack that a kernel may use for its tiles; a thread has a few MiB.
 const MOST_STACK: u64 = 512 << 10;

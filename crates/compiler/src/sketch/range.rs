@@ -16,6 +16,12 @@ const MARK: &str = ",range";
 /// The buffer of what was compared so far, one element for each of the innermost dimension.
 const PARTIAL: &str = "largest";
 
+/// The name of the sketch with the same knobs that finds the largest element, or, where `name` is
+/// such a one, that does not: what is fast for one is a good guess for the other.
+pub fn counterpart(name: &str) -> String {
+    name.strip_suffix(MARK).map_or_else(|| format!("{name}{MARK}"), Into::into)
+}
+
 /// One for each sketch of the operator. Several threads would compare at the same place.
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     if f.target.threads > 1 {
