@@ -530,7 +530,8 @@ fn whole_networks_decide_between_close_kernels() {
         assert_eq!(kept.unwrap().len(), 2 * settled.met, "what is not decided stays as it is");
         return;
     }
-    let taken = settled.taken.iter().find(|(name, _)| *name == fast.name);
+    // One of another sketch may have held the task in between.
+    let taken = settled.taken.iter().rfind(|(name, _)| *name == fast.name);
     assert!(taken.is_some_and(|(_, ratio)| *ratio < 0.9), "{settled:?}");
     assert_eq!(holder(), (fast.tunable.clone(), fast.configuration.clone()), "{settled:?}");
     let kept = store.query(&Query { kind: Some(RecordKind::Network), ..Query::task(fast.task) });

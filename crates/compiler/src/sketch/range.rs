@@ -38,7 +38,8 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
 fn ranged(s: Sketch, range: &Workload, named: &dyn Fn(&str) -> String) -> Option<Sketch> {
     let (base, result) = followed(&s.base, range)?;
     let last = Primitive::ReduceAtStore { buffer: result, partial: PARTIAL.into() };
-    // Where a reduction is no sketch's last step, some elements of it are no result yet.
+    // A sketch that accumulates in the result itself, or copies it once more, has no place where
+    // final elements are stored; the primitive says so of any configuration.
     let space = &s.space;
     let mut trial = base.clone();
     let mut all = (s.primitives)(&space.nth(0));
@@ -90,13 +91,12 @@ fn apart(w: &Workload) -> Option<(Workload, Workload)> {
     let of = &w.stages[result];
     let table =
         Input { name: of.name.clone(), dtype: of.dtype, shape: of.shape(), kind: TensorKind::Data };
-    let range = Workload {
+    let mut range = Workload {
         kind: w.kind.clone(),
         inputs: [table].into_iter().chain(w.inputs[first..].iter().cloned()).collect(),
         stages: w.stages[at..].to_vec(),
         ..Workload::default()
     };
-    let mut range = range;
     let own = range.inputs.len();
     let to = |s: Source| match (s.0 as usize).checked_sub(inputs) {
         // The result is the first input; what follows it are stages of the range.

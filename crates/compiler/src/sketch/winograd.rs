@@ -19,7 +19,7 @@ fn expected_error(m: i64) -> f64 {
     }
 }
 
-/// The same where results are bytes: with tiles of two to four outputs three results in a million
+/// The same where results are bytes: with tiles of two to four outputs two results in a million
 /// were rounded to the next step (`tests/byte_shapes.rs`).
 const ERROR_OF_BYTES: f64 = 2e-5;
 

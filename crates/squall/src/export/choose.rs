@@ -288,8 +288,9 @@ pub(crate) struct Closeness {
     pub most: usize,
 }
 
-/// From this share on a winner is slow in its network.
+/// From this share on a winner is slow in its network, and so many other sketches meet it then.
 const SLOW_IN_PLACE: f64 = 1.25;
+const OTHERS: usize = 2;
 
 /// Kernels of a tuned kernel's task that come close to it by what the store says, each with its
 /// name in records. Those that a whole network decided about are left out.
@@ -353,7 +354,7 @@ fn in_turn<'a>(
     let mut list = Vec::new();
     if in_place >= SLOW_IN_PLACE {
         for (name, _) in ranking.iter().filter(|(_, time)| *time < in_place) {
-            if !sketches.contains(&&name.0) {
+            if list.len() < OTHERS && !sketches.contains(&&name.0) {
                 sketches.push(&name.0);
                 list.push(name);
             }
