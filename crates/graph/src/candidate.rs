@@ -34,7 +34,7 @@ impl FusionCandidate {
     /// The kernel that a group of nodes is.
     pub fn of_group(rule: &str, view: &View<'_>, group: &Group) -> Result<FusionCandidate, String> {
         let kernel = group.kernel()?;
-        let mut made = FusionCandidate {
+        let made = FusionCandidate {
             rule: rule.into(),
             name: kernel.name,
             nodes: group.nodes.clone(),
@@ -43,8 +43,7 @@ impl FusionCandidate {
             workload: kernel.workload,
             layouts: Vec::new(),
         };
-        made.layouts = made.find_layouts(view.model);
-        Ok(made)
+        Ok(made.with_layouts(view.model))
     }
 
     /// The kernel of a group around an anchor whose first input an elementwise group makes; none
@@ -59,7 +58,7 @@ impl FusionCandidate {
         let (steps, feeds, shape) = before.steps();
         let workload = steps.precede(kernel.workload, shape).ok()?;
         let feeds: Vec<Feed> = feeds.iter().chain(kernel.feeds.get(1..)?).cloned().collect();
-        let mut made = FusionCandidate {
+        let made = FusionCandidate {
             rule: rule.into(),
             name: format!("{}_after_{}", kernel.name, steps.tags.join("_")),
             nodes: before.nodes.iter().chain(&around.nodes).copied().collect(),
@@ -68,8 +67,7 @@ impl FusionCandidate {
             workload,
             layouts: Vec::new(),
         };
-        made.layouts = made.find_layouts(view.model);
-        Some(made)
+        Some(made.with_layouts(view.model))
     }
 
     /// The kernel of a group that gives scores, the softmax node that alone reads them, and the
@@ -81,7 +79,7 @@ impl FusionCandidate {
     ) -> Option<FusionCandidate> {
         let (first, second) = (scores.kernel().ok()?, values.kernel().ok()?);
         let workload = attention(first.workload, &second.workload).ok()?;
-        let mut made = FusionCandidate {
+        let made = FusionCandidate {
             rule: rule.into(),
             name: format!("{}_softmax_{}", first.name, second.name),
             nodes: scores.nodes.iter().chain([&softmax]).chain(&values.nodes).copied().collect(),
@@ -90,8 +88,7 @@ impl FusionCandidate {
             workload,
             layouts: Vec::new(),
         };
-        made.layouts = made.find_layouts(view.model);
-        Some(made)
+        Some(made.with_layouts(view.model))
     }
 
     /// The kernel of a group and of what alone is asked of its result in another: the largest of
@@ -116,7 +113,7 @@ impl FusionCandidate {
             DType::U8 => rounded_behind(workload, &second.workload),
             _ => range_of(workload, &second.workload),
         };
-        let mut made = FusionCandidate {
+        let made = FusionCandidate {
             rule: rule.into(),
             name: format!("{}_{}", first.name, second.name),
             nodes: made.nodes.iter().chain(&asked.nodes).copied().collect(),
@@ -125,8 +122,11 @@ impl FusionCandidate {
             workload: workload.ok()?,
             layouts: Vec::new(),
         };
-        made.layouts = made.find_layouts(view.model);
-        Some(made)
+        Some(made.with_layouts(view.model))
+    }
+
+    fn with_layouts(self, model: &Model) -> FusionCandidate {
+        FusionCandidate { layouts: self.find_layouts(model), ..self }
     }
 
     /// The values that it reads as they are and writes, each once.

@@ -1,6 +1,7 @@
 //! The reduce_at_store primitive: a buffer of which only the largest (or least) element is wanted
 //! is not stored. What would be stored is compared where it is made.
 
+use super::pack::path_to;
 use super::structure::{buffer, drop_buffer};
 use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt, accesses, visit, visit_mut};
 use squall_core::expr::{Affine, Expr, Source, Var};
@@ -59,18 +60,18 @@ struct Found {
 
 /// The top-level statement that alone reads a buffer, and the reduction that it is.
 fn reduction(n: &Nest, b: Source, name: &str) -> Result<(usize, Found), String> {
-    let reads =
-        |s: &&Stmt| accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == b && a.read);
-    let readers: Vec<usize> =
-        (0..n.body.len()).filter(|&i| Some(&n.body[i]).filter(reads).is_some()).collect();
+    let reads = |i: &usize| accesses(&n.body[*i..=*i]).iter().any(|a| a.buffer == b && a.read);
+    let readers: Vec<usize> = (0..n.body.len()).filter(reads).collect();
     let [at] = readers[..] else {
         return Err(format!("`{name}` is read in several places, or in none"));
     };
-    let mut loops: Vec<&Loop> = Vec::new();
-    let found = path(std::slice::from_ref(&n.body[at]), b, &mut loops);
+    let mut loops = Vec::new();
+    path_to(&n.body[at..=at], b, &mut loops);
+    let body = |l: &Loop| n.find_loop(l.var).map_or(&[][..], |l| &l.body[..]);
     let whole = || format!("`{name}` is not read by a reduction of all of it");
-    let Some(Stmt::Update { op, buffer: target, index: to, value: Expr::Load { index, .. } }) =
-        found
+    let innermost = loops.last().map_or(&[][..], body);
+    let [Stmt::Update { op, buffer: target, index: to, value: Expr::Load { index, .. } }] =
+        innermost
     else {
         return Err(whole());
     };
@@ -90,7 +91,7 @@ fn reduction(n: &Nest, b: Source, name: &str) -> Result<(usize, Found), String> 
     }
     over.sort_unstable();
     let first = loops.len() - over.len();
-    let plain = loops[first..].iter().all(|l| l.start.is_none() && l.body.len() == 1);
+    let plain = loops[first..].iter().all(|l| l.start.is_none() && body(l).len() == 1);
     let moves = to.iter().any(|a| loops[first..].iter().any(|l| a.uses(l.var)));
     if over.is_empty() || over[0] != first || !plain || moves {
         return Err(whole());
@@ -99,30 +100,10 @@ fn reduction(n: &Nest, b: Source, name: &str) -> Result<(usize, Found), String> 
     Ok((at, Found { op: *op, target: *target, to: to.clone(), outermost }))
 }
 
-/// The statement that reads a buffer, and the loops around it, outermost first.
-fn path<'a>(stmts: &'a [Stmt], b: Source, loops: &mut Vec<&'a Loop>) -> Option<&'a Stmt> {
-    for s in stmts {
-        match s {
-            Stmt::Loop(l) => {
-                loops.push(l);
-                if let Some(found) = path(&l.body, b, loops) {
-                    return Some(found);
-                }
-                loops.pop();
-            }
-            Stmt::Update { value: Expr::Load { source, .. }, .. } if *source == b => {
-                return Some(s);
-            }
-            _ => {}
-        }
-    }
-    None
-}
-
 /// Whether all statements but the one at `reader` at most store to a buffer, one after the other.
 fn is_only_stored(n: &Nest, b: Source, name: &str, reader: usize) -> Result<(), String> {
     let mut wrong = None;
-    if accesses(std::slice::from_ref(&n.body[reader])).iter().any(|a| a.buffer == b && a.write) {
+    if accesses(&n.body[reader..=reader]).iter().any(|a| a.buffer == b && a.write) {
         wrong = Some(format!("`{name}` is stored where it is read"));
     }
     for (_, s) in n.body.iter().enumerate().filter(|(i, _)| *i != reader) {

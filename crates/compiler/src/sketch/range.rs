@@ -2,9 +2,9 @@
 //! operator's own sketches, in which elements are compared where they would be stored. The range of
 //! a quantisation in every run is such a workload (`core/src/operator/range.rs`).
 
-use super::{Facts, Primitives, Sketch, attempt, derive_wanted};
+use super::{Facts, Primitives, Sketch, derive_wanted};
 use crate::nest::{Nest, Scope, Stmt, lower, rewrite, visit_mut};
-use crate::schedule::Primitive;
+use crate::schedule::{Primitive, apply};
 use squall_core::Configuration;
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::workload::{Axis, Input, Reducer, Stage};
@@ -19,7 +19,11 @@ const PARTIAL: &str = "largest";
 /// The name of the sketch with the same knobs that finds the largest element, or, where `name` is
 /// such a one, that does not: what is fast for one is a good guess for the other.
 pub fn counterpart(name: &str) -> String {
-    name.strip_suffix(MARK).map_or_else(|| format!("{name}{MARK}"), Into::into)
+    name.strip_suffix(MARK).map_or_else(|| named(name), Into::into)
+}
+
+fn named(name: &str) -> String {
+    format!("{name}{MARK}")
 }
 
 /// One for each sketch of the operator. Several threads would compare at the same place.
@@ -28,23 +32,20 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         return Vec::new();
     }
     let Some((made, range)) = apart(f.workload) else { return Vec::new() };
-    let named = |name: &str| format!("{name}{MARK}");
     let wanted = |name: &str| (f.wanted)(&named(name));
     let list = derive_wanted(&Facts { workload: &made, target: f.target, wanted: &wanted });
-    list.into_iter().filter_map(|s| ranged(s, &range, &named)).collect()
+    list.into_iter().filter_map(|s| ranged(s, &range)).collect()
 }
 
 /// A sketch of the operator with the range behind it.
-fn ranged(s: Sketch, range: &Workload, named: &dyn Fn(&str) -> String) -> Option<Sketch> {
+fn ranged(s: Sketch, range: &Workload) -> Option<Sketch> {
     let (base, result) = followed(&s.base, range)?;
     let last = Primitive::ReduceAtStore { buffer: result, partial: PARTIAL.into() };
     // A sketch that accumulates in the result itself, or copies it once more, has no place where
     // final elements are stored; the primitive says so of any configuration.
-    let space = &s.space;
-    let mut trial = base.clone();
-    let mut all = (s.primitives)(&space.nth(0));
+    let mut all = (s.primitives)(&s.space.nth(0));
     all.push(last.clone());
-    attempt(&mut trial, &mut Vec::new(), all)?;
+    apply(&mut base.clone(), &all).ok()?;
     let of_operator = s.primitives;
     let primitives: Primitives = Box::new(move |c: &Configuration| {
         let mut list = of_operator(c);
