@@ -27,11 +27,8 @@ fn main() {
             let mut sums = Vec::new();
             for seed in 0..seeds as u64 {
                 for (i, p) in TestProblem::several(seed).iter().enumerate() {
-                    let mut s = (info.make)(&Setting {
-                        tunables: p.tunables(),
-                        seed: seed * 31 + i as u64,
-                        trials,
-                    });
+                    let mut s =
+                        (info.make)(&Setting::new(p.tunables(), seed * 31 + i as u64, trials));
                     let got = curve(
                         |n, told| {
                             let from = std::time::Instant::now();

@@ -20,8 +20,7 @@ fn score_on(
     let mut logs = Vec::new();
     for seed in 0..seeds {
         for (i, p) in problems(seed).iter().enumerate() {
-            let mut s =
-                make(&Setting { tunables: p.tunables(), seed: seed * 31 + i as u64, trials });
+            let mut s = make(&Setting::new(p.tunables(), seed * 31 + i as u64, trials));
             let got = curve(
                 |n, told| {
                     s.tell(told);
@@ -87,7 +86,7 @@ fn until_its_first_descent_the_default_is_evolution() {
         );
         asked
     };
-    let setting = Setting { tunables: p.tunables(), seed: 5, trials: 200 };
+    let setting = Setting::new(p.tunables(), 5, 200);
     let (default, evolution) = (
         asked(Box::new(EvolutionDroplet::new(&setting))),
         asked(Box::new(Evolution::new(&setting))),

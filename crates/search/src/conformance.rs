@@ -77,7 +77,7 @@ fn failed(candidate: &Candidate) -> Trial {
 }
 
 fn setting(tunables: Vec<Arc<dyn Tunable>>, seed: u64) -> Setting {
-    Setting { tunables, seed, trials: 100 }
+    Setting::new(tunables, seed, 100)
 }
 
 /// Asks and tells until nothing comes any more; returns what was asked, in order.
@@ -199,7 +199,7 @@ fn conformance(make: fn(&Setting) -> Box<dyn Strategy>) {
         landscapes: vec![Arc::new(Landscape::new("large", [512, 512, 512], 1.0, 0.1, 1))],
     };
     for trials in [0, 1, 16, 70, usize::MAX] {
-        let mut s = make(&Setting { tunables: problem.tunables(), seed: 1, trials });
+        let mut s = make(&Setting::new(problem.tunables(), 1, trials));
         let mut asked = Vec::new();
         let budget = trials.min(120);
         let got = curve(

@@ -107,6 +107,11 @@ impl Ledger {
         &self.algorithms
     }
 
+    /// What an algorithm is called: the first part of the names of its tunables.
+    pub fn algorithm_name(&self, algorithm: usize) -> &str {
+        TunableName::parse(&self.names[self.algorithms[algorithm][0]]).algorithm
+    }
+
     /// The algorithm of a tunable.
     pub fn algorithm(&self, tunable: usize) -> usize {
         self.algorithms.iter().position(|f| f.contains(&tunable)).unwrap_or(0)

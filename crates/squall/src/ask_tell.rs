@@ -240,7 +240,7 @@ impl AskTell {
         seed: u64,
     ) -> Result<AskTell, Error> {
         let tunable = FlatTunable { name: USER, space: space.space.clone() };
-        let setting = Setting { tunables: vec![Arc::new(tunable)], seed, trials };
+        let setting = Setting::new(vec![Arc::new(tunable)], seed, trials);
         let strategy = (named(strategy)?.make)(&setting);
         Ok(AskTell { space: space.clone(), strategy })
     }

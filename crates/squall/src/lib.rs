@@ -107,4 +107,5 @@ pub use squall_predict::{
 pub use squall_records::Wish;
 pub use squall_records::wire::encode as encode_record;
 pub use squall_records::{Patience, Place, Query, Store, StoreError, Taken, set_patience};
+pub use squall_search::strategy::Expectation;
 pub use squall_search::{StrategyInfo, strategies};

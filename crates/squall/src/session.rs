@@ -320,17 +320,28 @@ impl Open<'_, '_, '_> {
                 task.name, state.kernels.least
             )));
         }
-        let setting = Setting {
-            tunables: state.kernels.tunables.clone(),
-            seed: self.context.seed ^ task.id.number(),
-            trials: history.known as usize
-                + self.context.budget.expected_trials(self.context.tasks),
-        };
+        let seed = self.context.seed ^ task.id.number();
+        let left = self.context.budget.expected_trials(self.context.tasks);
+        let trials = history.known as usize + left;
+        let mut setting = Setting::new(state.kernels.tunables.clone(), seed, trials);
+        let mut predicted = Vec::new();
+        // The openings of algorithms are over where half of the trials were made.
+        let opens = history.known == 0 || (history.known as usize) < left;
+        if let Some(general) = knowledge.general.as_ref().filter(|_| opens) {
+            let effort = if self.context.tasks > 1 { Effort::Little } else { Effort::Much };
+            let (tunables, target) = (&setting.tunables, &self.context.at.target);
+            let outlook = general.outlook(task, tunables, target, effort, FIRST_TRIALS);
+            setting.expected = outlook.algorithms;
+            // What it would try first is worth nothing beside what was tried.
+            if history.known == 0 {
+                predicted = outlook.candidates;
+            }
+        }
         let mut search = TaskSearch {
             setup: state.setup(self.request.seed),
             state,
             strategy: (self.context.strategy.make)(&setting),
-            predicted: Vec::new(),
+            predicted,
             tally: Tally::default(),
             closed: None,
             spent: 0.0,
@@ -341,10 +352,6 @@ impl Open<'_, '_, '_> {
         search.strategy.tell(&history.trials);
         if let Some(model) = knowledge.model {
             self.foretell(&mut search, model)?;
-        } else if let Some(general) = knowledge.general.as_ref().filter(|_| history.known == 0) {
-            let effort = if self.context.tasks > 1 { Effort::Little } else { Effort::Much };
-            let (tunables, target) = (&search.state.kernels.tunables, &self.context.at.target);
-            search.predicted = general.ask(task, tunables, target, effort, FIRST_TRIALS);
         }
         search.search += cpu_time() - clock;
         search.tally.cost += std::mem::take(&mut self.context.opening);

@@ -235,8 +235,7 @@ mod tests {
         let task = task();
         let mut s = state(&task);
         let (names, records) = history(&s);
-        let setting =
-            squall_search::Setting { tunables: s.kernels.tunables.clone(), seed: 1, trials: 10 };
+        let setting = squall_search::Setting::new(s.kernels.tunables.clone(), 1, 10);
         let mut strategy = (squall_search::strategies()[0].make)(&setting);
         let mut tally = Tally::default();
         let known = s.learn(records);
@@ -267,8 +266,7 @@ mod tests {
             let n = name(&s, i);
             s.kernels.candidate(&n.0, &n.1).expect("a candidate")
         };
-        let setting =
-            squall_search::Setting { tunables: s.kernels.tunables.clone(), seed: 1, trials: 10 };
+        let setting = squall_search::Setting::new(s.kernels.tunables.clone(), 1, 10);
         let mut strategy = (squall_search::strategies()[0].make)(&setting);
         let mut ask = |predicted: &[u128], guesses: &[u128], is_general| {
             let mut predicted: Vec<Candidate> = predicted.iter().map(|i| of(*i)).collect();

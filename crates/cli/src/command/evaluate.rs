@@ -31,6 +31,7 @@ Examples:
   squall evaluate gfx900.predictor --store newer.squall --rows unseen
   squall evaluate gfx900.predictor --store miopen.squall --device gfx906_60
   squall evaluate convolutions.predictor --store others.squall --rounds 5 --against seeded.squall
+  squall evaluate general.predictor --store tuned.squall --unmeasured
   squall evaluate held.chooser --store find.squall --tunanet tunanet --html choosers.html
   squall evaluate --models hybrid-2,random-forest --solver ConvAsm1x1U --store miopen.squall
   squall evaluate --models pair,neighbours --folds 5 --seeds 1,2,3 --store miopen.squall
@@ -46,7 +47,8 @@ A predictor of tasks (`train --records`) is measured on the tasks of the store t
 from: its first 1, 5 and 10 candidates take turns with the task's winner, the best of the nearest
 learned tasks and random candidates. The result is the share of the tuned speed that each reaches.
 A general predictor (`train --records --general`) is measured in the same way on all tasks of the
-store: its first and the best of its first four beside the cost formula's.
+store: its first and the best of its first four beside the cost formula's. How often the algorithm
+that it would choose is the fastest in the store is said too; tune that store with --no-transfer.
 
 A chooser (`train --find`) is asked for the layers and filter families that its --salt held out, and
 for GPUs that it left out, beside rules, neighbours and TunaNet.\
@@ -119,6 +121,10 @@ pub struct Args {
         value_parser = clap::value_parser!(u16).range(1..=99),
     )]
     rounds: u16,
+    /// Of a general predictor: measure nothing, and say only how often the algorithm that it chooses
+    /// (Winograd, direct tiles) is the one that is fastest in the store
+    #[arg(long, requires = "predictor")]
+    unmeasured: bool,
     /// Of a predictor of tasks: measure what holds the tasks in this store beside it
     #[arg(long, value_name = "FILE", requires = "predictor")]
     against: Option<PathBuf>,

@@ -83,7 +83,7 @@ fn best(f: Function, seed: u64, make: fn(&Setting) -> FlatSearch) -> f64 {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let centre: Vec<f64> = (0..KNOBS).map(|_| f64::from(rng.random_range(-30..=30))).collect();
     let tunables: Vec<Arc<dyn Tunable>> = vec![Arc::new(Numbers::new())];
-    let mut search = make(&Setting { tunables, seed, trials: TRIALS });
+    let mut search = make(&Setting::new(tunables, seed, TRIALS));
     let mut best = f64::INFINITY;
     for _ in 0..TRIALS {
         let asked = search.ask(1);
@@ -125,7 +125,7 @@ fn knobs_of_many_values_are_searched() {
     let knob = |i| Knob::ints(format!("x{i}"), Role::Unroll, 0..=60_000);
     let space = Space::new((0..KNOBS).map(knob).collect(), &[]).expect("a space");
     let tunables: Vec<Arc<dyn Tunable>> = vec![Arc::new(Numbers(space))];
-    let mut search = default_search("default", &Setting { tunables, seed: 1, trials: 40 });
+    let mut search = default_search("default", &Setting::new(tunables, 1, 40));
     let mut best = f64::INFINITY;
     for _ in 0..40 {
         for candidate in search.ask(1) {

@@ -279,9 +279,10 @@ impl Strategy for Droplet {
         }
         if points.is_empty() && n > 0 {
             // Without a proposal of a descent random points are proposed, as long as any are left.
-            let policy = Policy { opening: 4, power: 2 };
+            let openings = vec![4; self.ledger.algorithms().len()];
+            let policy = Policy { openings, power: 2 };
             let counts =
-                divide(&self.ledger, n.min(self.random_left.max(4)), policy, &[], &mut self.rng);
+                divide(&self.ledger, n.min(self.random_left.max(4)), &policy, &[], &mut self.rng);
             points = spread(&mut self.ledger, &counts, &PointSet::default(), &mut self.rng);
         }
         self.ledger.propose(&points)

@@ -5,7 +5,7 @@
 
 use super::ranker::Ranker;
 use super::sampling::{divide, policy, shares, spread};
-use super::{Setting, Strategy};
+use super::{Expectation, Setting, Strategy};
 use crate::cost_model::{CostModel, Gbdt, GbdtSettings};
 use crate::ledger::{Ledger, Point, PointSet};
 use rand::{RngExt, SeedableRng};
@@ -43,6 +43,8 @@ pub(super) struct Population {
     rng: Xoshiro256PlusPlus,
     /// The task's budget in trials, on which the shares of algorithms depend.
     trials: usize,
+    /// What is expected of the task's algorithms, on which their openings depend.
+    expected: Vec<Expectation>,
     /// Points with high scores that were not proposed.
     carried: Vec<Point>,
 }
@@ -54,8 +56,9 @@ pub(super) struct Member {
 }
 
 impl Population {
-    pub fn new(seed: u64, trials: usize) -> Population {
-        Population { rng: Xoshiro256PlusPlus::seed_from_u64(seed), trials, carried: Vec::new() }
+    pub fn new(seed: u64, trials: usize, expected: Vec<Expectation>) -> Population {
+        let rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        Population { rng, trials, expected, carried: Vec::new() }
     }
 
     /// Up to `n` new points, computing features of about `evaluations` at most.
@@ -67,12 +70,12 @@ impl Population {
         evaluations: usize,
         not: &PointSet,
     ) -> Vec<Point> {
-        let policy = policy(ledger.algorithms().len(), self.trials);
+        let policy = policy(ledger, self.trials, &self.expected);
         let random = match ranker.is_ready() {
             true => (0..n).filter(|_| self.rng.random_bool(RANDOM)).count(),
             false => n.div_ceil(3),
         };
-        let counts = divide(ledger, n - random, policy, &[], &mut self.rng);
+        let counts = divide(ledger, n - random, &policy, &[], &mut self.rng);
         let mut out: Vec<Point> = Vec::new();
         for (algorithm, &count) in counts.iter().enumerate().filter(|c| *c.1 > 0) {
             let evaluations = evaluations * count / (n - random);
@@ -95,7 +98,7 @@ impl Population {
         }
         let mut have = vec![0; counts.len()];
         out.iter().for_each(|p| have[ledger.algorithm(p.tunable)] += 1);
-        let rest = divide(ledger, n - out.len(), policy, &have, &mut self.rng);
+        let rest = divide(ledger, n - out.len(), &policy, &have, &mut self.rng);
         let mut not = not.clone();
         not.extend(out.iter().cloned());
         out.extend(spread(ledger, &rest, &not, &mut self.rng));
@@ -274,7 +277,7 @@ impl Evolution {
         Evolution {
             ledger: Ledger::new(&setting.tunables),
             ranker: Ranker::new(model),
-            population: Population::new(setting.seed, setting.trials),
+            population: Population::new(setting.seed, setting.trials, setting.expected.clone()),
             trials: setting.trials,
         }
     }

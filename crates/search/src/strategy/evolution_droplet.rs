@@ -90,7 +90,7 @@ impl EvolutionDroplet {
             ranker: Ranker::new(model),
             // The same seed as the `evolution` strategy's: until the first descent both propose the
             // same trials, so that two runs of one seed differ only by the descents.
-            population: Population::new(setting.seed, setting.trials),
+            population: Population::new(setting.seed, setting.trials, setting.expected.clone()),
             explore: Account::default(),
             arms: Vec::new(),
             next_id: 0,

@@ -13,7 +13,7 @@ mod sampling;
 pub use droplet::Droplet;
 pub use evolution::Evolution;
 pub use evolution_droplet::EvolutionDroplet;
-pub use prospect::{Outlook, prospect};
+pub use prospect::{Outlook, Prospect, prospect};
 
 use squall_core::{Candidate, Trial, Tunable};
 use std::sync::Arc;
@@ -35,6 +35,16 @@ pub trait Strategy: Send {
     fn tell(&mut self, trials: &[Trial]);
 }
 
+/// What is expected of an algorithm of a task of which nothing was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expectation {
+    /// The algorithm: the first part of the names of its tunables
+    /// ([`TunableName`](squall_core::TunableName)).
+    pub algorithm: String,
+    /// Its speed in relation to that of the fastest algorithm that is expected, which has 1.
+    pub speed: f64,
+}
+
 /// What a strategy is made for.
 #[derive(Clone)]
 pub struct Setting {
@@ -44,6 +54,16 @@ pub struct Setting {
     pub seed: u64,
     /// The task's expected budget in trials, on which the length of exploring depends.
     pub trials: usize,
+    /// What is expected of the task's algorithms, on which their first trials depend. One that is
+    /// not named here is expected to be as fast as any.
+    pub expected: Vec<Expectation>,
+}
+
+impl Setting {
+    /// A setting that expects nothing.
+    pub fn new(tunables: Vec<Arc<dyn Tunable>>, seed: u64, trials: usize) -> Setting {
+        Setting { tunables, seed, trials, expected: Vec::new() }
+    }
 }
 
 /// A strategy that can be chosen by name.

@@ -1,6 +1,7 @@
 //! What is worth trying in a task of which nothing was measured, under a model that was fitted to
 //! other tasks: hints, even samples and what evolution makes of the best of them.
 
+use super::Expectation;
 use super::evolution::{Member, Population, score};
 use super::ranker::Ranker;
 use crate::cost_model::CostModel;
@@ -27,6 +28,16 @@ pub struct Outlook {
     pub seed: u64,
 }
 
+/// What a model makes of a task.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Prospect {
+    /// The candidates that are most worth trying, the best first.
+    pub candidates: Vec<Candidate>,
+    /// What the best candidates of each algorithm are expected to reach, the fastest algorithm
+    /// first. An algorithm of which nothing could be realized is not among them.
+    pub algorithms: Vec<Expectation>,
+}
+
 /// The `n` candidates that are most worth trying, the best first, each unlike those before it.
 /// `hints` are looked at besides samples, where they are candidates of these tunables. The model's
 /// scores are natural logarithms of speed.
@@ -36,9 +47,9 @@ pub fn prospect(
     hints: &[Candidate],
     outlook: Outlook,
     n: usize,
-) -> Vec<Candidate> {
+) -> Prospect {
     let (mut ledger, ranker) = (Ledger::new(tunables), Ranker::fitted(model));
-    let mut population = Population::new(outlook.seed, n);
+    let mut population = Population::new(outlook.seed, n, Vec::new());
     let mut seen = PointSet::default();
     let point = |c: &Candidate| {
         let tunable = tunables.iter().position(|t| *t.name() == *c.tunable)?;
@@ -73,8 +84,24 @@ pub fn prospect(
         pool.extend(score(&mut ledger, &ranker, children));
     }
     pool.sort_by(|a, b| b.score.total_cmp(&a.score));
+    let algorithms = expectations(&ledger, &pool);
     let points = unlike(&ledger, &pool, n);
-    ledger.propose(&points)
+    Prospect { candidates: ledger.propose(&points), algorithms }
+}
+
+/// What the best member of each algorithm is expected to reach; the one with the highest score
+/// comes first.
+fn expectations(ledger: &Ledger, pool: &[Member]) -> Vec<Expectation> {
+    let mut seen = vec![false; ledger.algorithms().len()];
+    let mut out = Vec::new();
+    for m in pool {
+        let algorithm = ledger.algorithm(m.point.tunable);
+        if !std::mem::replace(&mut seen[algorithm], true) {
+            let speed = f64::from(m.score - pool[0].score).exp();
+            out.push(Expectation { algorithm: ledger.algorithm_name(algorithm).into(), speed });
+        }
+    }
+    out
 }
 
 /// The points with the highest scores, each lowered by its similarity to those before it: what is
@@ -145,7 +172,7 @@ mod tests {
         };
         known.sort_by(|a, b| a.1.total_cmp(&b.1));
         let outlook = Outlook { evaluations: 200, seed: 5 };
-        let found = prospect(&tunables, Box::new(Oracle(rows(&known))), &[], outlook, 4);
+        let found = prospect(&tunables, Box::new(Oracle(rows(&known))), &[], outlook, 4).candidates;
         assert_eq!(found.len(), 4);
         let times: Vec<f64> = found.iter().filter_map(|c| problem.truth(c)).collect();
         let median = known[known.len() / 2].1;
@@ -155,8 +182,10 @@ mod tests {
         // A hint that the model likes best comes first.
         let hint = known[0].0.clone();
         let hints = std::slice::from_ref(&hint);
-        let found = prospect(&tunables, Box::new(Oracle(rows(&known[..1]))), hints, outlook, 1);
-        let again = prospect(&tunables, Box::new(Oracle(rows(&known[..1]))), hints, outlook, 1);
+        let found =
+            prospect(&tunables, Box::new(Oracle(rows(&known[..1]))), hints, outlook, 1).candidates;
+        let again =
+            prospect(&tunables, Box::new(Oracle(rows(&known[..1]))), hints, outlook, 1).candidates;
         assert_eq!((found.len(), &found), (1, &again));
     }
 }

@@ -1,24 +1,28 @@
 //! The division of trials between the algorithms of a task (docs/decisions/0015), and random
 //! points: shared fairly between tunables, and spread out within one.
 
+use super::Expectation;
 use crate::ledger::{Ledger, Point, PointSet};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// The share of the budget in which all algorithms get equally many trials.
+/// The share of the budget in which each algorithm gets its first trials.
 const OPENING: f64 = 0.3;
-/// That phase ends after this many trials of each at the latest.
+/// An algorithm has so many of them at most.
 const LONGEST_OPENING: usize = 64;
+/// And so many at least, where an equal share would have been as many.
+const SHORTEST_OPENING: usize = 4;
+/// The share of an algorithm in the opening is its expected speed to this power.
+const TRUST: f64 = 3.0;
 /// An algorithm's opening ends after this many failures without a kernel that ran.
 const FAILURES: usize = 8;
 /// The least share that all algorithms behind the best one get together, relative to its share.
 const FLOOR: f64 = 0.15;
 
 /// How algorithms share trials.
-#[derive(Clone, Copy)]
 pub(super) struct Policy {
     /// Trials of each algorithm that come first.
-    pub opening: usize,
+    pub openings: Vec<usize>,
     /// The share of an algorithm is the ratio of the best time to its own, to this power.
     pub power: i32,
 }
@@ -26,22 +30,29 @@ pub(super) struct Policy {
 /// The policy of a task whose trials a cost model picks: each algorithm is tried for a while before
 /// its best time decides its share. Without that, the model would settle after a dozen trials and
 /// drop an algorithm that begins slowly: on a GPU, the algorithm that was best with all trials for
-/// itself got 11 of 500 beside one that began well.
-pub(super) fn policy(algorithms: usize, trials: usize) -> Policy {
-    Policy {
-        opening: ((OPENING * trials as f64 / algorithms.max(1) as f64) as usize)
-            .min(LONGEST_OPENING),
-        power: 6,
-    }
+/// itself got 11 of 500 beside one that began well. An algorithm that is expected to be slow has a
+/// short opening, and what it saves goes to the others.
+pub(super) fn policy(ledger: &Ledger, trials: usize, expected: &[Expectation]) -> Policy {
+    let speed = |algorithm: usize| {
+        let name = ledger.algorithm_name(algorithm);
+        let found = expected.iter().find(|e| e.algorithm == name);
+        found.map_or(1.0, |e| e.speed.clamp(0.0, 1.0))
+    };
+    let shares: Vec<f64> =
+        (0..ledger.algorithms().len()).map(|a| speed(a).powf(TRUST).max(1e-6)).collect();
+    let (all, total) = (OPENING * trials as f64, shares.iter().sum::<f64>());
+    let least = ((all / shares.len().max(1) as f64) as usize).min(SHORTEST_OPENING);
+    let opening = |share: &f64| ((all * share / total) as usize).clamp(least, LONGEST_OPENING);
+    Policy { openings: shares.iter().map(opening).collect(), power: 6 }
 }
 
 /// Divides `n` new points between the algorithms that have untried points left; `have` is what the
-/// batch holds already. The algorithm with the fewest trials is next until all had their opening;
-/// then shares go by how close the best time of each comes to the best of all.
+/// batch holds already. The algorithm that is furthest from the end of its opening is next until
+/// all had theirs; then shares go by how close the best time of each comes to the best of all.
 pub(super) fn divide(
     ledger: &Ledger,
     n: usize,
-    policy: Policy,
+    policy: &Policy,
     have: &[usize],
     rng: &mut Xoshiro256PlusPlus,
 ) -> Vec<usize> {
@@ -69,11 +80,13 @@ pub(super) fn divide(
     for _ in 0..n {
         let held = |f: usize| tries[f] + have.get(f).copied().unwrap_or(0) + out[f];
         let opens = |f: &usize| {
-            held(*f) < policy.opening
+            held(*f) < policy.openings[*f]
                 && !ledger.is_used_up(*f, held(*f))
                 && (best[*f].is_finite() || tries[*f] < FAILURES)
         };
-        let chosen = (0..algorithms).filter(opens).min_by_key(|&f| held(f)).unwrap_or_else(|| {
+        let done = |f: usize| held(f) as f64 / policy.openings[f] as f64;
+        let next = (0..algorithms).filter(opens).min_by(|&a, &b| done(a).total_cmp(&done(b)));
+        let chosen = next.unwrap_or_else(|| {
             // A draw for each point keeps small batches fair.
             let mut x = rng.random::<f64>() * total;
             let hit = weights.iter().position(|w| {
@@ -212,7 +225,7 @@ mod tests {
         divide(
             &ledger(trials),
             n,
-            Policy { opening: 20, power: 6 },
+            &Policy { openings: vec![20; 3], power: 6 },
             have,
             &mut Xoshiro256PlusPlus::seed_from_u64(3),
         )
@@ -226,11 +239,28 @@ mod tests {
         // Eight failures end it: an algorithm that never ran gets a few of many.
         let failing = dealt(&[(20, 1.0), (20, 1.0), (8, f64::INFINITY)], 1000, &[]);
         assert!(failing[2] > 100 && failing[2] < 300, "{failing:?}");
-        assert_eq!(
-            [policy(1, 100), policy(2, 100), policy(3, 64), policy(2, 1_000_000)]
-                .map(|t| t.opening),
-            [30, 15, 6, 64]
-        );
+        let equal = |trials| policy(&ledger(&[]), trials, &[]).openings;
+        assert_eq!([64, 100, 3, 1_000_000].map(equal), [[6; 3], [10; 3], [0; 3], [64; 3]]);
+    }
+
+    #[test]
+    fn an_algorithm_that_is_expected_to_be_slow_opens_with_few() {
+        let l = ledger(&[]);
+        let of = |speeds: [f64; 3], trials| {
+            let expected = (0..3)
+                .map(|a| Expectation { algorithm: l.algorithm_name(a).into(), speed: speeds[a] });
+            policy(&l, trials, &expected.collect::<Vec<_>>()).openings
+        };
+        assert_eq!(of([1.0; 3], 100), [10; 3]);
+        // By 1, 0.125 and 0.001, and the least.
+        assert_eq!(of([1.0, 0.5, 0.1], 100), [26, 4, 4]);
+        assert_eq!(of([0.9, 1.0, f64::NAN], 30).len(), 3);
+        // Where an equal share is less than the least, none gets less than that.
+        assert_eq!(of([1.0, 0.1, 0.1], 20), [5, 2, 2]);
+        // The one that is furthest from the end of its opening comes first.
+        let policy = Policy { openings: vec![26, 4, 4], power: 6 };
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
+        assert_eq!(divide(&l, 17, &policy, &[], &mut rng), [13, 2, 2]);
     }
 
     #[test]

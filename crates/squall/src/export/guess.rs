@@ -267,8 +267,7 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         }
         let wanted = if self.heavy.contains(&task.id) { SEVERAL } else { 1 };
         let next = self.learned(state, wanted)?;
-        let setting =
-            Setting { tunables: state.kernels.tunables.clone(), seed: SEED, trials: SEVERAL };
+        let setting = Setting::new(state.kernels.tunables.clone(), SEED, SEVERAL);
         let formula = (strategies()[0].make)(&setting);
         let mut guessing = Guessing { known, next, wanted, formula };
         guessing.fill(state);

@@ -3,7 +3,7 @@
 
 use super::{Fleet, FleetError};
 use crate::error::Error;
-use crate::general::{Effort, formula_first};
+use crate::general::{Effort, formula_outlook};
 use crate::target_context::TargetContext;
 use crate::task_kernels::TaskKernels;
 use crate::trials::{Limits, NoRecords, Rounds, run_trials};
@@ -91,7 +91,7 @@ fn calibration(at: &TargetContext) -> Result<Option<f64>, Error> {
     let product = MatMul::plain(CALIBRATION, CALIBRATION, CALIBRATION, TensorKind::Weight);
     let task = Task::new("calibration", product.workload().map_err(FleetError::Nothing)?);
     let kernels = TaskKernels::generated(&task, &at.target);
-    let first = formula_first(&task, &kernels.tunables, Effort::Calibration, 1);
+    let first = formula_outlook(&task, &kernels.tunables, Effort::Calibration, 1).candidates;
     let mut measurer = at.measurer()?;
     measurer.set_task(&kernels.setup(&task, 0))?;
     let mut rounds = Rounds::new(first, ROUNDS);

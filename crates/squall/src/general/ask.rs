@@ -8,7 +8,7 @@ use squall_core::{
     find_tunable,
 };
 use squall_search::CostModel;
-use squall_search::strategy::{Outlook, prospect};
+use squall_search::strategy::{Outlook, Prospect, prospect};
 use std::sync::Arc;
 
 /// Winners of tasks further apart are no hints; in factors of two, summed over the loops.
@@ -74,14 +74,14 @@ impl CostModel for Formula {
     }
 }
 
-/// The `n` candidates of a task that the cost formula ranks first among as many as
-/// [`GeneralPredictor::ask`] looks at.
-pub(crate) fn formula_first(
+/// What the cost formula makes of a task, where it looks at as many candidates as
+/// [`GeneralPredictor::outlook`] does.
+pub(crate) fn formula_outlook(
     task: &Task,
     tunables: &[Arc<dyn Tunable>],
     effort: Effort,
     n: usize,
-) -> Vec<Candidate> {
+) -> Prospect {
     let outlook = Outlook { evaluations: effort.evaluations(), seed: task.id.number() };
     prospect(tunables, Box::new(Formula), &[], outlook, n)
 }
@@ -97,9 +97,21 @@ impl GeneralPredictor {
         effort: Effort,
         n: usize,
     ) -> Vec<Candidate> {
+        self.outlook(task, tunables, target, effort, n).candidates
+    }
+
+    /// As [`GeneralPredictor::ask`], with what is expected of each algorithm.
+    pub fn outlook(
+        &self,
+        task: &Task,
+        tunables: &[Arc<dyn Tunable>],
+        target: &Target,
+        effort: Effort,
+        n: usize,
+    ) -> Prospect {
         let is_asked = target.kind == TargetKind::Cpu && task.workload.foreign.is_none();
         if !is_asked || n == 0 || tunables.is_empty() || tunables.iter().any(|t| t.is_flat()) {
-            return Vec::new();
+            return Prospect::default();
         }
         let hints = self.hints((task, target), tunables, effort.hints());
         let model = Ranked {

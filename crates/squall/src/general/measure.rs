@@ -1,7 +1,7 @@
 //! The speed of what the general predictor would try first, measured beside what tuning found and
 //! beside what the cost formula would try first. All take turns.
 
-use super::ask::{Effort, formula_first};
+use super::ask::{Effort, formula_outlook};
 use super::file::GeneralPredictor;
 use crate::error::Error;
 use crate::target_context::TargetContext;
@@ -62,14 +62,14 @@ pub fn general_share(all: &[GeneralTried], way: usize, k: usize) -> f64 {
 }
 
 /// A tuned task.
-struct Tuned {
-    task: Task,
-    standings: Standings<()>,
-    trials: usize,
+pub(super) struct Tuned {
+    pub task: Task,
+    pub standings: Standings<()>,
+    pub trials: usize,
 }
 
-/// The tuned tasks of a store on this device.
-fn tuned(store: &Store, at: &TargetContext) -> Result<Vec<Tuned>, Error> {
+/// The tuned tasks of a store on this device; an error where it has none.
+pub(super) fn tuned(store: &Store, at: &TargetContext) -> Result<Vec<Tuned>, Error> {
     let mut records = store.query(&at.place.records())?;
     records.sort_by(|a, b| a.time.total_cmp(&b.time));
     let mut all: BTreeMap<TaskId, Tuned> = BTreeMap::new();
@@ -87,6 +87,14 @@ fn tuned(store: &Store, at: &TargetContext) -> Result<Vec<Tuned>, Error> {
         let name: Name = (r.tunable, r.configuration);
         t.standings.add(r.kind, name, r.outcome.time(), ());
     }
+    if all.is_empty() {
+        return Err(Error::Nothing(format!(
+            "`{}` holds no tuned task of this device and toolchain (`{}`, `{}`)",
+            store.path().display(),
+            at.place.device,
+            at.place.toolchain
+        )));
+    }
     Ok(all.into_values().collect())
 }
 
@@ -101,14 +109,6 @@ pub fn measure_general(
 ) -> Result<Vec<GeneralTried>, Error> {
     let store = Store::open_read_only(&trying.store)?;
     let all = tuned(&store, at)?;
-    if all.is_empty() {
-        return Err(Error::Nothing(format!(
-            "`{}` holds no tuned task of this device and toolchain (`{}`, `{}`)",
-            trying.store.display(),
-            at.place.device,
-            at.place.toolchain
-        )));
-    }
     let mut measurer = at.measurer()?;
     let mut out = Vec::new();
     for t in &all {
@@ -138,7 +138,8 @@ fn one(
     let before = crate::clock::cpu_time();
     let general = predictor.ask(&t.task, &kernels.tunables, &at.target, Effort::Much, FIRST);
     let asked = crate::clock::cpu_time() - before;
-    let lists = [general, formula_first(&t.task, &kernels.tunables, Effort::Much, FIRST)];
+    let lists =
+        [general, formula_outlook(&t.task, &kernels.tunables, Effort::Much, FIRST).candidates];
     let mut candidates: Vec<Candidate> = vec![winner.clone()];
     for c in lists.iter().flatten() {
         if !candidates.contains(c) {

@@ -3,6 +3,7 @@
 //! machine ([`relative`]); they are trained on records of several machines ([`train_general`]) and
 //! asked for tasks of which nothing was measured ([`GeneralPredictor::ask`]).
 
+mod algorithms;
 mod ask;
 mod file;
 mod lessons;
@@ -11,9 +12,12 @@ mod relative;
 mod shipped;
 mod train;
 
+pub use algorithms::{
+    AlgorithmScore, AlgorithmTried, AlgorithmWay, algorithm_scores, try_algorithms,
+};
 pub use ask::Effort;
 #[cfg(feature = "fleet")]
-pub(crate) use ask::formula_first;
+pub(crate) use ask::formula_outlook;
 pub use file::{
     GeneralPredictor, Held, MOST_BYTES, MachineFacts, Provenance, StoreFacts, is_general,
 };

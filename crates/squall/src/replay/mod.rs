@@ -183,7 +183,7 @@ impl Replay<'_> {
         let s = &self.spaces[space];
         let began = Instant::now();
         let tunables = [s.tunable.clone()];
-        let setting = Setting { tunables: tunables.to_vec(), seed, trials: self.evaluations };
+        let setting = Setting::new(tunables.to_vec(), seed, self.evaluations);
         let mut search = (self.strategies[strategy].make)(&setting);
         let mut trace = Trace {
             space: &s.recording.space,

@@ -158,7 +158,7 @@ fn run(
 ) -> (Result<Ran, Error>, Vec<Step>, Vec<Trial>) {
     let (tunables, mut measurer) = (tunables(), ready(measurer));
     let info = strategy(name, strategies()).expect("a strategy");
-    let setting = Setting { tunables: tunables.clone(), seed: 3, trials };
+    let setting = Setting::new(tunables.clone(), 3, trials);
     let (log, stop) = (std::sync::Mutex::new(Vec::new()), AtomicBool::new(false));
     let mut search = Observed { inner: (info.make)(&setting), log: &log };
     let kept = RefCell::new(Vec::new());

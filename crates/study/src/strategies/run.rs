@@ -160,11 +160,11 @@ impl Study<'_> {
         let entrant = |seed: u64, strategy: usize, info: &StrategyInfo| {
             let clock = cpu_time();
             // As a session seeds it: the same seed is another stream on each task.
-            let search = (info.make)(&Setting {
-                tunables: landscape.tunables.to_vec(),
-                seed: seed ^ landscape.task.id.number(),
-                trials: budget,
-            });
+            let search = (info.make)(&Setting::new(
+                landscape.tunables.to_vec(),
+                seed ^ landscape.task.id.number(),
+                budget,
+            ));
             let search_seconds = cpu_time() - clock;
             let run = Run {
                 task,
