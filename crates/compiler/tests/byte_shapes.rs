@@ -12,7 +12,9 @@ use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::sketches;
-use squall_core::operator::{ByteRange, ByteResult, ByteSum, Conv, MatMul, rounded_to_bytes};
+use squall_core::operator::{
+    ByteRange, ByteResult, ByteSum, Conv, FewBits, FewBitsZero, MatMul, rounded_to_bytes,
+};
 use squall_core::{DType, Isa, KernelSource, TensorKind, Workload};
 
 /// Shapes that one program tries.
@@ -99,14 +101,42 @@ fn winograd(r: &mut Random) -> Workload {
     }
 }
 
+/// A product with weights of few bits.
+fn few_bits(r: &mut Random) -> Workload {
+    let zeros = [
+        FewBitsZero::Same(0),
+        FewBitsZero::Same(8),
+        FewBitsZero::Same(128),
+        FewBitsZero::Bytes,
+        FewBitsZero::Floats,
+    ];
+    let bits = [4, 8][r.random_range(0..2)];
+    let zero = loop {
+        let zero = zeros[r.random_range(0..zeros.len())];
+        if !matches!(zero, FewBitsZero::Same(z) if z != 0 && z != 1 << (bits - 1)) {
+            break zero;
+        }
+    };
+    let block = [8, 16, 24, 32, 64, 128, 256][r.random_range(0..7)];
+    let m = [1, 1, 2, 3, 5, 8, 33, 64, 80][r.random_range(0..9)];
+    let (k, n) = (block * r.random_range(1..=(512 / block)), 16 * r.random_range(1..=4));
+    let p = FewBits { m, k, n, bits, block, whole: r.random(), zero, bias: r.random() };
+    p.workload().expect("legal")
+}
+
 /// What is drawn: workloads, and their sketches whose names begin so.
 struct Drawn {
     workload: fn(&mut Random) -> Workload,
     sketches: &'static str,
+    /// How many are tried unless more are asked for.
+    few: usize,
 }
 
+/// Products with weights of few bits.
+const FEW_BITS: Drawn = Drawn { workload: few_bits, sketches: "", few: 12 };
+
 /// All workloads of bytes, by any sketch.
-const ANY: Drawn = Drawn { workload, sketches: "" };
+const ANY: Drawn = Drawn { workload, sketches: "", few: FEW };
 
 /// Inputs as bytes in memory, and as the evaluator sees them; extremes are frequent, among scales
 /// and offsets 0 and such that saturate everything.
@@ -154,10 +184,12 @@ impl Compared {
         assert_eq!(bits.len(), want.len(), "{what}");
         if w.output().dtype == DType::F32 {
             let most = want.iter().fold(0.0, |m: f64, w| m.max(w.abs()));
+            // Sums of products of floats are rounded, those of bytes are exact.
+            let within = if FewBits::of(w).is_some() { w.tolerance() } else { 1e-6 };
             let wrong = bits
                 .iter()
                 .zip(want)
-                .position(|(b, w)| (f64::from(f32::from_bits(*b)) - w).abs() > 1e-6 * most);
+                .position(|(b, w)| (f64::from(f32::from_bits(*b)) - w).abs() > within * most);
             assert!(wrong.is_none(), "{what}: element {wrong:?} of {} is wrong\n{w}", want.len());
             return;
         }
@@ -173,6 +205,7 @@ fn kernel(r: &mut Random, w: &Workload, (isa, names): (Isa, &str), symbol: &str)
     let mut all = sketches(w, &at_level(isa));
     all.retain(|s| s.name().starts_with(names));
     let s = &all[r.random_range(0..all.len())];
+    assert!(!s.features(&s.space().sample(r)).is_empty() || !s.name().ends_with("few_bits"), "{w}");
     for _ in 0..20 {
         if let Ok(k) = s.realize(&s.space().sample(r), symbol) {
             return k;
@@ -183,7 +216,7 @@ fn kernel(r: &mut Random, w: &Workload, (isa, names): (Isa, &str), symbol: &str)
 
 /// Tries kernels of a level on a machine.
 fn try_shapes(isa: Isa, machine: &Machine, drawn: &Drawn) {
-    let (shapes, seed) = (asked("SQUALL_SHAPES", FEW), asked("SQUALL_SEED", 0));
+    let (shapes, seed) = (asked("SQUALL_SHAPES", drawn.few), asked("SQUALL_SEED", 0));
     let mut compared = Compared::default();
     for first in (0..shapes).step_by(TOGETHER) {
         let mut r = Random::seed_from_u64((seed + first) as u64);
@@ -260,8 +293,31 @@ fn random_shapes_of_bytes_by_an_emulated_arm() {
     }
 }
 
+#[test]
+fn random_products_of_few_bits_by_avx2() {
+    here(Isa::X86_64V3, &FEW_BITS);
+}
+
+#[test]
+fn random_products_of_few_bits_by_avx512() {
+    here(Isa::X86_64V4Vnni, &FEW_BITS);
+}
+
+#[test]
+fn random_products_of_few_bits_by_amx() {
+    here(Isa::X86_64V4Amx, &FEW_BITS);
+}
+
+#[test]
+fn random_products_of_few_bits_by_an_emulated_arm() {
+    let flags: Vec<&str> = Isa::Armv86A.level().flags().collect();
+    if let Some(machine) = Machine::arm(&flags) {
+        try_shapes(Isa::Armv86A, &machine, &FEW_BITS);
+    }
+}
+
 /// Sums of floats are not exact, and are rounded to the same step but for one in a thousand.
 #[test]
 fn random_shapes_of_bytes_by_winograd_in_floats() {
-    here(Isa::X86_64V3, &Drawn { workload: winograd, sketches: "winograd" });
+    here(Isa::X86_64V3, &Drawn { workload: winograd, sketches: "winograd", few: FEW });
 }

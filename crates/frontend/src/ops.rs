@@ -5,6 +5,7 @@
 //! conv2: conv2d c=64 h=56 k=64 r=3 pad=1 epilogue=bias,relu
 //! matmul m=128 n=3072 k=768 weight=b epilogue=bias,gelu
 //! matmul m=1024 n=1024 k=1024 dtype=bf16
+//! matmul m=1 n=4096 k=4096 weight=b bits=4 block=32 level=4
 //! conv2d c=64 h=56 k=64 r=3 pad=1 direction=backward_data
 //! MIOpenDriver conv -n 1 -c 64 -H 56 -W 56 -k 64 -y 3 -x 3 -p 1 -q 1 -F 4
 //! ```
@@ -18,8 +19,8 @@ use crate::error::ImportError;
 use crate::import::Import;
 use crate::miopen;
 use squall_core::operator::{
-    ByteResult, Epilogue, LayerNorm, MatMul, Pool, PoolKind, Reduce, ReduceOp, Softmax,
-    elementwise, functions, in_format,
+    ByteResult, Epilogue, FewBits, FewBitsZero, LayerNorm, MatMul, Pool, PoolKind, Reduce,
+    ReduceOp, Softmax, elementwise, functions, in_format,
 };
 use squall_core::tasks::{Tasks, named};
 use squall_core::text::nearest;
@@ -47,7 +48,7 @@ const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "matmul",
-        keys: &["batch", "m", "n", "k", "weight", "dtype", "epilogue"],
+        keys: &["batch", "m", "n", "k", "weight", "bits", "block", "level", "dtype", "epilogue"],
         build: matmul,
     },
     Operator {
@@ -411,6 +412,9 @@ fn matmul(l: &Line<'_>) -> Made {
     let weight = l.word("weight", &["b", "none"], Some("none"))?;
     let kind = if weight == "b" { TensorKind::Weight } else { TensorKind::Data };
     let mut product = MatMul::plain(l.need("m")?, l.need("n")?, l.need("k")?, kind);
+    if let Some(bits) = l.pair("bits") {
+        return few_bits(l, &product, bits);
+    }
     let batch = l.or("batch", 1)?;
     product.batch = vec![(batch, true, true)];
     if let Some(made) = l.in_bytes(&product.name(), || product.in_bytes(ByteResult::ANY)) {
@@ -418,6 +422,26 @@ fn matmul(l: &Line<'_>) -> Made {
     }
     let shape = [batch, product.m, product.n];
     l.finish(&product.name(), product.workload(), &shape, Some(("C", vec![product.n])))
+}
+
+/// A product with packed weights of 4 or 8 bits, whose zero points are half of their range; of
+/// level 4 where activations are quantised, as onnxruntime's `accuracy_level` is.
+fn few_bits(l: &Line<'_>, product: &MatMul, bits: &Pair<'_>) -> Made {
+    let here = |message| Fault { at: bits.at, message };
+    for key in ["batch", "dtype", "epilogue"] {
+        if let Some(p) = l.pair(key) {
+            return fault(p.at, format!("a product with weights of few bits takes no `{key}`"));
+        }
+    }
+    if product.b != TensorKind::Weight {
+        return Err(here("weights of few bits are weights: say `weight=b`".into()));
+    }
+    let (width, level) = (l.or("bits", 4)?, l.given("level", 0)?.unwrap_or(0));
+    let &MatMul { m, n, k, .. } = product;
+    let zero = FewBitsZero::Same(1 << (width - 1).clamp(0, 7));
+    let (block, whole) = (l.or("block", 32)?, level == 4);
+    let product = FewBits { m, k, n, bits: width, block, whole, zero, bias: false };
+    Ok((product.name(), product.workload().map_err(here)?))
 }
 
 fn pool(l: &Line<'_>) -> Made {

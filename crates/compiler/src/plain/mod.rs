@@ -32,6 +32,7 @@ mod signal;
 mod softmax;
 
 pub use self::device::{DeviceSource, Phase};
+pub(crate) use self::nbits::{FewBitsKnobs, few_bits};
 use self::program::Program;
 use squall_core::graph::{Node, OperatorCall};
 use std::fmt;

@@ -6,11 +6,14 @@
 //! the instructions. Otherwise codes become floats in registers. Both read the packed weights
 //! once for some rows, so that a single row is bound by reading them.
 
-use super::Generator;
 use super::program::{Program, long, product};
+use super::{Generator, PlainSource, Unsupported};
 use crate::emit::{AMX_INSTRUCTIONS, AMX_SHAPES};
 use squall_core::DType;
-use squall_core::graph::infer::nbits::{Form, NBits};
+use squall_core::graph::infer::nbits::{DOMAIN, Form, GROUP, NBits, TILE as COLUMNS};
+use squall_core::graph::{Attribute, CallOperand, OperatorCall};
+use squall_core::operator::{FewBits, FewBitsZero};
+use std::collections::BTreeMap;
 
 pub(super) const OPS: &[(&str, Generator)] =
     &[("MatMulNBits", matmul), ("PackNBits", pack), ("UnpackNBits", unpack)];
@@ -101,8 +104,21 @@ fn activations(p: &mut Program, whole: bool) -> (u64, &'static str, &'static str
 
 /// Refuses attributes that none of these operators has.
 fn only(p: &Program) -> Result<(), String> {
-    let known =
-        ["K", "N", "accuracy_level", "bits", "block_size", "form", "signed", "weight_prepacked"];
+    let known = [
+        "K",
+        "N",
+        "accuracy_level",
+        "bits",
+        "block_size",
+        "form",
+        "kernel",
+        "kept",
+        "prefetch",
+        "rows",
+        "signed",
+        "tiles",
+        "weight_prepacked",
+    ];
     super::elementwise::only(p, &known)
 }
 
@@ -137,13 +153,17 @@ fn matmul(p: &mut Program) -> Result<(), String> {
     let step = [32, 16, 8].into_iter().find(|s| w.block % s == 0).unwrap_or(8);
     let tile = TILE.replace("\nAMX\n", &["\n", AMX_SHAPES, AMX_INSTRUCTIONS, "\n"].concat());
     text += &format!("#define ZEROS {zero_ty}\n#define STEP {step}\n{tile}");
-    p.table("tile", text);
+    let knobs = knobs(p)?;
+    p.table("tile", knobs + &text);
     let padded = w.blocks() * w.block;
     let at_once = |most: i64, step: i64| {
         let fit = most / (padded * bytes as i64);
         fit.clamp(step, rows.max(step)) / step * step
     };
-    let (by_vectors, by_tiles) = (at_once(ROWS_BYTES, 8), at_once(TALL_BYTES, 64));
+    let (by_vectors, by_tiles) = match p.ctx.int_or("kept", 0)? {
+        0 => (at_once(ROWS_BYTES, 8), at_once(TALL_BYTES, 64)),
+        n => (n, (n + 63) / 64 * 64),
+    };
     p.int("BY_VECTORS", by_vectors);
     p.int("BY_TILES", by_tiles);
     // Tiles find rows at distances that the number of rows at once decides.
@@ -158,6 +178,77 @@ fn matmul(p: &mut Program) -> Result<(), String> {
     p.body(&products(zeros_at, bias));
     on_device(p, &w);
     Ok(())
+}
+
+/// The macros of what a call chooses, which no operator of a model does.
+fn knobs(p: &Program) -> Result<String, String> {
+    let mut text = String::new();
+    for (name, macro_name) in [("rows", "MOST"), ("prefetch", "AHEAD")] {
+        if let n @ 1.. = p.ctx.int_or(name, 0)? {
+            text += &format!("#define {macro_name} {n}\n");
+        }
+    }
+    if p.ctx.int_or("tiles", 1)? == 0 {
+        text += "#define NO_TILES\n";
+    }
+    Ok(text)
+}
+
+/// The choices of a product's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FewBitsKnobs {
+    /// Rows whose sums are in registers; `None` where tiles hold them.
+    pub rows: Option<i64>,
+    /// Rows of activations that are multiplied with all weights before the next ones are.
+    pub kept: i64,
+    /// Cache lines of weights that are asked for ahead; 0 where none are.
+    pub prefetch: i64,
+    /// Whether AMX's tiles are used where they can be.
+    pub tiles: bool,
+}
+
+/// The text of a product of constant extents, as a function of this symbol. Its operands are those
+/// of `MatMulNBits`, of which the fourth and the fifth may be absent.
+pub(crate) fn few_bits(
+    p: &FewBits,
+    knobs: FewBitsKnobs,
+    symbol: &str,
+) -> Result<PlainSource, Unsupported> {
+    let int = |name: &str, v: i64| (name.to_string(), Attribute::Int(v));
+    // What is subtracted from all codes is half of their range, or nothing.
+    let (form, zero) = match p.zero {
+        FewBitsZero::Same(0) => ("rows", None),
+        FewBitsZero::Same(_) => ("packed", None),
+        FewBitsZero::Bytes => ("packed", Some(DType::U8)),
+        FewBitsZero::Floats => ("packed", Some(DType::F32)),
+    };
+    let attributes = BTreeMap::from([
+        int("K", p.k),
+        int("N", p.n),
+        int("bits", p.bits),
+        int("block_size", p.block),
+        int("accuracy_level", if p.whole { 4 } else { 0 }),
+        int("rows", knobs.rows.unwrap_or(0)),
+        int("kept", knobs.kept),
+        int("prefetch", knobs.prefetch),
+        int("tiles", i64::from(knobs.tiles)),
+        ("form".to_string(), Attribute::String(form.into())),
+    ]);
+    let operand = |dtype, shape| CallOperand { dtype, shape, constant: None };
+    let (tiles, blocks) = (p.n / COLUMNS, p.k / p.block);
+    let vectors = vec![tiles, blocks, COLUMNS];
+    let codes = vec![tiles, blocks, p.block * p.bits / 32, GROUP];
+    let mut inputs = vec![
+        Some(operand(DType::F32, vec![p.m, p.k])),
+        Some(operand(DType::U8, codes)),
+        Some(operand(DType::F32, vectors.clone())),
+        zero.map(|dtype| operand(dtype, vectors)),
+    ];
+    inputs.extend(p.bias.then(|| Some(operand(DType::F32, vec![p.n]))));
+    let outputs = vec![Some(operand(DType::F32, vec![p.m, p.n]))];
+    let op = "MatMulNBits".to_string();
+    let call = OperatorCall { op, domain: DOMAIN.into(), opset: 21, attributes, inputs, outputs };
+    super::source(&call, symbol)
 }
 
 /// The loops over rows and tiles of columns: rows in as large groups as there are registers for.

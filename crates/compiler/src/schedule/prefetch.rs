@@ -21,11 +21,12 @@ pub fn prefetch(n: &mut Nest, name: &str, lines: i64) -> Result<(), String> {
     if lines < 1 {
         return Err("at least one line ahead".into());
     }
-    let reads: Vec<Vec<Affine>> = accesses(&n.body)
+    let mut reads: Vec<Vec<Affine>> = accesses(&n.body)
         .iter()
         .filter(|a| a.buffer == b && a.read)
         .map(|a| a.index.to_vec())
         .collect();
+    reads.dedup();
     let [index] = &reads[..] else {
         return Err(format!("`{name}` is read in {} places", reads.len()));
     };

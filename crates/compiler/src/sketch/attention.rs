@@ -102,6 +102,7 @@ fn sketch(f: &Facts<'_>) -> Option<Sketch> {
         prefix,
         primitives: Box::new(move |c| chain.primitives(c)),
         full_optimisation: false,
+        template: None,
     })
 }
 

@@ -70,5 +70,6 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         prefix,
         primitives: Box::new(primitives),
         full_optimisation: false,
+        template: None,
     }]
 }

@@ -8,6 +8,7 @@ mod attention;
 mod collapse;
 mod cores;
 mod factors;
+mod few_bits;
 mod floats;
 pub(crate) mod gpu;
 mod map;
@@ -61,6 +62,18 @@ impl<'a> Facts<'a> {
 /// The part of a schedule that knobs decide.
 type Primitives = Box<dyn Fn(&Configuration) -> Vec<Primitive> + Send + Sync>;
 
+/// The kernel of a configuration, by its symbol.
+type Text = Box<dyn Fn(&Configuration, &str) -> Result<KernelSource, RealizeError> + Send + Sync>;
+
+/// What makes a sketch's kernels in place of its nests, which have the same loops and are there for
+/// what is seen of a kernel before it is measured.
+pub(crate) struct Template {
+    /// A text that knobs fill in.
+    pub text: Text,
+    /// How many times fewer cycles its arithmetic takes than the nest's.
+    pub faster: f32,
+}
+
 /// A derived sketch.
 pub(crate) struct Sketch {
     pub name: String,
@@ -73,6 +86,8 @@ pub(crate) struct Sketch {
     pub primitives: Primitives,
     /// See [`KernelSource::full_optimisation`].
     pub full_optimisation: bool,
+    /// Present where kernels are not printed from nests.
+    pub template: Option<Template>,
 }
 
 type Rule = fn(&Facts<'_>) -> Vec<Sketch>;
@@ -81,6 +96,7 @@ type Rule = fn(&Facts<'_>) -> Vec<Sketch>;
 /// Plain loops remain where none does.
 const RULES: &[(&str, Rule)] = &[
     ("attention", attention::derive),
+    ("weights of few bits", few_bits::derive),
     ("range", range::derive),
     ("multi-level tiling", tile::derive),
     ("row fusion and rfactor", rows::derive),
@@ -205,6 +221,37 @@ impl Derived for Sketch {
             },
         )
     }
+
+    fn realize(&self, c: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
+        match &self.template {
+            Some(t) => (t.text)(c, symbol),
+            None => printed(self, c, symbol),
+        }
+    }
+
+    fn features(&self, n: &Nest, t: &Target) -> Vec<f32> {
+        let mut row = features::extract(n, t);
+        if let Some(t) = &self.template {
+            let arithmetic = ["estimate", "vector_flop", "scalar_flop"];
+            for (name, x) in crate::FEATURES.iter().zip(&mut row) {
+                if arithmetic.contains(name) {
+                    *x = (*x - t.faster.log2()).max(0.0);
+                }
+            }
+        }
+        row
+    }
+}
+
+/// The kernel that the nest of a configuration is.
+fn printed(
+    derived: &(impl Derived + ?Sized),
+    c: &Configuration,
+    symbol: &str,
+) -> Result<KernelSource, RealizeError> {
+    let n = derived.nest(c)?;
+    verify(&n).map_err(|e| RealizeError(format!("a bug of Squall: {e}")))?;
+    Ok(derived.print(&n, symbol))
 }
 
 /// What rules derive, for any device: a space, and the nest of each of its configurations.
@@ -215,6 +262,11 @@ pub(crate) trait Derived: Send + Sync {
     /// The nest in the device's dialect.
     fn print(&self, n: &Nest, symbol: &str) -> KernelSource;
 
+    /// What a cost model sees of a nest.
+    fn features(&self, n: &Nest, t: &Target) -> Vec<f32> {
+        features::extract(n, t)
+    }
+
     /// Whether its algorithm computes what the expression says, operation by operation.
     fn is_direct(&self) -> bool {
         !self.name().ends_with("winograd")
@@ -222,9 +274,7 @@ pub(crate) trait Derived: Send + Sync {
 
     /// The kernel of a configuration.
     fn realize(&self, c: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
-        let n = self.nest(c)?;
-        verify(&n).map_err(|e| RealizeError(format!("a bug of Squall: {e}")))?;
-        Ok(self.print(&n, symbol))
+        printed(self, c, symbol)
     }
 }
 
@@ -249,7 +299,7 @@ impl<D: Derived> Tunable for Open<D> {
 
     fn features(&self, c: &Configuration) -> Vec<f32> {
         let nest = self.derived.nest(c);
-        nest.map_or_else(|_| Vec::new(), |n| features::extract(&n, &self.target))
+        nest.map_or_else(|_| Vec::new(), |n| self.derived.features(&n, &self.target))
     }
 
     fn share_of_operations(&self, c: &Configuration) -> Option<f64> {

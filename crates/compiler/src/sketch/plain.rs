@@ -71,6 +71,7 @@ pub fn sketch(f: &Facts<'_>) -> Sketch {
         prefix,
         primitives: Box::new(|_| Vec::new()),
         full_optimisation: true,
+        template: None,
     }
 }
 

@@ -131,6 +131,7 @@ fn shaped(f: &Facts<'_>, inline: bool) -> Option<Sketch> {
         prefix,
         primitives: Box::new(primitives),
         full_optimisation: false,
+        template: None,
     })
 }
 

@@ -81,6 +81,7 @@ fn sketch(f: &Facts<'_>) -> Option<Sketch> {
         prefix,
         primitives: Box::new(primitives),
         full_optimisation: false,
+        template: None,
     })
 }
 

@@ -3,6 +3,7 @@
 
 use super::{Stage, Workload};
 use crate::expr::{Affine, Binary, Cond, Expr, Var};
+use crate::operator::FewBits;
 
 /// Tests with more outcomes than this are not looked at one by one.
 const MOST_OUTCOMES: i64 = 1 << 16;
@@ -13,7 +14,11 @@ impl Workload {
     pub fn flop(&self) -> u64 {
         match &self.foreign {
             Some(f) => f.flop,
-            None => self.stages.iter().map(|s| self.stage_flop(s)).sum(),
+            None => match FewBits::of(self) {
+                // What opens codes and quantises rows is no arithmetic of the product.
+                Some(p) => p.flop(),
+                None => self.stages.iter().map(|s| self.stage_flop(s)).sum(),
+            },
         }
     }
 

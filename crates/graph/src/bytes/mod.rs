@@ -7,6 +7,7 @@
 //! Results differ from those of floats where a value lies between two steps: sums are exact here.
 
 mod dynamic;
+mod few_bits;
 mod finish;
 mod hold;
 mod operators;
@@ -17,6 +18,7 @@ mod trace;
 mod windows;
 
 use crate::view::{View, is_standard};
+pub(crate) use few_bits::KERNEL;
 use hold::{Holder, Quantised};
 use squall_core::DType;
 use squall_core::graph::infer::{Ctx, infer, nbits};
@@ -24,9 +26,15 @@ use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId};
 pub use stayed::stayed;
 use std::collections::{BTreeMap, HashMap};
 
-/// The model with its quantised operators over bytes; none where there are none, or where the
-/// rewriting would break it.
+/// The model with its quantised operators over bytes, and with products of few bits as kernels; none
+/// where there are none, or where the rewriting would break it.
 pub fn in_bytes(model: &Model) -> Option<Model> {
+    let made = over_bytes(model);
+    few_bits::marked(made.as_ref().unwrap_or(model)).or(made)
+}
+
+/// The model with its quantised operators over bytes.
+fn over_bytes(model: &Model) -> Option<Model> {
     // The second is what dynamic quantisation is written out as.
     let marks = ["DequantizeLinear", "Round"];
     let is_marked = |n: &Node| marks.iter().any(|op| is_standard(n, op)) && !n.folded;

@@ -9,6 +9,7 @@ use crate::rules::RULES;
 use crate::view::View;
 use squall_core::graph::infer::nbits;
 use squall_core::graph::{Model, Node};
+use squall_core::operator::FewBits;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -66,6 +67,11 @@ fn found(view: &View<'_>, index: usize) -> Result<Vec<FusionCandidate>, String> 
             Err(why) => _ = reason.get_or_insert(why),
         }
     }
+    // Kernels of few bits are made for a product alone.
+    let of_few_bits = |n: &usize| view.model.nodes[*n].op == "MatMulNBits";
+    list.retain(|c: &FusionCandidate| {
+        !c.nodes.iter().any(of_few_bits) || FewBits::of(&c.workload).is_some()
+    });
     match reason {
         Some(why) if list.is_empty() => Err(why),
         _ => Ok(list),

@@ -2,6 +2,7 @@
 
 mod bytes;
 mod convolution;
+mod few_bits;
 
 use crate::feed::Feed;
 use crate::view::{View, axis, float, input, int, ints, word};
@@ -33,6 +34,8 @@ pub struct Anchor {
     /// Whether input 1 can be scaled along its first axis to scale the channels of the result.
     pub scalable: bool,
 }
+
+pub use few_bits::few_bits;
 
 type Build = fn(&View<'_>, &Node) -> Result<Anchor, String>;
 

@@ -7,19 +7,30 @@
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
 #include <immintrin.h>
 #define LANES 16
-#define MOST 8
+#define BEST 8
 #elif defined(__AVX2__)
 #include <immintrin.h>
 #define LANES 8
-#define MOST 4
+#define BEST 4
 #else
 #define LANES 4
-#define MOST 4
+#define BEST 4
+#endif
+/* Rows whose sums are in registers, where no knob says how many. */
+#ifndef MOST
+#define MOST BEST
+#endif
+/* A knob says how many cache lines of weights are asked for ahead of their use. */
+#ifdef AHEAD
+#define ASK(w) __builtin_prefetch((w) + AHEAD * 64)
+#else
+#define ASK(w) (void)0
 #endif
 /* Where AMX multiplies tiles of rows, the rows of a block lie together, else the blocks of a row:
    elements from row to row and from block to block, of activations and of what each block has. */
 #if defined(WHOLE) && LANES == 16 && MM >= 32 && BLOCK % 16 == 0 && BLOCK <= 256 && \
-    (BLOCK <= 64 || BLOCK % 64 == 0) && defined(__AMX_TILE__) && defined(__AMX_INT8__)
+    (BLOCK <= 64 || BLOCK % 64 == 0) && defined(__AMX_TILE__) && defined(__AMX_INT8__) && \
+    !defined(NO_TILES)
 #define TALL 64
 #define FEWEST 32
 #define A_ROW BLOCK
@@ -72,6 +83,7 @@ typedef int Sum;
 #endif
 INLINE void block(const int rows, const unsigned char *w, const Activation *a, Ints *s) {
   for (long g = 0; g < GROUPS; g++) {
+    ASK(w + g * 64);
     const Ints v = *(const Ints *)(w + g * 64);
 #if BITS == 4
     const Ints low = v & 0x0f0f0f0f, high = (v >> 4) & 0x0f0f0f0f;
@@ -100,6 +112,7 @@ INLINE void block(const int rows, const unsigned char *w, const Activation *a, I
     UNROLL
     for (int r = 0; r < rows; r++) low[r] = high[r] = _mm256_setzero_si256();
     for (long g = 0; g < STEP * BITS / 32; g++) {
+      ASK(w + (k * BITS / 32 + g) * 64);
       const Ints v = *(const Ints *)(w + (k * BITS / 32 + g) * 64);
       const Ints l = v & 0x0f0f0f0f, h = (v >> 4) & 0x0f0f0f0f;
       UNROLL
@@ -126,6 +139,7 @@ INLINE void block(const int rows, const unsigned char *w, const Activation *a, I
 #else
 INLINE void block(const int rows, const unsigned char *w, const Activation *a, Ints *s) {
   for (long g = 0; g < GROUPS; g++) {
+    ASK(w + g * 64);
     const Ints v = *(const Ints *)(w + g * 64);
     UNROLL
     for (int j = 0; j < 32 / BITS; j++) {
@@ -160,6 +174,7 @@ INLINE void block(const int rows, const unsigned char *w, const Activation *a, F
   UNROLL
   for (int r = 0; r < rows; r++) t[r] = (Floats){0};
   for (long g = 0; g < GROUPS; g++) {
+    ASK(w + g * 64);
     const Ints v = *(const Ints *)(w + g * 64);
     UNROLL
     for (int j = 0; j < 32 / BITS; j += 2) {
@@ -240,6 +255,7 @@ AMX
 INLINE const unsigned char *opened(const unsigned char *w, unsigned char *open) {
 #if BITS == 4
   for (long g = 0; g < GROUPS; g++) {
+    ASK(w + g * 64);
     const Ints v = *(const Ints *)(w + g * 64);
     *(Ints *)(open + g * 128) = v & 0x0f0f0f0f;
     *(Ints *)(open + g * 128 + 64) = (v >> 4) & 0x0f0f0f0f;

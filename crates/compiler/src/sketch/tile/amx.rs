@@ -72,6 +72,7 @@ pub(super) fn derive(
         prefix: prefix.to_vec(),
         primitives: Box::new(primitives),
         full_optimisation: false,
+        template: None,
     })
 }
 

@@ -579,5 +579,6 @@ fn sketch(
         prefix: prefix.to_vec(),
         primitives: Box::new(primitives),
         full_optimisation: false,
+        template: None,
     })
 }

@@ -1,7 +1,8 @@
 //! Operators over bytes, which a rewriting of quantised models writes
 //! (`core/src/graph/infer/bytes.rs`): each is a kernel of its own.
 
-use super::Anchor;
+use super::{Anchor, few_bits};
+use crate::bytes::KERNEL;
 use crate::view::{View, int};
 use squall_core::Workload;
 use squall_core::graph::Node;
@@ -26,6 +27,7 @@ pub(super) fn of(view: &View<'_>, node: &Node) -> Option<Result<Anchor, String>>
         "GateBytes" => gate,
         "MaxPoolBytes" => greatest,
         "MeanBytes" => mean,
+        "MatMulNBits" if int(node, KERNEL, 0) == 1 => few_bits::of,
         _ => return None,
     };
     let ctx = Ctx::new(node, view.model.opset, &view.model.values);
@@ -33,7 +35,8 @@ pub(super) fn of(view: &View<'_>, node: &Node) -> Option<Result<Anchor, String>>
         let output = *node.outputs.first().ok_or("it has no output")?;
         let shape = view.shape(output).ok_or("the shape of its result is not known")?;
         let feeds = node.inputs.iter().flatten().copied().collect();
-        Ok(Anchor::without_steps(format!("{stem}_u8"), workload, feeds, (output, shape)))
+        let suffix = if node.op == "MatMulNBits" { "" } else { "_u8" };
+        Ok(Anchor::without_steps(format!("{stem}{suffix}"), workload, feeds, (output, shape)))
     });
     Some(made)
 }

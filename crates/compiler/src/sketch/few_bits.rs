@@ -1,0 +1,216 @@
+//! Products of floats with weights of few bits ([`FewBits`]). Their kernels come from a text
+//! ([`plain::few_bits`]) in which knobs are macros: no schedule opens two codes of a byte in vector
+//! lanes, or multiplies them by bytes that a kernel quantised itself. The schedule beside it has
+//! the loops of the text, from which features, the cost formula and the general predictor see
+//! what a configuration reads how often.
+
+use super::short::{parallel, split, unroll, vectorize};
+use super::tile::AMX;
+use super::{Facts, Sketch, Template, attempt, powers, start};
+use crate::plain;
+use crate::schedule::Primitive;
+use squall_core::graph::infer::nbits::TILE as COLUMNS;
+use squall_core::operator::{FewBits, FewBitsZero};
+use squall_core::space::{Knob, Role, Term};
+use squall_core::{Bytes, Configuration, KernelSource, Language, RealizeError, Space, Target};
+
+/// The name of the sketch for vectors; that for AMX has it behind AMX's.
+const NAME: &str = "few_bits";
+/// The rows that AMX's text takes at once at least, and those that it takes together.
+const FEWEST: i64 = 32;
+const TOGETHER: i64 = 64;
+/// Bytes of activations that are kept at once at most, and those that are kept at least where
+/// there are as many: beyond a second-level cache, and too few to be worth reading weights for.
+const MOST_KEPT: i64 = 4 << 20;
+const LEAST_KEPT: i64 = 1 << 14;
+/// How many times fewer cycles the text's arithmetic takes than the schedule's, which opens each
+/// code anew for each row, and multiplies in floats.
+const BY_FLOATS: f32 = 4.0;
+const BY_BYTES: f32 = 16.0;
+const BY_TILES: f32 = 64.0;
+/// The schedule unrolls no more rows.
+const MOST_UNROLLED: i64 = 16;
+
+pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
+    let Some(product) = FewBits::of(f.workload) else { return Vec::new() };
+    let by_vectors = sketch(f, product, false);
+    let by_tiles = suits_tiles(&product, f.target).then(|| sketch(f, product, true)).flatten();
+    by_vectors.into_iter().chain(by_tiles).collect()
+}
+
+/// Whether AMX's tiles take blocks as they are.
+fn suits_tiles(p: &FewBits, t: &Target) -> bool {
+    let fits = p.block % 16 == 0 && (p.block <= 64 || p.block % 64 == 0) && p.block <= 256;
+    p.whole && p.m >= FEWEST && fits && t.machine.tiles.is_some()
+}
+
+/// The greatest divisor of `n` that is at most `most`: loops of the schedule have whole parts.
+fn part(n: i64, most: i64) -> i64 {
+    (1..=most.min(n)).rev().find(|d| n % d == 0).unwrap_or(1)
+}
+
+/// The least power of two that is no less.
+fn upwards(n: i64) -> i64 {
+    powers(1, i64::MAX / 4).find(|p| *p >= n).unwrap_or(n)
+}
+
+fn space(f: &Facts<'_>, p: &FewBits, tiles: bool) -> Option<Space> {
+    let bytes = p.k * if p.whole { 1 } else { 4 };
+    let (least, most) = (LEAST_KEPT / bytes, MOST_KEPT / bytes);
+    let first = if tiles { TOGETHER } else { 1 };
+    // Rows that are kept in registers: each has one sum, and codes take a few registers.
+    let registers = (f.target.machine.vectors.registers as i64 / 2).max(4);
+    let rows: Vec<i64> =
+        if tiles { vec![1] } else { powers(1, registers.min(p.m.max(1))).collect() };
+    let mut kept: Vec<i64> = powers(first, upwards(p.m).max(first)).collect();
+    let (last, fewest) = (*kept.last()?, *kept.first()?);
+    kept.retain(|r| (*r >= least || *r == last) && (*r <= most || *r == fewest));
+    let knobs = vec![
+        Knob::ints("rows", Role::Tile { axis: "m".into(), level: 1 }, rows),
+        Knob::ints("kept", Role::Tile { axis: "m".into(), level: 0 }, kept),
+        super::prefetch_knob(),
+    ];
+    Space::new(knobs, &[Term::knob("rows").at_most(Term::knob("kept"))]).ok()
+}
+
+fn sketch(f: &Facts<'_>, p: FewBits, tiles: bool) -> Option<Sketch> {
+    let name = if tiles { format!("{AMX}{NAME}") } else { NAME.into() };
+    if !(f.wanted)(&name) {
+        return None;
+    }
+    let (mut base, mut prefix) = start(f.workload);
+    if p.bias {
+        // The addend is added to what the sum leaves in registers.
+        let joins = ["m", "t", "c"]
+            .map(|a| Primitive::Join { first: format!("{a}_P"), second: format!("{a}_Y") });
+        for join in joins {
+            attempt(&mut base, &mut prefix, vec![join]);
+        }
+    }
+    let space = space(f, &p, tiles)?;
+    let target = f.target.clone();
+    let threads = target.threads;
+    let schedule = move |c: &Configuration| loops(&p, c, threads, tiles);
+    let text = move |c: &Configuration, symbol: &str| text(&p, &target, tiles, c, symbol);
+    let faster = match (p.whole, tiles) {
+        (_, true) => BY_TILES,
+        (true, _) => BY_BYTES,
+        (false, _) => BY_FLOATS,
+    };
+    Some(Sketch {
+        name,
+        target: f.target.clone(),
+        space,
+        base,
+        prefix,
+        primitives: Box::new(schedule),
+        full_optimisation: true,
+        template: Some(Template { text: Box::new(text), faster }),
+    })
+}
+
+/// The loops of the text: rows that are kept, tiles of columns, rows in registers, blocks. An axis
+/// of one place has no loop.
+fn loops(p: &FewBits, c: &Configuration, threads: usize, tiles: bool) -> Vec<Primitive> {
+    let get = |k: &str| c.int(k).unwrap_or(1);
+    let stage = if p.bias { "P" } else { "Y" };
+    let name = |axis: &str| format!("{axis}_{stage}");
+    let (m, columns) = (name("m"), name("c"));
+    let kept = part(p.m, get("kept"));
+    let rows = part(kept, if tiles { TOGETHER } else { get("rows") });
+    let mut out = Vec::new();
+    let (mut outer, mut inner) = (Vec::new(), Vec::new());
+    let has_tiles = p.n > COLUMNS;
+    if p.m > 1 {
+        out.push(split(&m, kept, format!("{m}0"), format!("{m}1")));
+        out.push(split(&format!("{m}1"), rows, format!("{m}2"), format!("{m}3")));
+        outer.push(format!("{m}0"));
+        inner.push(format!("{m}3"));
+    }
+    outer.extend(has_tiles.then(|| name("t")));
+    outer.extend((p.m > 1).then(|| format!("{m}2")));
+    inner.push(columns.clone());
+    out.push(Primitive::Reorder { loops: [outer.clone(), inner.clone()].concat() });
+    // Sums begin as zeros and are stored, with their addend where they have one.
+    let ends = if p.bias { &["i", "", "e"][..] } else { &["i", ""] };
+    for l in inner.iter().rev() {
+        let names = ends.iter().map(|end| format!("{l}{end}")).collect();
+        out.push(Primitive::Fission { of: l.clone(), names });
+    }
+    let blocks = [("b", p.k / p.block), ("g", p.block * p.bits / 32)];
+    let mut sum: Vec<String> = blocks.iter().filter(|b| b.1 > 1).map(|b| name(b.0)).collect();
+    sum.extend((p.bits == 4).then(|| name("h")));
+    sum.push(name("j"));
+    let root = sum[0].clone();
+    out.push(Primitive::Reorder { loops: [sum, inner].concat() });
+    out.extend((p.bits == 4).then(|| unroll(name("h"))));
+    out.push(unroll(name("j")));
+    for end in ends {
+        out.extend((p.m > 1 && rows <= MOST_UNROLLED).then(|| unroll(format!("{m}3{end}"))));
+        out.push(vectorize(format!("{columns}{end}")));
+    }
+    match (p.bias, outer.last()) {
+        (true, Some(at)) => out.push(Primitive::Contract { buffer: "P".into(), at: at.clone() }),
+        (true, None) => {}
+        (false, _) => {
+            out.push(Primitive::CacheWrite { at: root, buffer: "Y".into(), local: "acc".into() })
+        }
+    }
+    let lines = get("prefetch");
+    if lines > 0 {
+        out.push(Primitive::Prefetch { buffer: "W".into(), lines });
+    }
+    if threads > 1 && has_tiles {
+        out.push(parallel(name("t")));
+    }
+    out
+}
+
+/// The kernel of a configuration.
+fn text(
+    p: &FewBits,
+    target: &Target,
+    tiles: bool,
+    c: &Configuration,
+    symbol: &str,
+) -> Result<KernelSource, RealizeError> {
+    let get = |k: &str| c.int(k).unwrap_or(0);
+    let knobs = plain::FewBitsKnobs {
+        rows: (!tiles).then(|| get("rows")),
+        kept: get("kept"),
+        prefetch: get("prefetch"),
+        tiles,
+    };
+    let own = format!("{symbol}_product");
+    let made = plain::few_bits(p, knobs, &own).map_err(|e| RealizeError(e.to_string()))?;
+    let threads = target.threads;
+    let shared = format!("schedule(static) num_threads({threads})");
+    let mut source = made.text.replace("schedule(static)", &shared);
+    source = source.replace(&format!("int {own}("), &format!("static int {own}("));
+    // Operands that are absent have a place in the operator's list, and none in a kernel's.
+    let has_zeros = !matches!(p.zero, FewBitsZero::Same(_));
+    let zeros = if has_zeros { "data[3]" } else { "0" };
+    let bias = match p.bias {
+        true => format!("data[{}]", 3 + usize::from(has_zeros)),
+        false => "0".into(),
+    };
+    source += &format!(
+        "size_t {symbol}_workspace_bytes(void) {{ return {}; }}\nint {symbol}(const void *const \
+         *data, void *const *outputs, const void *prepared, void *workspace);\nint \
+         {symbol}(const void *const *data, void *const *outputs, const void *prepared, void \
+         *workspace) {{\n  const void *const in[] = {{data[0], data[1], data[2], {zeros}, \
+         {bias}}};\n  (void)prepared;\n  return {own}(in, outputs, workspace);\n}}\n",
+        made.scratch_bytes
+    );
+    Ok(KernelSource {
+        language: Language::C,
+        source: format!("#include <stddef.h>\n{source}"),
+        symbol: symbol.into(),
+        prepared: Bytes(0),
+        workspace: Bytes(made.scratch_bytes),
+        openmp: threads > 1 && made.shares_loops,
+        full_optimisation: true,
+        flags: Vec::new(),
+        launches: Vec::new(),
+    })
+}

@@ -1,0 +1,26 @@
+//! Products with weights of few bits, which are kernels of their own on CPUs.
+
+use crate::view::View;
+use squall_core::graph::Node;
+use squall_core::graph::infer::nbits::NBits;
+use squall_core::graph::infer::{Ctx, bytes};
+use squall_core::operator::{FewBits, FewBitsZero};
+use squall_core::{DType, Workload};
+
+/// The name and the kernel of a product; an error where it has none.
+pub fn few_bits(view: &View<'_>, node: &Node) -> Result<(String, Workload), String> {
+    of(&Ctx::new(node, view.model.opset, &view.model.values))
+}
+
+pub(super) fn of(ctx: &Ctx) -> Result<(String, Workload), String> {
+    let w = NBits::of(ctx)?;
+    let rows = bytes::elements(ctx, 0)? / w.k;
+    let zero = match (ctx.operand(3), ctx.dtype(3)) {
+        (None, _) => FewBitsZero::Same(w.no_zero()),
+        (_, Some(DType::F32)) => FewBitsZero::Floats,
+        _ => FewBitsZero::Bytes,
+    };
+    let whole = ctx.int_or("accuracy_level", 0)? == 4;
+    let product = FewBits::new(rows, &w, whole, zero, ctx.operand(4).is_some());
+    Ok((product.name(), product.workload()?))
+}
