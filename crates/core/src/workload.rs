@@ -23,7 +23,6 @@ mod zeros;
 
 pub use crate::expr::DType;
 use crate::expr::{Affine, Binary, Expr, Source, Unary, Var};
-use crate::operator::FewBits;
 use crate::text::TextError;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -320,11 +319,7 @@ impl Workload {
         let length = (self.reduction_length() as f64).sqrt();
         let sum = (2e-6 * (8.0 + length)).max(1e-5);
         // Of factors that a kernel rounds itself, to one step of 127, some lie halfway between two.
-        let rounds = |s: &Stage| matches!(s.body, Expr::Unary(Unary::Round, _));
-        match self.stages.split_last() {
-            Some((_, before)) if before.iter().any(rounds) => sum + 0.05 / length,
-            _ => sum,
-        }
+        if self.rounds_factors() { sum + 0.05 / length } else { sum }
     }
 
     /// Checks names, ranks, extents, bounds and order.
@@ -442,7 +437,20 @@ impl Workload {
     /// Whether it multiplies bytes, four of them at once.
     pub fn multiplies_bytes(&self) -> bool {
         self.inputs.iter().any(|i| matches!(i.dtype, DType::U8x4 | DType::I8x4))
-            || FewBits::of(self).is_some_and(|p| p.whole)
+            || self.is_of_few_bits() && self.rounds_factors()
+    }
+
+    /// Whether it is a product of floats with codes, a byte each or two in one, which no other
+    /// product has ([`FewBits`](crate::operator::FewBits) says what of).
+    fn is_of_few_bits(&self) -> bool {
+        let [a, codes, ..] = &self.inputs[..] else { return false };
+        self.kind == "matmul" && a.dtype == DType::F32 && codes.dtype == DType::U8
+    }
+
+    /// Whether a stage before the last gives rounded numbers, as quantised factors are.
+    fn rounds_factors(&self) -> bool {
+        let rounds = |s: &Stage| matches!(s.body, Expr::Unary(Unary::Round, _));
+        self.stages.split_last().is_some_and(|(_, before)| before.iter().any(rounds))
     }
 
     /// Evaluates the workload in double precision, each stage rounded to its format: the meaning

@@ -121,8 +121,8 @@ pub struct Args {
         value_parser = clap::value_parser!(u16).range(1..=99),
     )]
     rounds: u16,
-    /// Of a general predictor: measure nothing, and say only how often the algorithm that it chooses
-    /// (Winograd, direct tiles) is the one that is fastest in the store
+    /// Of a general predictor: measure nothing, and say only how often the algorithm that it
+    /// chooses (Winograd, direct tiles) is the one that is fastest in the store
     #[arg(long, requires = "predictor")]
     unmeasured: bool,
     /// Of a predictor of tasks: measure what holds the tasks in this store beside it

@@ -52,12 +52,6 @@ impl FewBits {
         format!("matmul_{}x{}x{}_b{}x{}{level}", self.m, self.n, self.k, self.bits, self.block)
     }
 
-    /// Multiplications and additions, two for each element of the reduction.
-    pub fn flop(&self) -> u64 {
-        let sizes = [self.m, self.k, self.n].map(|x| x.unsigned_abs());
-        sizes.iter().fold(2, |all: u64, x| all.saturating_mul(*x))
-    }
-
     /// The expression. Inputs are `A`, the packed codes `W`, their scales `S`, and zero points `Z`
     /// and addends `B` where there are some.
     ///
@@ -187,6 +181,8 @@ mod tests {
                         let p = FewBits { m, k, n, bits, block, whole, zero, bias };
                         let w = p.workload().unwrap();
                         assert_eq!(FewBits::of(&w), Some(p), "{w}");
+                        assert_eq!(w.flop(), 2 * (m * k * n) as u64);
+                        assert_eq!(w.multiplies_bytes(), whole);
                         let again = Workload::parse(&w.to_string()).unwrap();
                         assert_eq!(again, w);
                     }

@@ -1,9 +1,8 @@
 //! Arithmetic that a workload names and no kernel needs: products by weights that a test makes 0,
 //! as the phases of a strided gradient have them (`core/src/operator/convolution.rs`).
 
-use super::{Stage, Workload};
+use super::{Reducer, Stage, Workload};
 use crate::expr::{Affine, Binary, Cond, Expr, Var};
-use crate::operator::FewBits;
 
 /// Tests with more outcomes than this are not looked at one by one.
 const MOST_OUTCOMES: i64 = 1 << 16;
@@ -14,11 +13,12 @@ impl Workload {
     pub fn flop(&self) -> u64 {
         match &self.foreign {
             Some(f) => f.flop,
-            None => match FewBits::of(self) {
-                // What opens codes and quantises rows is no arithmetic of the product.
-                Some(p) => p.flop(),
-                None => self.stages.iter().map(|s| self.stage_flop(s)).sum(),
-            },
+            // What opens codes and quantises rows is no arithmetic of the product.
+            None if self.is_of_few_bits() => {
+                let sums = |s: &&Stage| s.reduction.as_ref().is_some_and(|r| r.op == Reducer::Sum);
+                self.stages.iter().filter(sums).map(|s| s.points().saturating_mul(2)).sum()
+            }
+            None => self.stages.iter().map(|s| self.stage_flop(s)).sum(),
         }
     }
 

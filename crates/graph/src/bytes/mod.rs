@@ -26,8 +26,8 @@ use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId};
 pub use stayed::stayed;
 use std::collections::{BTreeMap, HashMap};
 
-/// The model with its quantised operators over bytes, and with products of few bits as kernels; none
-/// where there are none, or where the rewriting would break it.
+/// The model with its quantised operators over bytes, and with products of few bits as kernels;
+/// none where there are none, or where the rewriting would break it.
 pub fn in_bytes(model: &Model) -> Option<Model> {
     let made = over_bytes(model);
     few_bits::marked(made.as_ref().unwrap_or(model)).or(made)
