@@ -33,9 +33,8 @@ const MOST_UNROLLED: i64 = 16;
 
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     let Some(product) = FewBits::of(f.workload) else { return Vec::new() };
-    let by_vectors = sketch(f, product, false);
-    let by_tiles = suits_tiles(&product, f.target).then(|| sketch(f, product, true)).flatten();
-    by_vectors.into_iter().chain(by_tiles).collect()
+    // By vectors 64 rows took 1.3 times as long as by tiles.
+    sketch(f, product, suits_tiles(&product, f.target)).into_iter().collect()
 }
 
 /// Whether AMX's tiles take blocks as they are.
