@@ -319,7 +319,7 @@ impl Workload {
         let length = (self.reduction_length() as f64).sqrt();
         let sum = (2e-6 * (8.0 + length)).max(1e-5);
         // Of factors that a kernel rounds itself, to one step of 127, some lie halfway between two.
-        if self.rounds_factors() { sum + 0.05 / length } else { sum }
+        if self.is_of_few_bits() && self.rounds_factors() { sum + 0.05 / length } else { sum }
     }
 
     /// Checks names, ranks, extents, bounds and order.
@@ -440,11 +440,12 @@ impl Workload {
             || self.is_of_few_bits() && self.rounds_factors()
     }
 
-    /// Whether it is a product of floats with codes, a byte each or two in one, which no other
-    /// product has ([`FewBits`](crate::operator::FewBits) says what of).
+    /// Whether it has the tensors of a product with weights of few bits: rows of floats in blocks,
+    /// and codes in tiles ([`FewBits`](crate::operator::FewBits)).
     fn is_of_few_bits(&self) -> bool {
         let [a, codes, ..] = &self.inputs[..] else { return false };
-        self.kind == "matmul" && a.dtype == DType::F32 && codes.dtype == DType::U8
+        let has_tiles = matches!(codes.shape[..], [_, _, 16, 4]) && a.shape.len() == 3;
+        has_tiles && self.kind == "matmul" && a.dtype == DType::F32 && codes.dtype == DType::U8
     }
 
     /// Whether a stage before the last gives rounded numbers, as quantised factors are.

@@ -415,6 +415,9 @@ fn matmul(l: &Line<'_>) -> Made {
     if let Some(bits) = l.pair("bits") {
         return few_bits(l, &product, bits);
     }
+    if let Some(p) = ["block", "level"].iter().find_map(|key| l.pair(key)) {
+        return fault(p.at, format!("`{}` is of weights of few bits: say `bits=` too", p.key));
+    }
     let batch = l.or("batch", 1)?;
     product.batch = vec![(batch, true, true)];
     if let Some(made) = l.in_bytes(&product.name(), || product.in_bytes(ByteResult::ANY)) {
@@ -437,6 +440,9 @@ fn few_bits(l: &Line<'_>, product: &MatMul, bits: &Pair<'_>) -> Made {
         return Err(here("weights of few bits are weights: say `weight=b`".into()));
     }
     let (width, level) = (l.or("bits", 4)?, l.given("level", 0)?.unwrap_or(0));
+    if let Some(p) = l.pair("level").filter(|_| level > 4) {
+        return fault(p.value_at, "`level` is 4, where activations are quantised, or less");
+    }
     let &MatMul { m, n, k, .. } = product;
     let zero = FewBitsZero::Same(1 << (width - 1).clamp(0, 7));
     let (block, whole) = (l.or("block", 32)?, level == 4);

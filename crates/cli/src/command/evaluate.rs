@@ -169,6 +169,15 @@ fn asked(models: &[String], known: &[&'static str]) -> Result<Vec<&'static str>,
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
     if let Some(path) = &a.predictor {
+        if let Some(found) = GeneralPredictor::at(path)? {
+            return general::run(a, &found);
+        }
+        if a.unmeasured {
+            return Err(Failure::usage(
+                format!("`{}` is no general predictor: it chooses no algorithms", path.display()),
+                "leave --unmeasured out, or name a file of `squall train --records --general`",
+            ));
+        }
         if squall::find::is_chooser(path) {
             let asked = AskedOfChooser {
                 store: &a.store.store,
@@ -179,9 +188,6 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                 json: a.json.json,
             };
             return evaluate_find::run(&asked, path);
-        }
-        if let Some(found) = GeneralPredictor::at(path)? {
-            return general::run(a, &found);
         }
         let predictor = load(path)?;
         if let Ok(model) = predictor.tasks() {

@@ -2,7 +2,8 @@
 //! ([`plain::few_bits`]) in which knobs are macros: no schedule opens two codes of a byte in vector
 //! lanes, or multiplies them by bytes that a kernel quantised itself. The schedule beside it has
 //! the loops of the text, from which features, the cost formula and the general predictor see
-//! what a configuration reads how often.
+//! what a configuration reads how often. Its loops over rows have whole parts only: where the rows
+//! have few divisors, it has fewer of them together than the text.
 
 use super::short::{parallel, split, unroll, vectorize};
 use super::tile::AMX;
@@ -23,8 +24,8 @@ const TOGETHER: i64 = 64;
 /// there are as many: beyond a second-level cache, and too few to be worth reading weights for.
 const MOST_KEPT: i64 = 4 << 20;
 const LEAST_KEPT: i64 = 1 << 14;
-/// How many times fewer cycles the text's arithmetic takes than the schedule's, which opens each
-/// code anew for each row, and multiplies in floats.
+/// About how many times fewer cycles the text takes than the schedule, which opens each code anew
+/// for each row, and multiplies in floats.
 const BY_FLOATS: f32 = 4.0;
 const BY_BYTES: f32 = 16.0;
 const BY_TILES: f32 = 64.0;
@@ -57,7 +58,8 @@ fn space(f: &Facts<'_>, p: &FewBits, tiles: bool) -> Option<Space> {
     let bytes = p.k * if p.whole { 1 } else { 4 };
     let (least, most) = (LEAST_KEPT / bytes, MOST_KEPT / bytes);
     let first = if tiles { TOGETHER } else { 1 };
-    // Rows that are kept in registers: each has one sum, and codes take a few registers.
+    // Rows whose sums are in registers: bytes have one vector a row beside codes, floats three, so
+    // that the most rows are too many for some; the tuner sees that.
     let registers = (f.target.machine.vectors.registers as i64 / 2).max(4);
     let rows: Vec<i64> =
         if tiles { vec![1] } else { powers(1, registers.min(p.m.max(1))).collect() };
@@ -67,8 +69,10 @@ fn space(f: &Facts<'_>, p: &FewBits, tiles: bool) -> Option<Space> {
     let knobs = vec![
         Knob::ints("rows", Role::Tile { axis: "m".into(), level: 1 }, rows),
         Knob::ints("kept", Role::Tile { axis: "m".into(), level: 0 }, kept),
-        super::prefetch_knob(),
     ];
+    // Codes of a byte each go to tiles as they lie, and nothing asks for them ahead.
+    let asks = !(tiles && p.bits == 8);
+    let knobs: Vec<Knob> = knobs.into_iter().chain(asks.then(super::prefetch_knob)).collect();
     Space::new(knobs, &[Term::knob("rows").at_most(Term::knob("kept"))]).ok()
 }
 

@@ -70,7 +70,7 @@ type Text = Box<dyn Fn(&Configuration, &str) -> Result<KernelSource, RealizeErro
 pub(crate) struct Template {
     /// A text that knobs fill in.
     pub text: Text,
-    /// How many times fewer cycles its arithmetic takes than the nest's.
+    /// How many times fewer cycles it takes than the nest, which is mostly arithmetic.
     pub faster: f32,
 }
 

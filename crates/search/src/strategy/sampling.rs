@@ -31,7 +31,7 @@ pub(super) struct Policy {
 /// its best time decides its share. Without that, the model would settle after a dozen trials and
 /// drop an algorithm that begins slowly: on a GPU, the algorithm that was best with all trials for
 /// itself got 11 of 500 beside one that began well. An algorithm that is expected to be slow has a
-/// short opening, and what it saves goes to the others.
+/// short opening, and what it saves goes to the others, as far as theirs may be long.
 pub(super) fn policy(ledger: &Ledger, trials: usize, expected: &[Expectation]) -> Policy {
     let speed = |algorithm: usize| {
         let name = ledger.algorithm_name(algorithm);

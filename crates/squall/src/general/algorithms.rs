@@ -80,6 +80,8 @@ impl AlgorithmTried {
 pub struct AlgorithmScore {
     /// The way.
     pub way: AlgorithmWay,
+    /// The tasks for which it chooses: the general predictor knows no GPU.
+    pub of: usize,
     /// The share of tasks whose fastest algorithm is chosen.
     pub right: f64,
     /// The share of tasks whose chosen algorithm is at most 5 % slower than the fastest.
@@ -113,20 +115,23 @@ fn choices(all: &[AlgorithmTried], way: AlgorithmWay) -> Vec<Option<&str>> {
     all.iter().map(|t| chosen(t).map(|i| t.measured[i].0.as_str())).collect()
 }
 
-/// What each way is worth. The usual algorithm is one of the same tasks, so it is flattered.
+/// What each way is worth; those that choose for no task are left out. The usual algorithm is one
+/// of the same tasks, so it is flattered.
 pub fn algorithm_scores(all: &[AlgorithmTried]) -> Vec<AlgorithmScore> {
-    let score = |way| {
+    let score = |way| -> Option<AlgorithmScore> {
         let losses: Vec<f64> =
             all.iter().zip(choices(all, way)).filter_map(|(t, chosen)| t.loss(chosen?)).collect();
-        let share = |n: usize| n as f64 / losses.len().max(1) as f64;
-        AlgorithmScore {
+        let of = losses.len();
+        let share = |n: usize| n as f64 / of as f64;
+        (of > 0).then(|| AlgorithmScore {
             way,
+            of,
             right: share(losses.iter().filter(|l| **l <= 1.0).count()),
             within_5: share(losses.iter().filter(|l| **l <= 1.05).count()),
-            loss: (losses.iter().map(|l| l.ln()).sum::<f64>() / losses.len().max(1) as f64).exp(),
-        }
+            loss: (losses.iter().map(|l| l.ln()).sum::<f64>() / of as f64).exp(),
+        })
     };
-    AlgorithmWay::ALL.into_iter().map(score).collect()
+    AlgorithmWay::ALL.into_iter().filter_map(score).collect()
 }
 
 /// Asks for all tasks of a store that were tuned here and in which at least two algorithms ran at
@@ -180,4 +185,46 @@ pub fn try_algorithms(
         out.push(tried);
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expected(names: &[&str]) -> Vec<Expectation> {
+        let one = |(i, n): (usize, &&str)| Expectation {
+            algorithm: n.to_string(),
+            speed: 1.0 / (1.0 + i as f64),
+        };
+        names.iter().enumerate().map(one).collect()
+    }
+
+    fn tried(measured: &[(&str, f64)], general: &[&str], formula: &[&str]) -> AlgorithmTried {
+        AlgorithmTried {
+            name: "t".into(),
+            trials: 9,
+            measured: measured.iter().map(|(n, t)| (n.to_string(), Nanos(*t))).collect(),
+            general: expected(general),
+            formula: expected(formula),
+        }
+    }
+
+    #[test]
+    fn choices_are_scored_by_what_was_measured() {
+        let all = [
+            tried(&[("tile", 10.0), ("winograd", 20.0)], &["tile"], &[]),
+            tried(&[("tile", 10.0), ("winograd", 10.4)], &["winograd", "tile"], &[]),
+            tried(&[("winograd", 10.0), ("tile", 40.0)], &["winograd"], &[]),
+            // Of another kind: the usual algorithm is counted apart.
+            tried(&[("amx", 10.0), ("tile", 11.0)], &["amx"], &[]),
+        ];
+        let [general, usual] = &algorithm_scores(&all)[..] else { panic!("the formula is out") };
+        assert_eq!((general.way, general.of), (AlgorithmWay::General, 4));
+        assert_eq!((general.right, general.within_5), (0.75, 1.0));
+        assert!((general.loss - 1.04f64.powf(0.25)).abs() < 1e-12);
+        assert_eq!((usual.way, usual.right), (AlgorithmWay::Usual, 0.75));
+        assert!((usual.loss - 4f64.powf(0.25)).abs() < 1e-12, "{}", usual.loss);
+        assert_eq!(all[0].loss("split"), None);
+        assert_eq!(algorithm_scores(&[]), []);
+    }
 }

@@ -53,6 +53,24 @@ fn the_shipped_predictor_is_of_this_build() {
 }
 
 #[test]
+fn it_says_what_is_expected_of_each_algorithm() {
+    let text = "workload conv2d\ndata X: f32[1, 64, 58, 58]\nweight W: f32[64, 64, 3, 3]\nstage Y: \
+                f32[n: 1, k: 64, p: 56, q: 56] = sum(c: 64, r: 3, s: 3) X[n, c, p + r, q + s] * \
+                W[k, c, r, s]\noutput Y\n";
+    let task = Task::new("conv", Workload::parse(text).expect("a workload"));
+    let target = Target::cpu(64, 32, &CACHES);
+    let tunables = TaskKernels::generated(&task, &target).tunables;
+    let p = shipped().expect("a predictor");
+    let outlook = p.outlook(&task, &tunables, &target, Effort::Little, 2);
+    assert_eq!(outlook.candidates.len(), 2);
+    let [first, second] = &outlook.algorithms[..] else { panic!("{:?}", outlook.algorithms) };
+    assert_eq!((first.algorithm.as_str(), first.speed), ("winograd", 1.0));
+    // Direct loops were 0.34 to 0.39 of it where this was measured.
+    assert!(second.algorithm == "tile" && (0.2..0.7).contains(&second.speed), "{second:?}");
+    assert_eq!(p.outlook(&task, &tunables, &target, Effort::Little, 0).algorithms, []);
+}
+
+#[test]
 fn it_answers_for_any_task_on_any_cpu_with_legal_candidates() {
     let p = taught();
     for task in [matmul(96, 160, 72), matmul(1, 300, 500), softmax(40, 130)] {

@@ -120,10 +120,11 @@ fn say_algorithms(chosen: &[AlgorithmTried]) -> Result<(), Failure> {
     if chosen.is_empty() {
         return say("no task of this store has trials of several algorithms");
     }
-    let mut t = table(&["algorithm chosen by", "right, %", "within 5 %, %", "mean loss"]);
+    let mut t = table(&["algorithm chosen by", "tasks", "right, %", "within 5 %, %", "mean loss"]);
     for s in algorithm_scores(chosen) {
         t.add_row(vec![
             s.way.name().into(),
+            s.of.to_string(),
             format!("{:.1}", 100.0 * s.right),
             format!("{:.1}", 100.0 * s.within_5),
             format!("{:.3}", s.loss),
@@ -150,6 +151,7 @@ fn algorithms_json(chosen: &[AlgorithmTried]) -> serde_json::Value {
     let score = |s: &AlgorithmScore| {
         json!({
             "way": s.way.name(),
+            "of": s.of,
             "right": s.right,
             "within_5_per_cent": s.within_5,
             "loss": s.loss,

@@ -202,7 +202,14 @@ fn unpack(ctx: &Ctx) -> Result<Vec<Output>, String> {
     Ok(vec![output(DType::F32, vec![w.k, w.n])])
 }
 
+/// What a kernel's generator says to the operator's text; sizes of memory follow from it, so that
+/// no file may.
+const OF_GENERATORS: [&str; 5] = ["kept", "kernel", "prefetch", "rows", "tiles"];
+
 fn matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    if let Some(odd) = OF_GENERATORS.iter().find(|a| ctx.node.attributes.contains_key(**a)) {
+        return Err(format!("attribute `{odd}` stands in no file"));
+    }
     let w = NBits::of(ctx)?;
     let x = ctx.shape(0)?;
     let Some((&last, rows)) = x.split_last() else {

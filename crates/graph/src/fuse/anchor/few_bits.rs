@@ -14,6 +14,23 @@ pub fn few_bits(view: &View<'_>, node: &Node) -> Result<(String, Workload), Stri
 
 pub(super) fn of(ctx: &Ctx) -> Result<(String, Workload), String> {
     let w = NBits::of(ctx)?;
+    let operands: [(bool, &[DType]); 5] = [
+        (true, &[DType::F32]),
+        (true, &[DType::U8]),
+        (true, &[DType::F32]),
+        (false, &[DType::U8, DType::F32]),
+        (false, &[DType::F32]),
+    ];
+    for (i, (is_needed, types)) in operands.iter().enumerate() {
+        match (ctx.operand(i), ctx.dtype(i)) {
+            (None, _) if !is_needed => {}
+            (_, Some(d)) if types.contains(&d) => {}
+            _ => return Err(format!("its input {i} is of no type that a kernel is made for")),
+        }
+    }
+    if ctx.inputs.len() > operands.len() {
+        return Err("it has more inputs than a kernel is made for".into());
+    }
     let rows = bytes::elements(ctx, 0)? / w.k;
     let zero = match (ctx.operand(3), ctx.dtype(3)) {
         (None, _) => FewBitsZero::Same(w.no_zero()),
