@@ -270,6 +270,14 @@ fn here(isa: Isa, drawn: &Drawn) {
     }
 }
 
+/// The highest level of ARM, under an emulator.
+fn on_arm(drawn: &Drawn) {
+    let flags: Vec<&str> = Isa::Armv86A.level().flags().collect();
+    if let Some(machine) = Machine::arm(&flags) {
+        try_shapes(Isa::Armv86A, &machine, drawn);
+    }
+}
+
 #[test]
 fn random_shapes_of_bytes_by_avx2() {
     here(Isa::X86_64V3, &ANY);
@@ -287,10 +295,7 @@ fn random_shapes_of_bytes_by_amx() {
 
 #[test]
 fn random_shapes_of_bytes_by_an_emulated_arm() {
-    let flags: Vec<&str> = Isa::Armv86A.level().flags().collect();
-    if let Some(machine) = Machine::arm(&flags) {
-        try_shapes(Isa::Armv86A, &machine, &ANY);
-    }
+    on_arm(&ANY);
 }
 
 #[test]
@@ -310,10 +315,7 @@ fn random_products_of_few_bits_by_amx() {
 
 #[test]
 fn random_products_of_few_bits_by_an_emulated_arm() {
-    let flags: Vec<&str> = Isa::Armv86A.level().flags().collect();
-    if let Some(machine) = Machine::arm(&flags) {
-        try_shapes(Isa::Armv86A, &machine, &FEW_BITS);
-    }
+    on_arm(&FEW_BITS);
 }
 
 /// Sums of floats are not exact, and are rounded to the same step but for one in a thousand.

@@ -197,14 +197,12 @@ fn knobs(p: &Program) -> Result<String, String> {
 /// The choices of a product's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FewBitsKnobs {
-    /// Rows whose sums are in registers; `None` where tiles hold them.
+    /// Rows whose sums are in registers; `None` where AMX's tiles hold them.
     pub rows: Option<i64>,
     /// Rows of activations that are multiplied with all weights before the next ones are.
     pub kept: i64,
     /// Cache lines of weights that are asked for ahead; 0 where none are.
     pub prefetch: i64,
-    /// Whether AMX's tiles are used where they can be.
-    pub tiles: bool,
 }
 
 /// The text of a product of constant extents, as a function of this symbol. Its operands are those
@@ -231,7 +229,7 @@ pub(crate) fn few_bits(
         int("rows", knobs.rows.unwrap_or(0)),
         int("kept", knobs.kept),
         int("prefetch", knobs.prefetch),
-        int("tiles", i64::from(knobs.tiles)),
+        int("tiles", i64::from(knobs.rows.is_none())),
         ("form".to_string(), Attribute::String(form.into())),
     ]);
     let operand = |dtype, shape| CallOperand { dtype, shape, constant: None };

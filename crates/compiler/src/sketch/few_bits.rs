@@ -49,11 +49,6 @@ fn part(n: i64, most: i64) -> i64 {
     (1..=most.min(n)).rev().find(|d| n % d == 0).unwrap_or(1)
 }
 
-/// The least power of two that is no less.
-fn upwards(n: i64) -> i64 {
-    powers(1, i64::MAX / 4).find(|p| *p >= n).unwrap_or(n)
-}
-
 fn space(f: &Facts<'_>, p: &FewBits, tiles: bool) -> Option<Space> {
     let bytes = p.k * if p.whole { 1 } else { 4 };
     let (least, most) = (LEAST_KEPT / bytes, MOST_KEPT / bytes);
@@ -63,7 +58,8 @@ fn space(f: &Facts<'_>, p: &FewBits, tiles: bool) -> Option<Space> {
     let registers = (f.target.machine.vectors.registers as i64 / 2).max(4);
     let rows: Vec<i64> =
         if tiles { vec![1] } else { powers(1, registers.min(p.m.max(1))).collect() };
-    let mut kept: Vec<i64> = powers(first, upwards(p.m).max(first)).collect();
+    let all = (p.m as u64).next_power_of_two() as i64;
+    let mut kept: Vec<i64> = powers(first, all.max(first)).collect();
     let (last, fewest) = (*kept.last()?, *kept.first()?);
     kept.retain(|r| (*r >= least || *r == last) && (*r <= most || *r == fewest));
     let knobs = vec![
@@ -182,7 +178,6 @@ fn text(
         rows: (!tiles).then(|| get("rows")),
         kept: get("kept"),
         prefetch: get("prefetch"),
-        tiles,
     };
     let own = format!("{symbol}_product");
     let made = plain::few_bits(p, knobs, &own).map_err(|e| RealizeError(e.to_string()))?;

@@ -8,7 +8,7 @@ use super::measure::tuned;
 use crate::error::Error;
 use crate::target_context::TargetContext;
 use crate::task_kernels::TaskKernels;
-use squall_core::{Nanos, TunableName};
+use squall_core::{Nanos, TunableName, find_tunable};
 use squall_records::Store;
 use squall_search::strategy::Expectation;
 use std::collections::BTreeMap;
@@ -90,29 +90,19 @@ pub struct AlgorithmScore {
     pub loss: f64,
 }
 
-/// The algorithm that each way chooses in each task.
+/// The algorithm that a way chooses in each task.
 fn choices(all: &[AlgorithmTried], way: AlgorithmWay) -> Vec<Option<&str>> {
-    let first = |e: &'_ [Expectation]| e.first().map(|e| e.algorithm.clone());
-    let own = |t: &AlgorithmTried, name: Option<String>| -> Option<usize> {
-        let name = name?;
-        t.measured.iter().position(|m| m.0 == name)
-    };
     let mut usual: BTreeMap<Vec<&str>, BTreeMap<&str, usize>> = BTreeMap::new();
     for t in all {
         *usual.entry(t.kind()).or_default().entry(&t.measured[0].0).or_default() += 1;
     }
-    let most = |t: &AlgorithmTried| {
-        let counts = usual.get(&t.kind())?;
+    let chosen = all.iter().map(|t| match way {
+        AlgorithmWay::General => t.general.first().map(|e| e.algorithm.as_str()),
+        AlgorithmWay::Formula => t.formula.first().map(|e| e.algorithm.as_str()),
         // Of two that are equally often the fastest, the first by name is taken.
-        let (name, _) = counts.iter().rev().max_by_key(|c| *c.1)?;
-        Some((*name).to_owned())
-    };
-    let chosen = |t: &AlgorithmTried| match way {
-        AlgorithmWay::General => own(t, first(&t.general)),
-        AlgorithmWay::Formula => own(t, first(&t.formula)),
-        AlgorithmWay::Usual => own(t, most(t)),
-    };
-    all.iter().map(|t| chosen(t).map(|i| t.measured[i].0.as_str())).collect()
+        AlgorithmWay::Usual => usual[&t.kind()].iter().rev().max_by_key(|c| *c.1).map(|c| *c.0),
+    });
+    chosen.collect()
 }
 
 /// What each way is worth; those that choose for no task are left out. The usual algorithm is one
@@ -135,7 +125,7 @@ pub fn algorithm_scores(all: &[AlgorithmTried]) -> Vec<AlgorithmScore> {
 }
 
 /// Asks for all tasks of a store that were tuned here and in which at least two algorithms ran at
-/// least four times; others say nothing. `said` is called with each task's result.
+/// least four times; others say nothing.
 ///
 /// # Errors
 /// Where the store cannot be read, or holds no tuned task of this device.
@@ -144,7 +134,6 @@ pub fn try_algorithms(
     store: &Path,
     at: &TargetContext,
     stop: &AtomicBool,
-    said: &mut dyn FnMut(&AlgorithmTried),
 ) -> Result<Vec<AlgorithmTried>, Error> {
     let mut out = Vec::new();
     for t in tuned(&Store::open_read_only(store)?, at)? {
@@ -153,14 +142,11 @@ pub fn try_algorithms(
         }
         let tunables = TaskKernels::generated(&t.task, &at.target).tunables;
         // What the store holds of sketches that are not made any more is no choice.
-        let of = |name: &str| {
-            let own = tunables.iter().find(|t| t.name() == name)?;
-            Some(TunableName::parse(own.name()).algorithm.to_owned())
-        };
         let mut ran: BTreeMap<String, (usize, Nanos)> = BTreeMap::new();
         for (name, time) in t.standings.ranking() {
-            let Some(algorithm) = of(&name.0) else { continue };
-            ran.entry(algorithm).or_insert((0, time)).0 += 1;
+            let Some(own) = find_tunable(&tunables, &name.0) else { continue };
+            let algorithm = TunableName::parse(own.name()).algorithm;
+            ran.entry(algorithm.into()).or_insert((0, time)).0 += 1;
         }
         let mut measured: Vec<(String, Nanos)> =
             ran.into_iter().filter(|r| r.1.0 >= LEAST_RAN).map(|(a, (_, t))| (a, t)).collect();
@@ -174,15 +160,13 @@ pub fn try_algorithms(
         };
         let general = predictor.outlook(&t.task, &tunables, &at.target, Effort::Little, 1);
         let formula = formula_outlook(&t.task, &tunables, Effort::Little, 1);
-        let tried = AlgorithmTried {
+        out.push(AlgorithmTried {
             name: t.task.name.clone(),
             trials: t.trials,
             general: known(general.algorithms),
             formula: known(formula.algorithms),
             measured: measured.clone(),
-        };
-        said(&tried);
-        out.push(tried);
+        });
     }
     Ok(out)
 }

@@ -11,14 +11,13 @@ use squall::general::{
     AlgorithmScore, AlgorithmTried, FIRST, GENERAL_WAYS, GeneralPredictor, GeneralTried,
     GeneralTrying, algorithm_scores, general_share, measure_general, try_algorithms,
 };
-
 use squall::{Context, Expectation, Nanos, TargetContext};
 
 /// Runs it.
 pub fn run(a: &Args, predictor: &GeneralPredictor) -> Result<u8, Failure> {
     let stop = interruptible()?;
     let at = Context::new().target(a.target.request()?, a.threads.threads.into())?;
-    let chosen = try_algorithms(predictor, &a.store.store, &at, &stop, &mut |_| {})?;
+    let chosen = try_algorithms(predictor, &a.store.store, &at, &stop)?;
     if a.unmeasured {
         return only_algorithms(a, predictor, &at, &chosen);
     }
