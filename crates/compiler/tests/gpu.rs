@@ -75,6 +75,30 @@ fn programs_mean_what_the_workload_means() {
 }
 
 #[test]
+fn steps_ahead_of_a_contraction_are_computed_as_an_element_is_fetched() {
+    let text = |name: &str| CASES.iter().find(|c| c.0 == name).expect("a case").1;
+    for name in ["conv_after_norm", "conv_after_norm_padded", "conv_after_gate"] {
+        let w = Workload::parse(text(name)).expect("parses");
+        let all = sketches(&w, &h200());
+        let [s] = &all[..] else { panic!("{name}: tensor cores know no steps, tiles do") };
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
+        let c = (0..50)
+            .map(|_| s.space().sample(&mut rng))
+            .find(|c| s.realize(c, "k").is_ok())
+            .expect("a legal kernel");
+        let text = explain(&w, &h200(), "nest", Some((s.name(), &c.to_string()))).expect("nest");
+        let sums = text.lines().filter(|l| l.contains("+= ") && l.contains("W_"));
+        for line in sums {
+            assert_eq!(line.matches("_s[").count(), 2, "{name}: {line}\n{text}");
+        }
+        let fetched = text.lines().filter(|l| l.trim_start().starts_with("X_s["));
+        assert!(fetched.clone().count() > 0, "{text}");
+        let factor = if name == "conv_after_gate" { "G[" } else { "Sp[" };
+        assert!(fetched.clone().all(|l| l.contains(factor)), "{name}\n{text}");
+    }
+}
+
+#[test]
 fn a_forgotten_barrier_is_found() {
     let with = |barrier: &str| {
         format!(

@@ -565,6 +565,41 @@ stage Y: f32[n: 1, c: 4, d: 2, a: 2, h: 2, y: 2, w: 4, x: 2] = sum(k: 4, t: 2, r
 k, a + d + t, h + r + y, s + w + x] * V[a, y, x, c, k, t, r, s]
 output Y",
     ),
+    (
+        "conv_after_norm",
+        "workload conv2d
+data X: f32[1, 12, 6, 8]
+weight S: f32[12]
+weight T: f32[12]
+weight W: f32[8, 12, 1, 1]
+stage N: f32[n: 1, c: 12, h: 6, w: 8] = max(X[n, c, h, w] * S[c] + T[c], 0)
+stage Y: f32[n: 1, k: 8, p: 6, q: 8] = sum(c: 12, r: 1, s: 1) N[n, c, p + r, q + s] * W[k, c, r, s]
+output Y",
+    ),
+    (
+        "conv_after_norm_padded",
+        "workload conv2d
+data X: f32[2, 4, 6, 8]
+weight S: f32[4]
+weight W: f32[8, 4, 3, 3]
+stage P: f32[n: 2, c: 4, h: 8, w: 10] = select(0 <= h - 1 < 6 and 0 <= w - 1 < 8, max(X[n, c, h \
+- 1, w - 1] * S[c], 0), 0)
+stage Y: f32[n: 2, k: 8, p: 3, q: 8] = sum(c: 4, r: 3, s: 3) P[n, c, 2*p + r, q + s] * W[k, c, r, s]
+output Y",
+    ),
+    (
+        "conv_after_gate",
+        "workload conv2d
+data X: f32[2, 4, 6, 4]
+data G: f32[2, 4, 1, 1]
+weight W: f32[6, 4, 1, 1]
+weight B: f32[6]
+stage N: f32[n: 2, c: 4, h: 6, w: 4] = X[n, c, h, w] * G[n, c, 0, 0]
+stage C_acc: f32[n: 2, k: 6, p: 6, q: 4] = sum(c: 4, r: 1, s: 1) N[n, c, p + r, q + s] * W[k, c, \
+r, s]
+stage Y: f32[n: 2, k: 6, p: 6, q: 4] = C_acc[n, k, p, q] + B[k]
+output Y",
+    ),
 ];
 
 /// Uniform values in [-1, 1), rounded to floats.

@@ -4,7 +4,7 @@
 use super::super::tile::{TileAxis, main_loops};
 use crate::gcd;
 use crate::nest::{Nest, Scope, Stmt};
-use squall_core::expr::{Affine, Cond, Expr, Source, Var};
+use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
 use squall_core::workload::Reducer;
 
 /// A value that is read at each step.
@@ -17,6 +17,9 @@ pub struct ContractionOperand {
     pub other: f64,
     /// A weight, of which a copy in tiles is made ahead of time.
     pub packed: bool,
+    /// What is made of the element as it is fetched, where it is not taken as it is: an expression
+    /// of the operand's own load and of further ones, which move along dimensions of the operand.
+    pub steps: Option<Expr>,
 }
 
 /// What is computed, taken from the joined plain nest.
@@ -63,17 +66,9 @@ pub fn problem(mut base: Nest, c: &str) -> Option<Contraction> {
 /// Takes the operands out of a summand.
 fn lift(n: &Nest, e: &Expr, out: &mut Vec<ContractionOperand>) -> Option<Expr> {
     let mut operand = |source: Source, index: &[Affine], conds: &[Cond], other: f64| {
-        let forward = index.iter().all(|a| a.terms().iter().all(|t| t.1 > 0));
-        let guarded = conds.iter().all(|c| index.iter().any(|a| a.terms() == c.index.terms()));
         let packed = n.buffer(source).scope == Scope::Prepared && conds.is_empty();
-        out.push(ContractionOperand {
-            source,
-            index: index.to_vec(),
-            conds: conds.to_vec(),
-            other,
-            packed,
-        });
-        (forward && guarded).then(|| Expr::load(Source(out.len() as u32 - 1), Vec::new()))
+        let (index, conds) = (index.to_vec(), conds.to_vec());
+        add(ContractionOperand { source, index, conds, other, packed, steps: None }, out)
     };
     Some(match e {
         Expr::Const(c) => Expr::Const(*c),
@@ -84,8 +79,68 @@ fn lift(n: &Nest, e: &Expr, out: &mut Vec<ContractionOperand>) -> Option<Expr> {
         },
         Expr::Unary(op, a) => Expr::unary(*op, lift(n, a, out)?),
         Expr::Cast(t, a) => Expr::Cast(*t, Box::new(lift(n, a, out)?)),
+        Expr::Binary(Binary::Mul, a, b) => {
+            let [a, b] = [a, b].map(|side| match computed(n, side) {
+                Some(o) => add(o, out),
+                None => lift(n, side, out),
+            });
+            Expr::binary(Binary::Mul, a?, b?)
+        }
         Expr::Binary(op, a, b) => Expr::binary(*op, lift(n, a, out)?, lift(n, b, out)?),
     })
+}
+
+/// Takes an operand in, and says what stands for it in the summand.
+fn add(o: ContractionOperand, out: &mut Vec<ContractionOperand>) -> Option<Expr> {
+    let forward = o.index.iter().all(|a| a.terms().iter().all(|t| t.1 > 0));
+    let guarded = o.conds.iter().all(|c| o.index.iter().any(|a| a.terms() == c.index.terms()));
+    out.push(o);
+    (forward && guarded).then(|| Expr::load(Source(out.len() as u32 - 1), Vec::new()))
+}
+
+/// The factor that steps ahead of a contraction make of an element of data, inside of a border
+/// where there is one. The element is the load that moves along the most variables; each index of
+/// the others is a number or that of one of its dimensions, so that what is made of an element
+/// depends on its place alone.
+fn computed(n: &Nest, side: &Expr) -> Option<ContractionOperand> {
+    let (steps, conds, other) = match side {
+        Expr::Select { conds, then, other } => match &**other {
+            Expr::Const(c) => (&**then, conds.clone(), *c),
+            _ => return None,
+        },
+        e => (e, Vec::new(), 0.0),
+    };
+    if steps.flop() == 0 {
+        return None;
+    }
+    let loads = steps.loads();
+    let variables = |index: &[Affine]| index.iter().map(|a| a.terms().len()).sum::<usize>();
+    let is_data = |s: &Source| n.buffer(*s).scope != Scope::Prepared;
+    let (source, index) =
+        loads.iter().filter(|l| is_data(&l.0)).max_by_key(|l| variables(l.1)).copied()?;
+    let along = |a: &Affine| a.terms().is_empty() || index.iter().any(|i| i.terms() == a.terms());
+    if !loads.iter().all(|l| l.1.iter().all(along)) {
+        return None;
+    }
+    let (index, steps) = (index.to_vec(), Some(steps.clone()));
+    Some(ContractionOperand { source, index, conds, other, packed: false, steps })
+}
+
+impl ContractionOperand {
+    /// The value of an element that lies at `place` in the operand's source.
+    pub fn value(&self, place: &[Affine]) -> Expr {
+        let there = |a: &Affine| {
+            let along = self.index.iter().position(|i| i.terms() == a.terms());
+            match along.filter(|_| !a.terms().is_empty()) {
+                Some(d) => place[d].plus(a.offset() - self.index[d].offset()),
+                None => a.clone(),
+            }
+        };
+        match &self.steps {
+            None => Expr::load(self.source, place.to_vec()),
+            Some(steps) => steps.rewrite(&mut |a| there(a), &mut |e| e),
+        }
+    }
 }
 
 impl Contraction {
@@ -111,6 +166,7 @@ impl Contraction {
         for o in &mut p.operands {
             o.index = o.index.iter().map(moved).collect();
             o.conds.iter_mut().for_each(|c| c.index = moved(&c.index));
+            o.steps = o.steps.take().map(|e| e.rewrite(&mut |a| moved(a), &mut |e| e));
         }
         p
     }

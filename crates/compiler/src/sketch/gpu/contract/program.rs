@@ -212,11 +212,12 @@ impl Tiling<'_> {
             Cond { index: global[d].plus(c.index.offset() - o.index[d].offset()), ..c.clone() }
         };
         let conds: Vec<Cond> = o.conds.iter().map(guard).collect();
-        let load = Expr::load(source, global);
+        // A packed weight is read from its copy.
+        let element = if o.packed { Expr::load(source, global) } else { o.value(&global) };
         let value = if conds.is_empty() {
-            load
+            element
         } else {
-            Expr::Select { conds, then: Box::new(load), other: Box::new(Expr::Const(o.other)) }
+            Expr::Select { conds, then: Box::new(element), other: Box::new(Expr::Const(o.other)) }
         };
         let index = tile.index(stage, |d| f[d].clone());
         let mut copy = vec![Stmt::Store { buffer: tile.buffer, index, value }];

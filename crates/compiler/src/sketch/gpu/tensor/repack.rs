@@ -63,8 +63,14 @@ impl Tiling<'_> {
             .chain([Affine::var(p.reduce[0].var)])
             .collect();
         let f = &mut self.factors[which];
-        self.operands[f.operand] =
-            ContractionOperand { source: to, index, conds: Vec::new(), other: 0.0, packed: false };
+        self.operands[f.operand] = ContractionOperand {
+            source: to,
+            index,
+            conds: Vec::new(),
+            other: 0.0,
+            packed: false,
+            steps: None,
+        };
         (f.along, f.layout, f.filled) = (others.len(), TileLayout::KMajor, true);
     }
 

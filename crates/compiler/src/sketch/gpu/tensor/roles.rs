@@ -189,7 +189,9 @@ pub fn roles(p: &Contraction) -> Option<Roles> {
         DType::F32 => (DType::Tf32, true),
         other => (other, false),
     };
-    if p.op != Reducer::Sum || p.operands.len() != 2 || p.operands.iter().any(|o| o.other != 0.0) {
+    // Matrix units take elements as they lie.
+    let taken = |o: &ContractionOperand| o.other == 0.0 && o.steps.is_none();
+    if p.op != Reducer::Sum || p.operands.len() != 2 || !p.operands.iter().all(taken) {
         return None;
     }
     let uses = |o: usize, a: usize| p.operands[o].index.iter().any(|i| i.uses(p.axes[a].var));
