@@ -66,8 +66,10 @@ fn space(f: &Facts<'_>, p: &FewBits, tiles: bool) -> Option<Space> {
         Knob::ints("rows", Role::Tile { axis: "m".into(), level: 1 }, rows),
         Knob::ints("kept", Role::Tile { axis: "m".into(), level: 0 }, kept),
     ];
-    // Codes of a byte each go to tiles as they lie, and nothing asks for them ahead.
-    let asks = !(tiles && p.bits == 8);
+    // Codes of a byte each go to tiles as they lie, and nothing asks for them ahead; nor where no
+    // loop goes through the weights, all of which a step reads.
+    let is_one_step = p.n <= COLUMNS && groups(p).iter().all(|g| g.1 == 1);
+    let asks = !(tiles && p.bits == 8 || is_one_step);
     let knobs: Vec<Knob> = knobs.into_iter().chain(asks.then(super::prefetch_knob)).collect();
     Space::new(knobs, &[Term::knob("rows").at_most(Term::knob("kept"))]).ok()
 }
@@ -108,6 +110,12 @@ fn sketch(f: &Facts<'_>, p: FewBits, tiles: bool) -> Option<Sketch> {
     })
 }
 
+/// The loops that go through rows of the weights in steps of what is unpacked at once: blocks, and
+/// groups of a block.
+fn groups(p: &FewBits) -> [(&'static str, i64); 2] {
+    [("b", p.k / p.block), ("g", p.block * p.bits / 32)]
+}
+
 /// The loops of the text: rows that are kept, tiles of columns, rows in registers, blocks. An axis
 /// of one place has no loop.
 fn loops(p: &FewBits, c: &Configuration, threads: usize, tiles: bool) -> Vec<Primitive> {
@@ -136,8 +144,7 @@ fn loops(p: &FewBits, c: &Configuration, threads: usize, tiles: bool) -> Vec<Pri
         let names = ends.iter().map(|end| format!("{l}{end}")).collect();
         out.push(Primitive::Fission { of: l.clone(), names });
     }
-    let blocks = [("b", p.k / p.block), ("g", p.block * p.bits / 32)];
-    let mut sum: Vec<String> = blocks.iter().filter(|b| b.1 > 1).map(|b| name(b.0)).collect();
+    let mut sum: Vec<String> = groups(p).iter().filter(|b| b.1 > 1).map(|b| name(b.0)).collect();
     sum.extend((p.bits == 4).then(|| name("h")));
     sum.push(name("j"));
     let root = sum[0].clone();
@@ -155,7 +162,7 @@ fn loops(p: &FewBits, c: &Configuration, threads: usize, tiles: bool) -> Vec<Pri
             out.push(Primitive::CacheWrite { at: root, buffer: "Y".into(), local: "acc".into() })
         }
     }
-    let lines = get("prefetch");
+    let lines = c.int("prefetch").unwrap_or(0);
     if lines > 0 {
         out.push(Primitive::Prefetch { buffer: "W".into(), lines });
     }
@@ -211,4 +218,28 @@ fn text(
         flags: Vec::new(),
         launches: Vec::new(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_core::Isa;
+    use squall_core::operator::FewBitsZero;
+
+    #[test]
+    fn a_product_of_one_step_has_loops_in_every_configuration() {
+        for (bits, m) in [(4, 1), (4, 2), (8, 1), (8, 3)] {
+            for block in [8, 16] {
+                let zero = FewBitsZero::Bytes;
+                let p = FewBits { m, k: block, n: 16, bits, block, whole: true, zero, bias: false };
+                let w = p.workload().expect("legal");
+                let target = Target::at_level(Isa::X86_64V4Vnni, &[Bytes(32 << 10), Bytes(1 << 20)]);
+                let [s] = &derive(&Facts::new(&w, &target))[..] else { panic!("{w}") };
+                for i in 0..s.space.len() {
+                    let c = s.space.nth(i);
+                    assert!(s.nest(&c).is_ok(), "{c}: {:?}\n{w}", s.nest(&c).err());
+                }
+            }
+        }
+    }
 }
