@@ -12,9 +12,11 @@ use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::sketches;
+use squall_core::expr::{Expr, Unary};
 use squall_core::operator::{
     ByteRange, ByteResult, ByteSum, Conv, FewBits, FewBitsZero, MatMul, rounded_to_bytes,
 };
+use squall_core::workload::Reducer;
 use squall_core::{DType, Isa, KernelSource, TensorKind, Workload};
 
 /// Shapes that one program tries.
@@ -172,6 +174,36 @@ fn inputs(r: &mut Random, w: &Workload) -> (Vec<Vec<u8>>, Vec<Vec<f64>>) {
     w.inputs.iter().map(&mut one).unzip()
 }
 
+/// What a workload makes of its inputs, and how large what is added up for each result is: floats
+/// are rounded by a share of that, however much of it cancels.
+struct Wanted {
+    values: Vec<f64>,
+    sizes: Vec<f64>,
+}
+
+impl Wanted {
+    fn of(w: &Workload, inputs: &[Vec<f64>]) -> Wanted {
+        let values = w.evaluate(inputs);
+        let Some(product) = FewBits::of(w) else {
+            let sizes = values.iter().map(|v| v.abs()).collect();
+            return Wanted { values, sizes };
+        };
+        let mut sized = w.clone();
+        for s in &mut sized.stages {
+            if s.reduction.as_ref().is_some_and(|r| r.op == Reducer::Sum) {
+                s.body = Expr::unary(Unary::Abs, s.body.clone());
+            }
+        }
+        // Kernels add up products of codes and those of zero points apart: beside codes, the latter
+        // come on top.
+        let mut inputs = inputs.to_vec();
+        if !matches!(product.zero, FewBitsZero::Same(_)) {
+            inputs[3].iter_mut().for_each(|z| *z = -z.abs());
+        }
+        Wanted { values, sizes: sized.evaluate(&inputs).iter().map(|v| v.abs()).collect() }
+    }
+}
+
 /// How many results were compared, and how many of bytes were a step away.
 #[derive(Default)]
 struct Compared {
@@ -180,10 +212,11 @@ struct Compared {
 }
 
 impl Compared {
-    fn compare(&mut self, what: &str, w: &Workload, bits: &[u32], want: &[f64]) {
+    fn compare(&mut self, what: &str, w: &Workload, bits: &[u32], want: &Wanted) {
+        let Wanted { values: want, sizes } = want;
         assert_eq!(bits.len(), want.len(), "{what}");
         if w.output().dtype == DType::F32 {
-            let most = want.iter().fold(0.0, |m: f64, w| m.max(w.abs()));
+            let most = sizes.iter().copied().fold(0.0, f64::max);
             // Sums of products of floats are rounded, those of bytes are exact.
             let within = if FewBits::of(w).is_some() { w.tolerance() } else { 1e-6 };
             let wrong = bits
@@ -226,7 +259,7 @@ fn try_shapes(isa: Isa, machine: &Machine, drawn: &Drawn) {
             let w = (drawn.workload)(&mut r);
             let (raw, seen) = inputs(&mut r, &w);
             kernels.push((i, kernel(&mut r, &w, (isa, drawn.sketches), &format!("k{i}"))));
-            wants.push(w.evaluate(&seen));
+            wants.push(Wanted::of(&w, &seen));
             cases.push((w, raw));
         }
         machines::given(&cases, &kernels, machine, folder.path(), &mut |case, _, bits| {

@@ -233,7 +233,8 @@ mod tests {
                 let zero = FewBitsZero::Bytes;
                 let p = FewBits { m, k: block, n: 16, bits, block, whole: true, zero, bias: false };
                 let w = p.workload().expect("legal");
-                let target = Target::at_level(Isa::X86_64V4Vnni, &[Bytes(32 << 10), Bytes(1 << 20)]);
+                let target =
+                    Target::at_level(Isa::X86_64V4Vnni, &[Bytes(32 << 10), Bytes(1 << 20)]);
                 let [s] = &derive(&Facts::new(&w, &target))[..] else { panic!("{w}") };
                 for i in 0..s.space.len() {
                     let c = s.space.nth(i);
