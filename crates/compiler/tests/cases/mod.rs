@@ -1,10 +1,9 @@
 //! Small workloads of every kind, with odd sizes, and inputs for them.
-#![allow(dead_code)] // each test uses its part
+#![allow(dead_code, unused_imports)] // each test uses its part
 
-use rand::RngExt;
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::SeedableRng;
-use squall_core::{Gpu, Target, TensorKind, Workload};
+mod given;
+
+pub use given::{h200, inputs, split_inputs};
 
 pub const CASES: &[(&str, &str)] = &[
     (
@@ -601,32 +600,3 @@ stage Y: f32[n: 2, k: 6, p: 6, q: 4] = C_acc[n, k, p, q] + B[k]
 output Y",
     ),
 ];
-
-/// Uniform values in [-1, 1), rounded to floats.
-pub fn inputs(w: &Workload, seed: u64) -> Vec<Vec<f64>> {
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut one = || f64::from(rng.random_range(-1.0f32..1.0));
-    w.inputs.iter().map(|i| (0..i.shape.iter().product::<i64>()).map(|_| one()).collect()).collect()
-}
-
-/// Data and weights apart, each in order.
-pub fn split_inputs(w: &Workload, all: &[Vec<f64>]) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
-    let pick = |k: TensorKind| {
-        w.inputs.iter().zip(all).filter(|(i, _)| i.kind == k).map(|(_, v)| v.clone()).collect()
-    };
-    (pick(TensorKind::Data), pick(TensorKind::Weight))
-}
-
-/// An NVIDIA H200.
-pub fn h200() -> Target {
-    Target::cuda(Gpu {
-        capability: 90,
-        multiprocessors: 132,
-        threads_per_block: 1024,
-        threads_per_multiprocessor: 2048,
-        shared_per_block: 232448,
-        shared_per_multiprocessor: 233472,
-        registers_per_multiprocessor: 65536,
-        l2: 60 << 20,
-    })
-}

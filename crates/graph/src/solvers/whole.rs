@@ -227,36 +227,90 @@ impl Known {
     }
 }
 
-/// The share of the time of a kernel that is known which a kernel takes at least that does the same
-/// and more: it may be tuned better, and need not store what lies between.
+/// The share of the time of a known kernel without an anchor that a kernel takes at least which
+/// does the same and more: it need not store what lies between.
 const OF_A_PART: f64 = 0.9;
 
-/// Raises what kernels of which nothing is known take at least to what those take that are known
-/// and cover no other nodes, or begin with the same anchor and do more.
+/// By how much more a kernel takes at least in layouts in which nothing is known of it or of what
+/// it stands for: those of the cover that is known are tried first.
+const OTHER_LAYOUT: f64 = 1.1;
+
+/// How much longer a kernel is taken to be for each node that it computes ahead of its anchor: what
+/// can follow one operator as well as come ahead of the next follows.
+const AHEAD: f64 = 1e-3;
+
+/// Raises what kernels take at least of which nothing is known, or nothing in a layout: to what the
+/// fastest kernel that is known around each of their anchors takes, to nearly what known kernels
+/// without an anchor take that they stand for, and to what they take themselves in a layout that is
+/// known.
 fn raise(all: &Candidates, times: &mut [(Vec<usize>, Vec<Option<Known>>)]) {
-    let fastest =
-        |t: &[Option<Known>]| t.iter().flatten().filter_map(|k| k.measured).min_by(f64::total_cmp);
-    let known: Vec<Option<f64>> = times.iter().map(|(_, t)| fastest(t)).collect();
+    let known: Vec<Option<Fastest>> = times.iter().map(|(g, t)| Fastest::of(g, t)).collect();
+    let anchors: Vec<Vec<usize>> = all
+        .list
+        .iter()
+        .map(|c| c.nodes.iter().copied().filter(|&n| is_anchor(&all.model.nodes[n].op)).collect())
+        .collect();
     let mut of_node: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (i, c) in all.list.iter().enumerate().filter(|(i, _)| known[*i].is_some()) {
         c.nodes.iter().for_each(|&n| of_node.entry(n).or_default().push(i));
     }
-    for (i, c) in all.list.iter().enumerate().filter(|(i, _)| known[*i].is_none()) {
-        // What follows an anchor in its kernel takes no time of its own there.
-        let anchor = c.nodes.first().filter(|&&n| is_anchor(&all.model.nodes[n].op));
-        let begins = anchor.and_then(|n| of_node.get(n)).into_iter().flatten();
-        let same = begins.filter(|&&p| {
-            let whole = &all.list[p];
-            whole.nodes.first() == c.nodes.first()
-                && whole.rule == c.rule
-                && c.nodes.iter().all(|n| whole.nodes.contains(n))
-        });
-        let alike = same.filter_map(|&p| known[p]).min_by(f64::total_cmp).unwrap_or(0.0);
-        let parts = c.nodes.iter().filter_map(|n| of_node.get(n)).flatten();
-        let parts = parts.filter(|&&p| all.list[p].nodes.iter().all(|n| c.nodes.contains(n)));
-        let least = parts.filter_map(|&p| known[p]).fold(0.0, f64::max) * OF_A_PART;
-        let least = least.max(alike);
-        times[i].1.iter_mut().flatten().for_each(|k| k.estimated = k.estimated.max(least));
+    let is_within = |a: &[usize], b: &[usize]| a.iter().all(|n| b.contains(n));
+    for (i, c) in all.list.iter().enumerate() {
+        let mut least: Vec<(f64, &Fastest)> = Vec::new();
+        if let Some(own) = &known[i] {
+            least.push((own.time, own));
+        } else {
+            let around = |n: &usize| {
+                let same = of_node.get(n)?.iter().filter(|&&p| is_within(&anchors[p], &anchors[i]));
+                let fastest = same.filter_map(|&p| known[p].as_ref());
+                fastest.min_by(|a, b| a.time.total_cmp(&b.time)).map(|f| (f.time, f))
+            };
+            least.extend(anchors[i].iter().filter_map(around));
+            let parts = c.nodes.iter().filter_map(|n| of_node.get(n)).flatten();
+            let parts = parts
+                .filter(|&&p| anchors[p].is_empty() && is_within(&all.list[p].nodes, &c.nodes));
+            least.extend(parts.filter_map(|&p| known[p].as_ref()).map(|f| (f.time * OF_A_PART, f)));
+        }
+        let ahead = c.nodes.iter().take_while(|n| !anchors[i].contains(n)).count();
+        let ahead = if anchors[i].is_empty() { 0 } else { ahead };
+        let (groups, list) = &mut times[i];
+        for (bits, k) in list.iter_mut().enumerate() {
+            let Some(k) = k else { continue };
+            let in_layout = |(time, f): &(f64, &Fastest)| {
+                time * if f.lies_so(groups, bits) { 1.0 } else { OTHER_LAYOUT }
+            };
+            let time = least.iter().map(in_layout).fold(k.estimated, f64::max);
+            k.estimated = time * (1.0 + AHEAD * ahead as f64);
+        }
+    }
+}
+
+/// The least time that is known of a candidate, and the layouts of the groups of images there.
+struct Fastest {
+    time: f64,
+    last: BTreeMap<usize, bool>,
+}
+
+/// Whether the group at a place has its channels last, in the layouts of this number.
+fn is_last(bits: usize, place: usize) -> bool {
+    bits >> place & 1 == 1
+}
+
+impl Fastest {
+    fn of(groups: &[usize], times: &[Option<Known>]) -> Option<Fastest> {
+        let known =
+            times.iter().enumerate().filter_map(|(bits, k)| Some((k.as_ref()?.measured?, bits)));
+        let (time, bits) = known.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let last = groups.iter().enumerate().map(|(place, &g)| (g, is_last(bits, place)));
+        Some(Fastest { time, last: last.collect() })
+    }
+
+    /// Whether the images that it touches lie as in these layouts of groups.
+    fn lies_so(&self, groups: &[usize], bits: usize) -> bool {
+        let differs = |(place, g): (usize, &usize)| {
+            self.last.get(g).is_some_and(|&last| last != is_last(bits, place))
+        };
+        !groups.iter().enumerate().any(differs)
     }
 }
 
@@ -305,8 +359,9 @@ impl Times<'_> {
         groups.dedup();
         let known = |w: &Workload| (self.costs.time)(Task::new("", w.clone()).id);
         let one = |bits: usize| {
-            let last =
-                |g: usize| groups.iter().position(|&t| t == g).is_some_and(|p| bits >> p & 1 == 1);
+            let last = |g: usize| {
+                groups.iter().position(|&t| t == g).is_some_and(|place| is_last(bits, place))
+            };
             let own = self.images.laid_out(&last);
             let mut placed = own.clone();
             for (v, site) in &self.within.sites {

@@ -80,9 +80,14 @@ fn lift(n: &Nest, e: &Expr, out: &mut Vec<ContractionOperand>) -> Option<Expr> {
         Expr::Unary(op, a) => Expr::unary(*op, lift(n, a, out)?),
         Expr::Cast(t, a) => Expr::Cast(*t, Box::new(lift(n, a, out)?)),
         Expr::Binary(Binary::Mul, a, b) => {
-            let [a, b] = [a, b].map(|side| match computed(n, side) {
+            let mut factor = |side: &Expr| match computed(n, side) {
                 Some(o) => add(o, out),
                 None => lift(n, side, out),
+            };
+            let [a, b] = [a, b].map(|side| match &**side {
+                // Matrix units round what they take.
+                Expr::Cast(t, rounded) => Some(Expr::Cast(*t, Box::new(factor(rounded)?))),
+                side => factor(side),
             });
             Expr::binary(Binary::Mul, a?, b?)
         }
@@ -127,8 +132,9 @@ fn computed(n: &Nest, side: &Expr) -> Option<ContractionOperand> {
 }
 
 impl ContractionOperand {
-    /// The value of an element that lies at `place` in the operand's source.
-    pub fn value(&self, place: &[Affine]) -> Expr {
+    /// The value of the element that lies at `place` in `from`: in the operand's source, of which
+    /// steps may make something, or in a copy of what they make.
+    pub fn value(&self, from: Source, place: &[Affine]) -> Expr {
         let there = |a: &Affine| {
             let along = self.index.iter().position(|i| i.terms() == a.terms());
             match along.filter(|_| !a.terms().is_empty()) {
@@ -137,8 +143,8 @@ impl ContractionOperand {
             }
         };
         match &self.steps {
-            None => Expr::load(self.source, place.to_vec()),
-            Some(steps) => steps.rewrite(&mut |a| there(a), &mut |e| e),
+            Some(steps) if from == self.source => steps.rewrite(&mut |a| there(a), &mut |e| e),
+            _ => Expr::load(from, place.to_vec()),
         }
     }
 }

@@ -212,8 +212,7 @@ impl Tiling<'_> {
             Cond { index: global[d].plus(c.index.offset() - o.index[d].offset()), ..c.clone() }
         };
         let conds: Vec<Cond> = o.conds.iter().map(guard).collect();
-        // A packed weight is read from its copy.
-        let element = if o.packed { Expr::load(source, global) } else { o.value(&global) };
+        let element = o.value(source, &global);
         let value = if conds.is_empty() {
             element
         } else {

@@ -7,7 +7,7 @@ use super::roles::{Factor, TileLayout};
 use super::shared::SharedTile;
 use super::tile::{Step, Tiling, guarded};
 use crate::nest::{Mode, Stmt};
-use squall_core::expr::{Affine, Cond, Expr};
+use squall_core::expr::{Affine, Cond};
 
 impl Tiling<'_> {
     /// Copies a factor's tile at a step to one of the stages, or the piece of it at one place of a
@@ -93,9 +93,10 @@ impl Tiling<'_> {
                 high: self.p.reduce[0].extent,
             });
         }
-        let load = Expr::load(t.from, global);
+        let element = o.value(t.from, &global);
         let index = t.index(stage, planes, |d| at[d].clone());
-        let mut copy = vec![Stmt::Store { buffer: t.buffer, index, value: guarded(conds, load) }];
+        let mut copy =
+            vec![Stmt::Store { buffer: t.buffer, index, value: guarded(conds, element) }];
         if width > 1 {
             copy = vec![count(lane, width, Mode::Vector, copy)];
         }

@@ -47,7 +47,8 @@ impl Tiling<'_> {
         if filled > p.reduce[0].extent {
             conds.push(Cond { index: k_at.clone(), low: 0, high: p.reduce[0].extent });
         }
-        let value = guarded(conds, Expr::load(o.source, (0..o.index.len()).map(at).collect()));
+        let place: Vec<Affine> = (0..o.index.len()).map(at).collect();
+        let value = guarded(conds, o.value(o.source, &place));
         let index = vars.iter().map(|v| Affine::var(*v)).chain([k_at.clone()]).collect();
         let copy =
             vec![count(lane, width, Mode::Vector, vec![Stmt::Store { buffer: to, index, value }])];
