@@ -592,11 +592,8 @@ output Y",
 data X: f32[2, 4, 6, 4]
 data G: f32[2, 4, 1, 1]
 weight W: f32[6, 4, 1, 1]
-weight B: f32[6]
 stage N: f32[n: 2, c: 4, h: 6, w: 4] = X[n, c, h, w] * G[n, c, 0, 0]
-stage C_acc: f32[n: 2, k: 6, p: 6, q: 4] = sum(c: 4, r: 1, s: 1) N[n, c, p + r, q + s] * W[k, c, \
-r, s]
-stage Y: f32[n: 2, k: 6, p: 6, q: 4] = C_acc[n, k, p, q] + B[k]
+stage Y: f32[n: 2, k: 6, p: 6, q: 4] = sum(c: 4, r: 1, s: 1) N[n, c, p + r, q + s] * W[k, c, r, s]
 output Y",
     ),
 ];
