@@ -216,13 +216,21 @@ impl Compared {
         let Wanted { values: want, sizes } = want;
         assert_eq!(bits.len(), want.len(), "{what}");
         if w.output().dtype == DType::F32 {
-            let most = sizes.iter().copied().fold(0.0, f64::max);
+            let largest = |list: &[f64]| list.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
             // Sums of products of floats are rounded, those of bytes are exact.
-            let within = if FewBits::of(w).is_some() { w.tolerance() } else { 1e-6 };
+            let most = match FewBits::of(w) {
+                Some(p) => {
+                    let exact =
+                        FewBits { whole: false, ..p }.workload().expect("legal").tolerance();
+                    let steps = w.tolerance() - exact;
+                    exact * largest(sizes) + steps * largest(want)
+                }
+                None => 1e-6 * largest(want),
+            };
             let wrong = bits
                 .iter()
                 .zip(want)
-                .position(|(b, w)| (f64::from(f32::from_bits(*b)) - w).abs() > within * most);
+                .position(|(b, w)| (f64::from(f32::from_bits(*b)) - w).abs() > most);
             assert!(wrong.is_none(), "{what}: element {wrong:?} of {} is wrong\n{w}", want.len());
             return;
         }

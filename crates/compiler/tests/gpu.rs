@@ -87,7 +87,9 @@ fn steps_ahead_of_a_contraction_are_computed_as_an_element_is_fetched() {
             .find(|c| s.realize(c, "k").is_ok())
             .expect("a legal kernel");
         let text = explain(&w, &h200(), "nest", Some((s.name(), &c.to_string()))).expect("nest");
-        let sums = text.lines().filter(|l| l.contains("+= ") && l.contains("W_"));
+        let sums: Vec<&str> =
+            text.lines().filter(|l| l.contains("+= ") && l.contains("Wp_tiles_s[")).collect();
+        assert!(!sums.is_empty(), "{text}");
         for line in sums {
             assert_eq!(line.matches("_s[").count(), 2, "{name}: {line}\n{text}");
         }
@@ -96,6 +98,30 @@ fn steps_ahead_of_a_contraction_are_computed_as_an_element_is_fetched() {
         let factor = if name == "conv_after_gate" { "G[" } else { "Sp[" };
         assert!(fetched.clone().all(|l| l.contains(factor)), "{name}\n{text}");
     }
+}
+
+/// Codes of 4 bits lie side by side in a byte, and which of them is meant says a loop that no
+/// element lies along.
+#[test]
+fn a_factor_with_a_test_of_another_loop_is_no_prologue() {
+    let text = "workload matmul\ndata A: f32[3, 1, 8]\ndata W: u8[1, 1, 16, 4]\n\
+                data S: f32[1, 1, 16]\nstage Y: f32[m: 3, t: 1, c: 16] = sum(b: 1, g: 1, h: 2, j: \
+                4) A[m, b, 8*g + 4*h + j] * ((select(0 <= h < 1, W[t, b + g, c, j] - floor(W[t, b \
+                + g, c, j] * 0.0625) * 16, floor(W[t, b + g, c, j] * 0.0625)) - 8) * S[t, b, \
+                c])\noutput Y\n";
+    let w = Workload::parse(text).expect("parses");
+    let mut run = 0;
+    for s in sketches(&w, &h200()) {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
+        for _ in 0..5 {
+            let c = s.space().sample(&mut rng);
+            match check("codes", &w, (s.name(), &c.to_string())) {
+                Ok(()) => run += 1,
+                Err(why) => assert!(!why.contains("bug"), "{} {c}: {why}", s.name()),
+            }
+        }
+    }
+    assert!(run > 0);
 }
 
 #[test]

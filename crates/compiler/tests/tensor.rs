@@ -98,6 +98,35 @@ const CASES: &[(&str, &str, f64)] = &[
          r, q + s] * W[g, k, c, r, s]\noutput Y",
         1e-6,
     ),
+    (
+        "tf32 convolution behind a normalisation, with a border",
+        "workload c\ndata X: f32[1, 20, 9, 8]\nweight S: f32[20]\nweight W: f32[16, 20, 3, 3]\n\
+         stage P: f32[n: 1, c: 20, h: 11, w: 10] = select(0 <= h - 1 < 9 and 0 <= w - 1 < 8, \
+         max(X[n, c, h - 1, w - 1] * S[c], 0), 0)\n\
+         stage Y: f32[n: 1, k: 16, p: 9, q: 8] = sum(c: 20, r: 3, s: 3) tf32(P[n, c, p + r, q + \
+         s]) * tf32(W[k, c, r, s])\noutput Y",
+        1e-6,
+    ),
+    (
+        "product of sums, the first of two tensors, the second with a gate for each row",
+        "workload m\ndata A: f32[24, 40]\ndata R: f32[24, 40]\ndata B: f32[40, 32]\n\
+         data G: f32[40]\nstage Y: f32[m: 24, n: 32] = sum(k: 40) (A[m, k] + R[m, k]) * (B[k, n] \
+         * G[k])\noutput Y",
+        1e-5,
+    ),
+    (
+        "groups behind a gate",
+        "workload c\ndata X: f32[1, 32, 6, 6]\ndata G: f32[32]\nweight W: f32[2, 16, 16, 3, 3]\n\
+         stage Y: f32[n: 1, g: 2, k: 16, p: 4, q: 4] = sum(c: 16, r: 3, s: 3) (X[n, 16*g + c, p + \
+         r, q + s] * G[16*g + c]) * W[g, k, c, r, s]\noutput Y",
+        1e-5,
+    ),
+    (
+        "product whose first rows are left out",
+        "workload m\ndata A: bf16[34, 32]\ndata B: bf16[32, 24]\nstage Y: f32[m: 32, n: 24] = \
+         sum(k: 32) A[k + 2, m] * B[k, n]\noutput Y",
+        1e-6,
+    ),
     ("padded convolution of 32-bit floats", PADDED, 1e-6),
     (
         "padded convolution for groups of warps",

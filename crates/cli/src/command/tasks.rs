@@ -17,6 +17,7 @@ Examples:
   squall tasks kernel.toml --target cuda
   squall tasks 'conv2: conv2d n=1 c=64 h=56 w=56 k=64 r=3 s=3 stride=1 pad=1 epilogue=bias,relu'
   squall tasks 'conv2d c=64 h=56 k=64 r=3 pad=1 direction=backward_weights layout=nhwc'
+  squall tasks 'matmul m=1 n=4096 k=4096 weight=b bits=4 block=32 level=4'
   squall tasks 'MIOpenDriver conv -n 1 -c 64 -H 56 -W 56 -k 64 -y 3 -x 3 -p 1 -q 1 -F 0'
   squall tasks 64-56-56-3x3-64-56-56-1-1x1-1x1-1x1-0-NCHW-FP32-B
 

@@ -105,7 +105,8 @@ impl Printer<'_> {
         let Some((v, lane, lanes)) = self.simt.lane else { return self.at(b, index, &off) };
         let (scope, dtype) = (self.n.buffer(b).scope, self.n.buffer(b).dtype);
         let lanes = lanes.min(4);
-        let wide = scope != Scope::Local && !dtype.is_half() && self.elsewhere(b, index).is_none();
+        let wide =
+            scope != Scope::Local && dtype.bytes() == 4 && self.elsewhere(b, index).is_none();
         if !self.simt.guarded && wide && off.coefficient(v) == 1 && self.aligned(&off, v, lanes) {
             off.add_term(v, -1);
             off = off.plus(lane / lanes * lanes);

@@ -30,9 +30,9 @@ pub fn solve(all: &Candidates, choice: Choice, time: &Cost<'_>) -> Choice {
 pub enum Unknown<'a> {
     /// An estimate from bytes and operations, scaled as the times that are known.
     Estimated,
-    /// The least that it can take: what this says of its workload, in nanoseconds, and nearly what
-    /// the kernels in its place that are known take. A cover of known kernels that is cheapest even
-    /// so needs no further trial.
+    /// The least that it is hoped to take: what this says of its workload, in nanoseconds, and no
+    /// less than what is known around its anchors. A cover of known kernels that is cheapest even so
+    /// needs no further trial.
     AtLeast(&'a dyn Fn(&Workload) -> f64),
     /// More than any kernel takes: kernels that are known are chosen wherever they cover.
     Avoided,
@@ -231,62 +231,64 @@ impl Known {
 /// does the same and more: it need not store what lies between.
 const OF_A_PART: f64 = 0.9;
 
-/// By how much more a kernel takes at least in layouts in which nothing is known of it or of what
-/// it stands for: those of the cover that is known are tried first.
+/// By how much more a kernel is hoped to take in layouts in which nothing is known of it or of what
+/// it stands for. A cover in other layouts alone is left to the choice of layouts.
 const OTHER_LAYOUT: f64 = 1.1;
 
 /// How much longer a kernel is taken to be for each node that it computes ahead of its anchor: what
 /// can follow one operator as well as come ahead of the next follows.
 const AHEAD: f64 = 1e-3;
 
-/// Raises what kernels take at least of which nothing is known, or nothing in a layout: to what the
-/// fastest kernel that is known around each of their anchors takes, to nearly what known kernels
+/// Raises what kernels are hoped to take of which nothing is known, or nothing in a layout: to what
+/// the fastest kernel that is known around each of their anchors takes, to nearly what known kernels
 /// without an anchor take that they stand for, and to what they take themselves in a layout that is
-/// known.
+/// known; by [`OTHER_LAYOUT`] more in other layouts, and by [`AHEAD`] for each node ahead.
 fn raise(all: &Candidates, times: &mut [(Vec<usize>, Vec<Option<Known>>)]) {
-    let known: Vec<Option<Fastest>> = times.iter().map(|(g, t)| Fastest::of(g, t)).collect();
+    let known: Vec<Vec<InLayout>> = times.iter().map(|(g, t)| InLayout::of(g, t)).collect();
     let anchors: Vec<Vec<usize>> = all
         .list
         .iter()
         .map(|c| c.nodes.iter().copied().filter(|&n| is_anchor(&all.model.nodes[n].op)).collect())
         .collect();
     let mut of_node: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (i, c) in all.list.iter().enumerate().filter(|(i, _)| known[*i].is_some()) {
+    for (i, c) in all.list.iter().enumerate().filter(|(i, _)| !known[*i].is_empty()) {
         c.nodes.iter().for_each(|&n| of_node.entry(n).or_default().push(i));
     }
     let is_within = |a: &[usize], b: &[usize]| a.iter().all(|n| b.contains(n));
     for (i, c) in all.list.iter().enumerate() {
-        let mut least: Vec<(f64, &Fastest)> = Vec::new();
-        if let Some(own) = &known[i] {
-            least.push((own.time, own));
-        } else {
+        // It takes at least the share of the fastest of each of these sets of times.
+        let mut least: Vec<(f64, Vec<&InLayout>)> = Vec::new();
+        if known[i].is_empty() {
             let around = |n: &usize| {
                 let same = of_node.get(n)?.iter().filter(|&&p| is_within(&anchors[p], &anchors[i]));
-                let fastest = same.filter_map(|&p| known[p].as_ref());
-                fastest.min_by(|a, b| a.time.total_cmp(&b.time)).map(|f| (f.time, f))
+                Some((1.0, same.flat_map(|&p| &known[p]).collect()))
             };
             least.extend(anchors[i].iter().filter_map(around));
             let parts = c.nodes.iter().filter_map(|n| of_node.get(n)).flatten();
             let parts = parts
                 .filter(|&&p| anchors[p].is_empty() && is_within(&all.list[p].nodes, &c.nodes));
-            least.extend(parts.filter_map(|&p| known[p].as_ref()).map(|f| (f.time * OF_A_PART, f)));
+            least.extend(parts.map(|&p| (OF_A_PART, known[p].iter().collect())));
+        } else {
+            least.push((1.0, known[i].iter().collect()));
         }
         let ahead = c.nodes.iter().take_while(|n| !anchors[i].contains(n)).count();
         let ahead = if anchors[i].is_empty() { 0 } else { ahead };
         let (groups, list) = &mut times[i];
         for (bits, k) in list.iter_mut().enumerate() {
             let Some(k) = k else { continue };
-            let in_layout = |(time, f): &(f64, &Fastest)| {
-                time * if f.lies_so(groups, bits) { 1.0 } else { OTHER_LAYOUT }
+            let fastest = |(share, list): &(f64, Vec<&InLayout>)| {
+                let there = list.iter().map(|k| k.hoped(groups, bits)).min_by(f64::total_cmp);
+                share * there.unwrap_or(0.0)
             };
-            let time = least.iter().map(in_layout).fold(k.estimated, f64::max);
+            let time = least.iter().map(fastest).fold(k.estimated, f64::max);
             k.estimated = time * (1.0 + AHEAD * ahead as f64);
         }
     }
 }
 
-/// The least time that is known of a candidate, and the layouts of the groups of images there.
-struct Fastest {
+/// A time that is known of a candidate, and which of its groups of images have their channels last
+/// there.
+struct InLayout {
     time: f64,
     last: BTreeMap<usize, bool>,
 }
@@ -296,21 +298,24 @@ fn is_last(bits: usize, place: usize) -> bool {
     bits >> place & 1 == 1
 }
 
-impl Fastest {
-    fn of(groups: &[usize], times: &[Option<Known>]) -> Option<Fastest> {
-        let known =
-            times.iter().enumerate().filter_map(|(bits, k)| Some((k.as_ref()?.measured?, bits)));
-        let (time, bits) = known.min_by(|a, b| a.0.total_cmp(&b.0))?;
-        let last = groups.iter().enumerate().map(|(place, &g)| (g, is_last(bits, place)));
-        Some(Fastest { time, last: last.collect() })
+impl InLayout {
+    fn of(groups: &[usize], times: &[Option<Known>]) -> Vec<InLayout> {
+        let known = times.iter().enumerate();
+        let known = known.filter_map(|(bits, k)| Some((k.as_ref()?.measured?, bits)));
+        let one = |(time, bits)| {
+            let last = groups.iter().enumerate().map(|(place, &g)| (g, is_last(bits, place)));
+            InLayout { time, last: last.collect() }
+        };
+        known.map(one).collect()
     }
 
-    /// Whether the images that it touches lie as in these layouts of groups.
-    fn lies_so(&self, groups: &[usize], bits: usize) -> bool {
+    /// What is hoped for from it in these layouts of groups.
+    fn hoped(&self, groups: &[usize], bits: usize) -> f64 {
         let differs = |(place, g): (usize, &usize)| {
             self.last.get(g).is_some_and(|&last| last != is_last(bits, place))
         };
-        !groups.iter().enumerate().any(differs)
+        let is_other = groups.iter().enumerate().any(differs);
+        self.time * if is_other { OTHER_LAYOUT } else { 1.0 }
     }
 }
 

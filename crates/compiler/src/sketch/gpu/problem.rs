@@ -19,7 +19,7 @@ pub struct ContractionOperand {
     pub packed: bool,
     /// What is made of the element as it is fetched, where it is not taken as it is: an expression
     /// of the operand's own load and of further ones, which move along dimensions of the operand.
-    pub steps: Option<Expr>,
+    pub prologue: Option<Expr>,
 }
 
 /// What is computed, taken from the joined plain nest.
@@ -68,7 +68,7 @@ fn lift(n: &Nest, e: &Expr, out: &mut Vec<ContractionOperand>) -> Option<Expr> {
     let mut operand = |source: Source, index: &[Affine], conds: &[Cond], other: f64| {
         let packed = n.buffer(source).scope == Scope::Prepared && conds.is_empty();
         let (index, conds) = (index.to_vec(), conds.to_vec());
-        add(ContractionOperand { source, index, conds, other, packed, steps: None }, out)
+        add(ContractionOperand { source, index, conds, other, packed, prologue: None }, out)
     };
     Some(match e {
         Expr::Const(c) => Expr::Const(*c),
@@ -85,7 +85,7 @@ fn lift(n: &Nest, e: &Expr, out: &mut Vec<ContractionOperand>) -> Option<Expr> {
                 None => lift(n, side, out),
             };
             let [a, b] = [a, b].map(|side| match &**side {
-                // Matrix units round what they take.
+                // A cast stays in the summand, where matrix units look for it.
                 Expr::Cast(t, rounded) => Some(Expr::Cast(*t, Box::new(factor(rounded)?))),
                 side => factor(side),
             });
@@ -103,37 +103,49 @@ fn add(o: ContractionOperand, out: &mut Vec<ContractionOperand>) -> Option<Expr>
     (forward && guarded).then(|| Expr::load(Source(out.len() as u32 - 1), Vec::new()))
 }
 
-/// The factor that steps ahead of a contraction make of an element of data, inside of a border
-/// where there is one. The element is the load that moves along the most variables; each index of
-/// the others is a number or that of one of its dimensions, so that what is made of an element
-/// depends on its place alone.
+/// The factor that a prologue makes of an element of data, inside of a border where there is one.
+/// The element is the load that moves along the most variables; each index of the others and of
+/// tests is a number or that of one of its dimensions, so that what is made of an element depends
+/// on its place alone.
 fn computed(n: &Nest, side: &Expr) -> Option<ContractionOperand> {
-    let (steps, conds, other) = match side {
+    let (prologue, conds, other) = match side {
         Expr::Select { conds, then, other } => match &**other {
             Expr::Const(c) => (&**then, conds.clone(), *c),
             _ => return None,
         },
         e => (e, Vec::new(), 0.0),
     };
-    if steps.flop() == 0 {
+    if prologue.flop() == 0 {
         return None;
     }
-    let loads = steps.loads();
+    let loads = prologue.loads();
     let variables = |index: &[Affine]| index.iter().map(|a| a.terms().len()).sum::<usize>();
     let is_data = |s: &Source| n.buffer(*s).scope != Scope::Prepared;
     let (source, index) =
         loads.iter().filter(|l| is_data(&l.0)).max_by_key(|l| variables(l.1)).copied()?;
     let along = |a: &Affine| a.terms().is_empty() || index.iter().any(|i| i.terms() == a.terms());
-    if !loads.iter().all(|l| l.1.iter().all(along)) {
-        return None;
-    }
-    let (index, steps) = (index.to_vec(), Some(steps.clone()));
-    Some(ContractionOperand { source, index, conds, other, packed: false, steps })
+    let mut is_of_place = true;
+    let prologue = prologue.rewrite(
+        &mut |a| {
+            is_of_place &= along(a);
+            a.clone()
+        },
+        &mut |e| e,
+    );
+    let (index, prologue) = (index.to_vec(), Some(prologue));
+    is_of_place.then_some(ContractionOperand {
+        source,
+        index,
+        conds,
+        other,
+        packed: false,
+        prologue,
+    })
 }
 
 impl ContractionOperand {
-    /// The value of the element that lies at `place` in `from`: in the operand's source, of which
-    /// steps may make something, or in a copy of what they make.
+    /// The value of the element that lies at `place` in `from`: the operand's source, or a copy,
+    /// which has no prologue.
     pub fn value(&self, from: Source, place: &[Affine]) -> Expr {
         let there = |a: &Affine| {
             let along = self.index.iter().position(|i| i.terms() == a.terms());
@@ -142,9 +154,9 @@ impl ContractionOperand {
                 None => a.clone(),
             }
         };
-        match &self.steps {
-            Some(steps) if from == self.source => steps.rewrite(&mut |a| there(a), &mut |e| e),
-            _ => Expr::load(from, place.to_vec()),
+        match &self.prologue {
+            Some(made) => made.rewrite(&mut |a| there(a), &mut |e| e),
+            None => Expr::load(from, place.to_vec()),
         }
     }
 }
@@ -172,7 +184,7 @@ impl Contraction {
         for o in &mut p.operands {
             o.index = o.index.iter().map(moved).collect();
             o.conds.iter_mut().for_each(|c| c.index = moved(&c.index));
-            o.steps = o.steps.take().map(|e| e.rewrite(&mut |a| moved(a), &mut |e| e));
+            o.prologue = o.prologue.take().map(|e| e.rewrite(&mut |a| moved(a), &mut |e| e));
         }
         p
     }
@@ -222,6 +234,10 @@ pub fn line_width(
     let d = o.index.len() - 1;
     let a = &o.index[d];
     let tested = o.conds.iter().any(|c| c.index.terms() == a.terms());
+    // What is loaded under a condition is no vector.
+    if o.prologue.is_some() && !o.conds.is_empty() {
+        return None;
+    }
     let fits = |w: i64| {
         // Without a test, no element outside of the tile may be read.
         let inside = a.as_var().is_some_and(|v| {

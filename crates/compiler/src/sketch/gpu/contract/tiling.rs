@@ -196,10 +196,6 @@ impl<'a> Tiling<'a> {
             s.lanes = if s.extent % self.vector == 0 { self.vector } else { 1 };
             return;
         }
-        // Steps inside of a border are computed one by one.
-        if o.steps.is_some() {
-            return;
-        }
         let Some(width) = line_width(self.p, &self.n, o, &self.size, true)
             .filter(|w| *w <= self.vector && self.pad % w == 0)
         else {

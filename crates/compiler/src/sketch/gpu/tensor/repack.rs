@@ -37,7 +37,7 @@ impl Tiling<'_> {
         let k_at = Affine::new([(k, width), (lane, 1)], 0);
         let at = |d: usize| match others.iter().position(|&x| x == d) {
             Some(j) => Affine::new([(vars[j], 1)], ranges[d].0),
-            None => k_at.clone(),
+            None => k_at.plus(o.index[along].offset()),
         };
         let guard = |c: &Cond| {
             let d = o.index.iter().position(|a| a.terms() == c.index.terms()).unwrap_or(0);
@@ -70,7 +70,7 @@ impl Tiling<'_> {
             conds: Vec::new(),
             other: 0.0,
             packed: false,
-            steps: None,
+            prologue: None,
         };
         (f.along, f.layout, f.filled) = (others.len(), TileLayout::KMajor, true);
     }

@@ -189,9 +189,9 @@ pub fn roles(p: &Contraction) -> Option<Roles> {
         DType::F32 => (DType::Tf32, true),
         other => (other, false),
     };
-    // What is made of elements of 16 bits on the way would have more.
+    // What is made of elements of 16 bits is a float of 32, which their tiles cannot hold.
     let is_float = |o: &ContractionOperand| n.buffer(o.source).dtype == DType::F32;
-    let taken = |o: &ContractionOperand| o.other == 0.0 && (o.steps.is_none() || is_float(o));
+    let taken = |o: &ContractionOperand| o.other == 0.0 && (o.prologue.is_none() || is_float(o));
     if p.op != Reducer::Sum || p.operands.len() != 2 || !p.operands.iter().all(taken) {
         return None;
     }

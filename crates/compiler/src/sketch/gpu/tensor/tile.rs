@@ -345,7 +345,6 @@ impl<'a> Tiling<'a> {
         if !f.filled && self.runs_over() {
             conds.push(Cond { index: k.clone(), low: 0, high: p.reduce[0].extent });
         }
-        let there: Vec<Affine> = o.index.iter().map(|i| i.map_vars(place)).collect();
-        guarded(conds, o.value(from, &there))
+        guarded(conds, Expr::load(from, o.index.iter().map(|i| i.map_vars(place)).collect()))
     }
 }
