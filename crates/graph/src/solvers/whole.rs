@@ -31,8 +31,8 @@ pub enum Unknown<'a> {
     /// An estimate from bytes and operations, scaled as the times that are known.
     Estimated,
     /// The least that it is hoped to take: what this says of its workload, in nanoseconds, and no
-    /// less than what is known around its anchors. A cover of known kernels that is cheapest even so
-    /// needs no further trial.
+    /// less than what is known around its anchors. A cover of known kernels that is cheapest even
+    /// so needs no further trial.
     AtLeast(&'a dyn Fn(&Workload) -> f64),
     /// More than any kernel takes: kernels that are known are chosen wherever they cover.
     Avoided,
@@ -239,9 +239,9 @@ const OTHER_LAYOUT: f64 = 1.1;
 /// can follow one operator as well as come ahead of the next follows.
 const AHEAD: f64 = 1e-3;
 
-/// Raises what kernels are hoped to take of which nothing is known, or nothing in a layout: to what
-/// the fastest kernel that is known around each of their anchors takes, to nearly what known kernels
-/// without an anchor take that they stand for, and to what they take themselves in a layout that is
+/// Raises what kernels are hoped to take of which nothing is known, or nothing in a layout: to
+/// what the fastest kernel that is known around each of their anchors takes, to nearly what known
+/// kernels without an anchor take that they stand for, and to what they take themselves in a layout that is
 /// known; by [`OTHER_LAYOUT`] more in other layouts, and by [`AHEAD`] for each node ahead.
 fn raise(all: &Candidates, times: &mut [(Vec<usize>, Vec<Option<Known>>)]) {
     let known: Vec<Vec<InLayout>> = times.iter().map(|(g, t)| InLayout::of(g, t)).collect();
