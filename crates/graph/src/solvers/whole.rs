@@ -241,8 +241,9 @@ const AHEAD: f64 = 1e-3;
 
 /// Raises what kernels are hoped to take of which nothing is known, or nothing in a layout: to
 /// what the fastest kernel that is known around each of their anchors takes, to nearly what known
-/// kernels without an anchor take that they stand for, and to what they take themselves in a layout that is
-/// known; by [`OTHER_LAYOUT`] more in other layouts, and by [`AHEAD`] for each node ahead.
+/// kernels without an anchor take that they stand for, and to what they take themselves in a
+/// layout that is known; by [`OTHER_LAYOUT`] more in other layouts, and by [`AHEAD`] for each node
+/// ahead.
 fn raise(all: &Candidates, times: &mut [(Vec<usize>, Vec<Option<Known>>)]) {
     let known: Vec<Vec<InLayout>> = times.iter().map(|(g, t)| InLayout::of(g, t)).collect();
     let anchors: Vec<Vec<usize>> = all
