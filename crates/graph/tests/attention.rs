@@ -113,45 +113,6 @@ fn a_kernel_without_a_time_is_chosen_where_it_could_be_cheaper() {
     assert_eq!(cover(10.0, Unknown::AtLeast(&|_| 211.0)), (3, 210.0));
 }
 
-/// Two convolutions with a normalisation and a ReLU ahead of each, of which the second one's ReLU
-/// could as well come ahead of the next.
-#[test]
-fn a_prologue_is_hoped_to_be_free_in_the_layout_that_is_known() {
-    let mut n = Net::new();
-    let x = n.input(&[1, 8, 6, 6]);
-    let ahead = |n: &mut Net, x| {
-        let normal = n.norm(x, 8, &[1, 8, 6, 6]);
-        n.node("Relu", &[normal], &[1, 8, 6, 6], &[])
-    };
-    let first = ahead(&mut n, x);
-    let w = n.weight(&[8, 8, 1, 1]);
-    let c = n.node("Conv", &[first, w], &[1, 8, 6, 6], &[]);
-    let second = ahead(&mut n, c);
-    let w = n.weight(&[8, 8, 3, 3]);
-    let pads = [("pads", Attribute::Ints(vec![1; 4]))];
-    let y = n.node("Conv", &[second, w], &[1, 8, 6, 6], &pads);
-    n.0.outputs.push(y);
-    let greedy = n.lower();
-    let times: Vec<(TaskId, f64)> = greedy
-        .tasks()
-        .iter()
-        .map(|t| (t.id, if t.workload.kind == "conv2d" { 100.0 } else { 30.0 }))
-        .collect();
-    assert_eq!(times.len(), 3, "{:?}", greedy.tasks());
-    let known = |id: TaskId| times.iter().find(|t| t.0 == id).map(|t| t.1);
-    let costs = CoverCosting::of(&known, Unknown::AtLeast(&|_| 1.0));
-    let cover = cheapest_cover(greedy.candidates(), &costs).unwrap();
-    let made = Assignment::new(greedy.candidates().clone(), cover.choice).unwrap();
-    let names: Vec<&str> = made.tasks().iter().map(|t| t.name.as_str()).collect();
-    assert_eq!(
-        names,
-        ["conv2d_8x6x6_k8_1x1_bias_relu_after_bn_relu", "conv2d_8x6x6_k8_3x3"],
-        "{}",
-        cover.time
-    );
-    assert!((200.0..=201.0).contains(&cover.time), "{}", cover.time);
-}
-
 /// As on a GPU: what other kernels read and write lies densely, attention reads where they have it,
 /// and the copies that it saves count.
 #[test]

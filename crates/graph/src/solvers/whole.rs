@@ -251,29 +251,31 @@ fn raise(all: &Candidates, times: &mut [(Vec<usize>, Vec<Option<Known>>)]) {
         .iter()
         .map(|c| c.nodes.iter().copied().filter(|&n| is_anchor(&all.model.nodes[n].op)).collect())
         .collect();
-    let mut of_node: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    // The kernels that are known by each of their anchors, those without one by their first node.
+    let mut around: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    let mut without: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (i, c) in all.list.iter().enumerate().filter(|(i, _)| !known[*i].is_empty()) {
-        c.nodes.iter().for_each(|&n| of_node.entry(n).or_default().push(i));
+        anchors[i].iter().for_each(|&n| around.entry(n).or_default().push(i));
+        let first = c.nodes.first().filter(|_| anchors[i].is_empty());
+        first.into_iter().for_each(|&n| without.entry(n).or_default().push(i));
     }
     let is_within = |a: &[usize], b: &[usize]| a.iter().all(|n| b.contains(n));
     for (i, c) in all.list.iter().enumerate() {
         // It takes at least the share of the fastest of each of these sets of times.
         let mut least: Vec<(f64, Vec<&InLayout>)> = Vec::new();
         if known[i].is_empty() {
-            let around = |n: &usize| {
-                let same = of_node.get(n)?.iter().filter(|&&p| is_within(&anchors[p], &anchors[i]));
+            let same = |n: &usize| {
+                let same = around.get(n)?.iter().filter(|&&p| is_within(&anchors[p], &anchors[i]));
                 Some((1.0, same.flat_map(|&p| &known[p]).collect()))
             };
-            least.extend(anchors[i].iter().filter_map(around));
-            let parts = c.nodes.iter().filter_map(|n| of_node.get(n)).flatten();
-            let parts = parts
-                .filter(|&&p| anchors[p].is_empty() && is_within(&all.list[p].nodes, &c.nodes));
+            least.extend(anchors[i].iter().filter_map(same));
+            let parts = c.nodes.iter().filter_map(|n| without.get(n)).flatten();
+            let parts = parts.filter(|&&p| is_within(&all.list[p].nodes, &c.nodes));
             least.extend(parts.map(|&p| (OF_A_PART, known[p].iter().collect())));
         } else {
             least.push((1.0, known[i].iter().collect()));
         }
-        let ahead = c.nodes.iter().take_while(|n| !anchors[i].contains(n)).count();
-        let ahead = if anchors[i].is_empty() { 0 } else { ahead };
+        let ahead = c.nodes.iter().position(|n| anchors[i].contains(n)).unwrap_or(0);
         let (groups, list) = &mut times[i];
         for (bits, k) in list.iter_mut().enumerate() {
             let Some(k) = k else { continue };

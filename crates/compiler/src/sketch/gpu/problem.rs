@@ -147,16 +147,25 @@ impl ContractionOperand {
     /// The value of the element that lies at `place` in `from`: the operand's source, or a copy,
     /// which has no prologue.
     pub fn value(&self, from: Source, place: &[Affine]) -> Expr {
-        let there = |a: &Affine| {
-            let along = self.index.iter().position(|i| i.terms() == a.terms());
-            match along.filter(|_| !a.terms().is_empty()) {
-                Some(d) => place[d].plus(a.offset() - self.index[d].offset()),
-                None => a.clone(),
-            }
-        };
         match &self.prologue {
-            Some(made) => made.rewrite(&mut |a| there(a), &mut |e| e),
+            Some(made) => made.rewrite(&mut |a| self.along(place, a), &mut |e| e),
             None => Expr::load(from, place.to_vec()),
+        }
+    }
+
+    /// The conditions under which the element at `place` is none of the border.
+    pub fn conds_at(&self, place: &[Affine]) -> Vec<Cond> {
+        let at = |c: &Cond| Cond { index: self.along(place, &c.index), ..c.clone() };
+        self.conds.iter().map(at).collect()
+    }
+
+    /// What an index that moves as one of the operand's own is for the element at `place`; numbers
+    /// stay.
+    fn along(&self, place: &[Affine], a: &Affine) -> Affine {
+        let own = self.index.iter().position(|i| i.terms() == a.terms());
+        match own.filter(|_| !a.terms().is_empty()) {
+            Some(d) => place[d].plus(a.offset() - self.index[d].offset()),
+            None => a.clone(),
         }
     }
 }

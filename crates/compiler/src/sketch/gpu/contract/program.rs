@@ -207,11 +207,7 @@ impl Tiling<'_> {
         }
         let global: Vec<Affine> =
             spans.iter().enumerate().map(|(d, s)| s.base.add(&f[d].scale(s.step))).collect();
-        let guard = |c: &Cond| {
-            let d = o.index.iter().position(|a| a.terms() == c.index.terms()).unwrap_or(0);
-            Cond { index: global[d].plus(c.index.offset() - o.index[d].offset()), ..c.clone() }
-        };
-        let conds: Vec<Cond> = o.conds.iter().map(guard).collect();
+        let conds = o.conds_at(&global);
         let element = o.value(source, &global);
         let value = if conds.is_empty() {
             element

@@ -73,13 +73,8 @@ impl Tiling<'_> {
         }
         let global: Vec<Affine> =
             spans.iter().enumerate().map(|(d, s)| s.base.add(&at[d].scale(s.step))).collect();
-        let guard = |c: &Cond| {
-            let d = o.index.iter().position(|a| a.terms() == c.index.terms()).unwrap_or(0);
-            Cond { index: global[d].plus(c.index.offset() - o.index[d].offset()), ..c.clone() }
-        };
         let packed = f.layout == TileLayout::Packed;
-        let mut conds: Vec<Cond> =
-            if packed { Vec::new() } else { o.conds.iter().map(guard).collect() };
+        let mut conds = if packed { Vec::new() } else { o.conds_at(&global) };
         if !packed && !f.filled && f.layout != TileLayout::Sliding && self.runs_over() {
             // The index leaves out groups that share the reduction's dimension.
             let rest =

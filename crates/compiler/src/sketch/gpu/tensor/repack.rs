@@ -39,15 +39,11 @@ impl Tiling<'_> {
             Some(j) => Affine::new([(vars[j], 1)], ranges[d].0),
             None => k_at.plus(o.index[along].offset()),
         };
-        let guard = |c: &Cond| {
-            let d = o.index.iter().position(|a| a.terms() == c.index.terms()).unwrap_or(0);
-            Cond { index: at(d).plus(c.index.offset() - o.index[d].offset()), ..c.clone() }
-        };
-        let mut conds: Vec<Cond> = o.conds.iter().map(guard).collect();
+        let place: Vec<Affine> = (0..o.index.len()).map(at).collect();
+        let mut conds = o.conds_at(&place);
         if filled > p.reduce[0].extent {
             conds.push(Cond { index: k_at.clone(), low: 0, high: p.reduce[0].extent });
         }
-        let place: Vec<Affine> = (0..o.index.len()).map(at).collect();
         let value = guarded(conds, o.value(o.source, &place));
         let index = vars.iter().map(|v| Affine::var(*v)).chain([k_at.clone()]).collect();
         let copy =
