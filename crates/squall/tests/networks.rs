@@ -530,10 +530,13 @@ fn whole_networks_decide_between_close_kernels() {
         assert_eq!(kept.unwrap().len(), 2 * settled.met, "what is not decided stays as it is");
         return;
     }
-    // One of another sketch may have held the task in between.
-    let taken = settled.taken.iter().rfind(|(name, _)| *name == fast.name);
-    assert!(taken.is_some_and(|(_, ratio)| *ratio < 0.9), "{settled:?}");
-    assert_eq!(holder(), (fast.tunable.clone(), fast.configuration.clone()), "{settled:?}");
+    // Where the slow one is slow in place, the fastest of other sketches meet it ahead of the close
+    // one, and may stay if the close one is not faster than they are.
+    let ratios = settled.taken.iter().filter(|(name, _)| *name == fast.name).map(|t| t.1);
+    assert!(ratios.product::<f64>() < 0.9, "{settled:?}");
+    let holds = holder();
+    let is_fast = holds == (fast.tunable.clone(), fast.configuration.clone());
+    assert!(is_fast || holds.0 != slow.tunable, "{holds:?}, {settled:?}");
     let kept = store.query(&Query { kind: Some(RecordKind::Network), ..Query::task(fast.task) });
     assert!(kept.unwrap().len() >= 2);
     // What a network decided is not asked again.
