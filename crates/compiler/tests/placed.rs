@@ -37,6 +37,20 @@ output Y of [1, 7, 7, 40]
 ",
     ),
     (
+        "two operators, to and from parts",
+        &["b2b@8+tile@k+tile@q,pad=near", "b2b@8,last+tile@k+tile@k,pad=guard"],
+        "workload back_to_back
+data X: f32[1, 6, 7, 9] of [1, 10, 7, 9]
+weight W: f32[24, 6, 1, 1]
+weight D: f32[24, 1, 3, 3]
+stage E: f32[n: 1, k: 24, p: 7, q: 9] = sum(c: 6, r: 1, s: 1) X[n, c, p + r, q + s] * W[k, c, r, s]
+stage P: f32[n: 1, c: 24, h: 9, w: 11] = select(0 <= h - 1 < 7 and 0 <= w - 1 < 9, E[n, c, h - 1, \
+w - 1], 0)
+stage Y: f32[n: 1, k: 24, p: 4, q: 5] = sum(r: 3, s: 3) P[n, k, 2*p + r, 2*q + s] * D[k, 0, r, s]
+output Y of [1, 30, 4, 5]
+",
+    ),
+    (
         "heads that lie between others",
         &["tile@n"],
         "workload batch_matmul

@@ -6,7 +6,7 @@ use crate::layout::{Layout, image};
 use crate::rewrite::{Lies, rewrite};
 use crate::view::View;
 use squall_core::graph::{Model, ValueId};
-use squall_core::operator::{FewBits, attention, range_of, rounded_behind};
+use squall_core::operator::{FewBits, attention, back_to_back, range_of, rounded_behind};
 use squall_core::workload::Input;
 use squall_core::{DType, Workload};
 
@@ -120,6 +120,27 @@ impl FusionCandidate {
             feeds: first.feeds.iter().chain(second.feeds.get(1..)?).cloned().collect(),
             outputs: vec![asked.output],
             workload: workload.ok()?,
+            layouts: Vec::new(),
+        };
+        Some(made.with_layouts(view.model))
+    }
+
+    /// The kernel of a group and of the group around the operator that alone reads its result; none
+    /// where they have no parts in common.
+    pub fn back_to_back(
+        rule: &str,
+        view: &View<'_>,
+        made: &Group,
+        asked: &Group,
+    ) -> Option<FusionCandidate> {
+        let (first, second) = (made.kernel().ok()?, asked.kernel().ok()?);
+        let made = FusionCandidate {
+            rule: rule.into(),
+            name: format!("{}_{}", first.name, second.name),
+            nodes: made.nodes.iter().chain(&asked.nodes).copied().collect(),
+            feeds: first.feeds.iter().chain(second.feeds.get(1..)?).cloned().collect(),
+            outputs: vec![asked.output],
+            workload: back_to_back(first.workload, &second.workload).ok()?,
             layouts: Vec::new(),
         };
         Some(made.with_layouts(view.model))

@@ -161,6 +161,14 @@ impl Input {
         }
     }
 
+    /// The same model without the kernels of a rule that greedy fusion does not know.
+    pub(crate) fn without(self, rule: &str) -> Input {
+        match self.graph.as_ref().map(|g| g.without(rule)) {
+            Some(Ok(graph)) => self.with_graph(graph),
+            _ => self,
+        }
+    }
+
     /// The same model as a solver of assignments has it; as it is where that makes none, or where
     /// it is no model.
     pub fn solved(self, name: &str, cost: &Cost<'_>) -> Input {

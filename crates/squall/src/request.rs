@@ -11,6 +11,7 @@ use crate::settings::{BudgetRequest, TargetRequest};
 use crate::shard::Shard;
 use crate::target_context::Context;
 use squall_core::{Caches, Judge};
+use squall_graph::rules::BACK_TO_BACK;
 use squall_records::Store;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,12 @@ impl InputRequest {
     fn read(&self, target: TargetRequest, given: &[NamedArray]) -> Result<Input, Error> {
         let input = Input::load_given(&self.source, &self.dims, given)?;
         let bytes = target.is_cpu() && self.precision == Precision::F32;
-        Ok(if bytes { input.in_bytes() } else { input })
+        Ok(match target.is_cpu() {
+            true if bytes => input.in_bytes(),
+            true => input,
+            // There are only plain loops for them.
+            false => input.without(BACK_TO_BACK),
+        })
     }
 
     /// Reads it, as it is to be tuned for a target.

@@ -5,9 +5,11 @@
 
 use crate::error::Error;
 use crate::task_state::{TaskState, name_of};
-use squall_compiler::counterpart;
-use squall_core::{Candidate, Record, Space, TaskId, TaskShape, Workload, find_tunable};
+use squall_compiler::{counterpart, of_operators};
+use squall_core::operator::{BACK_TO_BACK, between_operators, operators};
+use squall_core::{Candidate, Record, Space, TaskId, TaskShape, Tunable, Workload, find_tunable};
 use squall_records::{Name, Place, Store};
+use std::sync::Arc;
 
 /// Tasks further apart teach nothing; in factors of two, summed over the loops.
 const FAR: f64 = 8.0;
@@ -47,9 +49,22 @@ pub(crate) fn guesses<'d>(
     sources: &[TransferSource],
     n: usize,
 ) -> Vec<Candidate> {
-    let Some(shape) = TaskShape::of(&state.task.workload) else { return Vec::new() };
+    let others: Vec<&TaskState> = others.collect();
+    let mut found = Vec::new();
+    let add = |candidate: Candidate, found: &mut Vec<Candidate>| {
+        if found.len() < n
+            && !state.tried.contains(&name_of(&candidate))
+            && !found.contains(&candidate)
+        {
+            found.push(candidate);
+        }
+    };
+    for candidate in of_winners(state, &others, sources) {
+        add(candidate, &mut found);
+    }
+    let Some(shape) = TaskShape::of(&state.task.workload) else { return found };
     let mut similar: Vec<(f64, Vec<&Name>)> = Vec::new();
-    for o in others {
+    for o in &others {
         if let Some(d) = TaskShape::of(&o.task.workload).and_then(|s| shape.distance(&s)) {
             // The winner comes first: the others may only have been lucky.
             let winner = o.standings.winner().map(|w| w.0);
@@ -62,7 +77,6 @@ pub(crate) fn guesses<'d>(
         .extend(sources.iter().filter_map(|s| Some((shape.distance(&s.shape)?, vec![&s.winner]))));
     similar.retain(|k| k.0 <= FAR);
     similar.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut found: Vec<Candidate> = Vec::new();
     for (tunable, configuration) in similar.into_iter().flat_map(|k| k.1) {
         if found.len() == n {
             break;
@@ -73,18 +87,47 @@ pub(crate) fn guesses<'d>(
             continue;
         };
         let Some(c) = Space::nearest(t.space(), configuration) else { continue };
-        let candidate = Candidate { tunable: t.name().into(), configuration: c };
-        if !state.tried.contains(&name_of(&candidate)) && !found.contains(&candidate) {
-            found.push(candidate);
-        }
+        add(Candidate { tunable: t.name().into(), configuration: c }, &mut found);
     }
     found
+}
+
+/// What the winners of both operators alone make of the sketches of a task of two of them.
+fn of_winners(
+    state: &TaskState,
+    others: &[&TaskState],
+    sources: &[TransferSource],
+) -> Vec<Candidate> {
+    let w = &state.task.workload;
+    let Some(between) = between_operators(w).filter(|_| w.kind == BACK_TO_BACK) else {
+        return Vec::new();
+    };
+    let winner = |operator: &Workload| {
+        let shape = TaskShape::of(operator)?;
+        let own = others.iter().filter_map(|o| {
+            let d = TaskShape::of(&o.task.workload).and_then(|s| shape.distance(&s))?;
+            Some((d, o.standings.winner()?.0))
+        });
+        let stored = sources.iter().filter_map(|s| Some((shape.distance(&s.shape)?, &s.winner)));
+        let near = own.chain(stored).filter(|(d, _)| *d <= FAR);
+        near.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| (&name.0[..], &name.1[..]))
+    };
+    let [Some(first), Some(second)] = operators(w, between).each_ref().map(winner) else {
+        return Vec::new();
+    };
+    let guess = |t: &Arc<dyn Tunable>| {
+        let text = of_operators(t.name(), [first, second])?;
+        let configuration = Space::nearest(t.space(), &text)?;
+        Some(Candidate { tunable: t.name().into(), configuration })
+    };
+    state.kernels.tunables.iter().filter_map(guess).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::task_state::tests::state;
+    use squall_core::operator::back_to_back;
     use squall_core::{Nanos, Task};
 
     fn matmul(m: i64, n: i64, k: i64, bias: bool) -> Task {
@@ -136,5 +179,28 @@ mod tests {
         let found = guesses(&target, [&near].into_iter(), &[], 4);
         let names: Vec<Name> = found.iter().map(name_of).collect();
         assert_eq!(names, [(format!("{},range", name.0), name.1)]);
+    }
+
+    #[test]
+    fn two_operators_teach_the_kernel_of_both() {
+        let (first, second) = (matmul(64, 48, 32, false), matmul(64, 32, 48, true));
+        let both = back_to_back(first.workload.clone(), &second.workload).expect("a pair");
+        let both = Task::new("both", both);
+        let (target, mut one, mut other) = (state(&both), state(&first), state(&second));
+        let names = [(&mut one, 17), (&mut other, 40)].map(|(d, i)| {
+            let name = crate::task_state::tests::name(d, i);
+            d.stand(name.clone(), Nanos(100.0));
+            name
+        });
+        let found = guesses(&target, [&one, &other].into_iter(), &[], 4);
+        assert!(!found.is_empty());
+        for c in &found {
+            assert!(c.tunable.ends_with(&format!("+{}+{}", names[0].0, names[1].0)), "{c:?}");
+            for (knobs, name) in ["first_", "second_"].iter().zip(&names) {
+                let tile = name.1.split(',').find(|pair| pair.starts_with("lanes=")).unwrap();
+                assert!(c.configuration.to_string().contains(&format!("{knobs}{tile}")), "{c:?}");
+            }
+        }
+        assert_eq!(guesses(&target, std::iter::empty(), &[], 4), []);
     }
 }

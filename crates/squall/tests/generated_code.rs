@@ -11,7 +11,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall::Input;
 use squall_compiler::{sketches, untuned};
-use squall_core::{Bytes, Isa, KernelSource, Mapped, Target, Tunable};
+use squall_core::operator::{Conv, MatMul, back_to_back};
+use squall_core::{Bytes, Isa, KernelSource, Mapped, Target, Task, TensorKind, Tunable};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -63,7 +64,34 @@ fn digest(tunable: &dyn Tunable) -> String {
 fn list(target: &str, on: &Target, operators: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let input = Input::load(&root.join(operators).display().to_string(), &[]).expect("a list");
-    let lines = |task: &squall_core::Task| {
+    list_of(target, on, &input.tasks)
+}
+
+/// Two operators back to back, which no operator line says.
+fn pairs() -> Vec<Task> {
+    let conv = |c, k, r, groups| Conv {
+        n: 1,
+        c,
+        h: 28,
+        w: 28,
+        k,
+        r,
+        s: r,
+        stride: [1; 2],
+        pads: [r / 2; 4],
+        dilation: [1; 2],
+        groups,
+    };
+    let of = |c: Conv| c.workload().expect("a convolution");
+    let expanded = back_to_back(of(conv(32, 192, 1, 1)), &of(conv(192, 192, 3, 192)));
+    let product = |n, k| MatMul::plain(64, n, k, TensorKind::Weight).workload().expect("a product");
+    let products = back_to_back(product(96, 48), &product(32, 96));
+    let named = [("expand_and_depthwise", expanded), ("two_products", products)];
+    named.map(|(name, w)| Task::new(name, w.expect("a pair"))).to_vec()
+}
+
+fn list_of(target: &str, on: &Target, tasks: &[Task]) -> String {
+    let lines = |task: &Task| {
         let all = sketches(&task.workload, on);
         let plain = untuned(&task.workload, on);
         let mut s = String::new();
@@ -74,8 +102,8 @@ fn list(target: &str, on: &Target, operators: &str) -> String {
         s
     };
     std::thread::scope(|scope| {
-        let half = input.tasks.len() / 2;
-        let (a, b) = input.tasks.split_at(half);
+        let half = tasks.len() / 2;
+        let (a, b) = tasks.split_at(half);
         let first = scope.spawn(|| a.iter().map(lines).collect::<String>());
         let second: String = b.iter().map(lines).collect();
         first.join().expect("no panic") + &second
@@ -87,6 +115,8 @@ fn generated_kernels_are_what_they_were() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/generated_code.txt");
     let now = list("avx2", &cpu(32, 16), "examples/workloads.ops")
         + &list("avx512", &cpu(64, 32), "examples/workloads.ops")
+        + &list_of("avx2", &cpu(32, 16), &pairs())
+        + &list_of("avx512", &Target { threads: 2, ..cpu(64, 32) }, &pairs())
         + &list("avx512", &cpu(64, 32), "benches/narrow.ops")
         + &list("amx", &Target::at_level(Isa::X86_64V4Amx, &[]), "benches/narrow.ops")
         + &list("avx512", &cpu(64, 32), "crates/squall/tests/range.workload")

@@ -329,16 +329,28 @@ impl Checker<'_> {
         for (a, &extent) in index.iter().zip(&buf.shape) {
             self.affine(a)?;
             let (mut lo, mut hi) = a.range(|v| self.bounds[&v]);
+            // The index is multiples of what guards test, plus a rest without their variables: of
+            // one guard, or of several where it runs over several dimensions.
+            let (mut rest, mut tested) = (a.clone(), (0, 0));
             for g in &self.guards {
-                // Here the index is a multiple of what the guard tests, plus a rest without its
-                // variables.
                 let Some(&(first, c)) = g.index.terms().first() else { continue };
-                let k = a.coefficient(first) / c;
-                let rest = a.add(&g.index.scale(-k));
-                if k > 0 && g.index.terms().iter().all(|t| !rest.uses(t.0)) {
-                    let (low, high) = rest.range(|v| self.bounds[&v]);
+                let without = |a: &Affine| {
+                    let k = a.coefficient(first) / c;
+                    let rest = a.add(&g.index.scale(-k));
+                    let apart = k > 0 && g.index.terms().iter().all(|t| !rest.uses(t.0));
+                    apart.then_some((k, rest))
+                };
+                if let Some((k, own)) = without(a) {
+                    let (low, high) = own.range(|v| self.bounds[&v]);
                     lo = lo.max(k * g.low + low);
                     hi = hi.min(k * (g.high - 1) + high);
+                }
+                if let Some((k, others)) = without(&rest) {
+                    tested = (tested.0 + k * g.low, tested.1 + k * (g.high - 1));
+                    let (low, high) = others.range(|v| self.bounds[&v]);
+                    lo = lo.max(tested.0 + low);
+                    hi = hi.min(tested.1 + high);
+                    rest = others;
                 }
             }
             if lo < 0 || hi >= extent {

@@ -103,6 +103,7 @@ fn sketch(f: &Facts<'_>) -> Option<Sketch> {
         primitives: Box::new(move |c| chain.primitives(c)),
         full_optimisation: false,
         template: None,
+        both: None,
     })
 }
 

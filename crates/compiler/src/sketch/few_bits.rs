@@ -107,6 +107,7 @@ fn sketch(f: &Facts<'_>, p: FewBits, tiles: bool) -> Option<Sketch> {
         primitives: Box::new(schedule),
         full_optimisation: true,
         template: Some(Template { text: Box::new(text), faster }),
+        both: None,
     })
 }
 

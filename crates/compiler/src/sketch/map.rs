@@ -71,5 +71,6 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         primitives: Box::new(primitives),
         full_optimisation: false,
         template: None,
+        both: None,
     }]
 }

@@ -5,6 +5,7 @@
 //! collapsed), a space, and a function from configurations to the rest of the schedule.
 
 mod attention;
+mod back_to_back;
 mod collapse;
 mod cores;
 mod factors;
@@ -31,6 +32,7 @@ use squall_core::{
 };
 use std::sync::Arc;
 
+pub use back_to_back::of_operators;
 pub use pairs::by_pairs;
 pub use plain::{reference, reference_of};
 pub use range::counterpart;
@@ -88,6 +90,8 @@ pub(crate) struct Sketch {
     pub full_optimisation: bool,
     /// Present where kernels are not printed from nests.
     pub template: Option<Template>,
+    /// Present where a kernel is the loop over the parts of two operators: it has their nests.
+    pub both: Option<back_to_back::BackToBack>,
 }
 
 type Rule = fn(&Facts<'_>) -> Vec<Sketch>;
@@ -96,6 +100,7 @@ type Rule = fn(&Facts<'_>) -> Vec<Sketch>;
 /// Plain loops remain where none does.
 const RULES: &[(&str, Rule)] = &[
     ("attention", attention::derive),
+    ("back to back", back_to_back::derive),
     ("weights of few bits", few_bits::derive),
     ("range", range::derive),
     ("multi-level tiling", tile::derive),
@@ -182,13 +187,21 @@ pub fn untuned(w: &Workload, t: &Target) -> Arc<dyn Tunable> {
 impl Sketch {
     /// The whole schedule of a configuration, from the plain nest on.
     pub fn schedule(&self, c: &Configuration) -> Vec<Primitive> {
+        if let Some(both) = &self.both {
+            return both.schedules(c);
+        }
         self.prefix.iter().cloned().chain((self.primitives)(c)).collect()
     }
 
     /// The scheduled nest.
     pub fn nest(&self, c: &Configuration) -> Result<Nest, RealizeError> {
         let mut n = self.base.clone();
-        apply(&mut n, &(self.primitives)(c)).map_err(|e| RealizeError(e.to_string()))?;
+        match &self.both {
+            Some(both) => n = both.nest(c)?,
+            None => {
+                apply(&mut n, &(self.primitives)(c)).map_err(|e| RealizeError(e.to_string()))?;
+            }
+        }
         let stack = stack_bytes(&n);
         if stack > MOST_STACK {
             return Err(RealizeError(format!("{stack} bytes of stack are over {MOST_STACK}")));

@@ -72,6 +72,7 @@ pub fn sketch(f: &Facts<'_>) -> Sketch {
         primitives: Box::new(|_| Vec::new()),
         full_optimisation: true,
         template: None,
+        both: None,
     }
 }
 

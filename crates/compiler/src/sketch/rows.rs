@@ -132,6 +132,7 @@ fn shaped(f: &Facts<'_>, inline: bool) -> Option<Sketch> {
         primitives: Box::new(primitives),
         full_optimisation: false,
         template: None,
+        both: None,
     })
 }
 

@@ -82,6 +82,7 @@ fn sketch(f: &Facts<'_>) -> Option<Sketch> {
         primitives: Box::new(primitives),
         full_optimisation: false,
         template: None,
+        both: None,
     })
 }
 

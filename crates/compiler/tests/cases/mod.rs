@@ -1,9 +1,10 @@
 //! Small workloads of every kind, with odd sizes, and inputs for them.
 #![allow(dead_code, unused_imports)] // each test uses its part
 
+mod back_to_back;
 mod given;
 
-pub use given::{h200, inputs, split_inputs};
+pub use {back_to_back::BACK_TO_BACK, given::*};
 
 pub const CASES: &[(&str, &str)] = &[
     (

@@ -5,6 +5,7 @@
 //! follow it, as one final stage.
 
 mod attention;
+mod back_to_back;
 mod bytes;
 mod conv;
 mod convolution;
@@ -12,6 +13,7 @@ mod elementwise;
 mod few_bits;
 mod format;
 pub mod functions;
+mod joined;
 mod matmul;
 mod pool;
 mod prologue;
@@ -21,6 +23,9 @@ mod rows;
 mod window;
 
 pub use attention::attention;
+pub use back_to_back::{
+    BACK_TO_BACK, back_to_back, between_operators, operators, part_sizes, shared_axes,
+};
 pub use bytes::{BytePool, Gate, byte_sum, rounded_to_bytes, scaled_bytes};
 pub use conv::Conv;
 pub use convolution::{Channels, ConvAxis, Convolution, Direction};

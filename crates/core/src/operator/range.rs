@@ -3,11 +3,10 @@
 //! made where the result is made, so that the result is never stored: the operator is computed
 //! twice then, which is cheaper where each element takes few operations.
 
-use super::{checked, fresh};
+use super::joined::Joined;
 use crate::expr::{Affine, Expr, Source, Var};
 use crate::workload::{Axis, Reducer, Reduction, Stage, Workload};
 use crate::{DType, TensorKind};
-use std::collections::HashSet;
 
 /// The workload of `range(made)`: `range` reads one tensor as its first input, finds the largest
 /// of all its elements, and goes on with that. Where the elements of the tensor lie does not
@@ -87,60 +86,4 @@ fn finds_largest(made: &Workload, range: &Workload, first: &Stage, after: &[Stag
         && range.inputs[0].shape.iter().product::<i64>() == count
         && last.dtype == DType::F32
         && made.stages.iter().any(|s| s.reduction.is_some())
-}
-
-/// A workload to which another's inputs, but for the first, and stages are added.
-struct Joined {
-    made: Workload,
-    stages: Vec<Stage>,
-    /// Inputs of the first, and of both.
-    ours: usize,
-    total: usize,
-    theirs: usize,
-    taken: HashSet<String>,
-}
-
-impl Joined {
-    fn of(mut made: Workload, other: &Workload) -> Joined {
-        let (ours, theirs) = (made.inputs.len(), other.inputs.len());
-        let mut taken: HashSet<String> = made.inputs.iter().map(|i| i.name.clone()).collect();
-        taken.extend(made.stages.iter().map(|s| s.name.clone()));
-        for i in &other.inputs[1..] {
-            let name = fresh(&i.name, &mut taken);
-            made.inputs.push(crate::workload::Input { name, ..i.clone() });
-        }
-        let total = made.inputs.len();
-        let mut stages = std::mem::take(&mut made.stages);
-        let by = (total - ours) as u32;
-        let moved = |s: Source| if s.0 as usize >= ours { Source(s.0 + by) } else { s };
-        stages.iter_mut().for_each(|s| s.body = s.body.map_sources(moved));
-        Joined { made, stages, ours, total, theirs, taken }
-    }
-
-    fn source(&self, stage: usize) -> Source {
-        Source((self.total + stage) as u32)
-    }
-
-    /// A source of the other workload, whose first stage is the one at `first` here.
-    fn theirs(&self, s: Source, first: usize) -> Source {
-        match (s.0 as usize).checked_sub(self.theirs) {
-            Some(stage) => self.source(first + stage),
-            None => Source((self.ours + s.0 as usize - 1) as u32),
-        }
-    }
-
-    /// A name for an axis of the other's stage.
-    fn axis(&self, name: &str, stage: &Stage) -> String {
-        let is_taken = |n: &str| stage.axes.iter().any(|a| a.name == n);
-        if is_taken(name) { format!("{name}2") } else { name.into() }
-    }
-
-    fn push(&mut self, s: &Stage) {
-        let name = fresh(&s.name, &mut self.taken);
-        self.stages.push(Stage { name, ..s.clone() });
-    }
-
-    fn workload(self) -> Result<Workload, String> {
-        checked(Workload { stages: self.stages, ..self.made })
-    }
 }

@@ -181,6 +181,33 @@ impl Diagram {
         self.nodes.len() as u32 - 1
     }
 
+    /// The diagram of all pairs of a configuration of one and a configuration of another.
+    pub fn then(&self, behind: &Diagram) -> Result<Diagram, SpaceError> {
+        let kept = behind.nodes.len() as u32;
+        if self.nodes.len() + behind.nodes.len() > MAX_NODES {
+            return Err(SpaceError::TooEntangled);
+        }
+        let moved = |node: u32| if node == LEAF { behind.root } else { kept + node - 1 };
+        let (of_each, offset) = (behind.count(), behind.edges.len() as u32);
+        let mut d = Diagram {
+            nodes: behind.nodes.iter().map(|n| Node { ..*n }).collect(),
+            edges: behind.edges.iter().map(|e| Edge { ..*e }).collect(),
+            root: moved(self.root),
+        };
+        // The leaf is the first node.
+        d.nodes.extend(self.nodes[1..].iter().map(|n| Node {
+            first: n.first + offset,
+            len: n.len,
+            count: n.count.saturating_mul(of_each),
+        }));
+        d.edges.extend(self.edges.iter().map(|e| Edge {
+            value: e.value,
+            child: moved(e.child),
+            before: e.before.saturating_mul(of_each),
+        }));
+        Ok(d)
+    }
+
     pub fn root(&self) -> u32 {
         self.root
     }

@@ -138,6 +138,26 @@ impl Space {
         })
     }
 
+    /// The space of all pairs of a configuration of this one and a configuration of `behind`, whose
+    /// knobs have names that begin with the one and the other of `names`.
+    pub fn then(&self, behind: &Space, names: [&str; 2]) -> Result<Space, SpaceError> {
+        let named = |space: &Space, first: &str| {
+            let knob = |k: &Knob| {
+                let mut knob = k.clone();
+                knob.name.insert_str(0, first);
+                knob.formers.iter_mut().for_each(|f| f.knob.insert_str(0, first));
+                knob
+            };
+            space.knobs().iter().map(knob).collect::<Vec<Knob>>()
+        };
+        let knobs = [named(self, names[0]), named(behind, names[1])].concat();
+        check(&knobs)?;
+        let diagram = self.inner.diagram.then(&behind.inner.diagram)?;
+        Ok(Space {
+            inner: Arc::new(Inner { knobs: knobs.into(), diagram, table: OnceLock::new() }),
+        })
+    }
+
     /// The knobs, in the order that a [`Prefix`] binds them.
     pub fn knobs(&self) -> &[Knob] {
         &self.inner.knobs

@@ -282,3 +282,24 @@ fn knobs_say_which_values_are_next_to_which() {
     assert!(numbers.is_ordered() && scale.is_ordered() && !words.is_ordered());
     assert_eq!([scale, words].map(|k| k.steps_between(0, 2)), [2, 1]);
 }
+
+#[test]
+fn pairs_of_two_spaces_are_a_space() {
+    let knobs = |n: i64| {
+        vec![Knob::ints("a", Role::Choice, 1..=n), Knob::words("b", Role::Choice, &["x", "y", "z"])]
+    };
+    let few = Term::product([Term::knob("a"), Term::knob("b")]).at_most(3);
+    let first = Space::new(knobs(4), &[few]).unwrap();
+    let second = Space::new(knobs(3), &[Term::knob("a").divides(2)]).unwrap();
+    let both = first.then(&second, ["one_", "two_"]).unwrap();
+    assert_eq!(both.len(), first.len() * second.len());
+    let pairs = first.iter().flat_map(|a| second.iter().map(move |b| (a.clone(), b)));
+    for (rank, (c, (a, b))) in both.iter().zip(pairs).enumerate() {
+        let indices: Vec<usize> = a.indices().chain(b.indices()).collect();
+        assert_eq!(c.indices().collect::<Vec<_>>(), indices);
+        assert_eq!(both.rank(&c), Some(rank as u128));
+        assert_eq!(both.parse(&c.to_string()).unwrap(), c);
+    }
+    assert!(!both.contains(&[3, 2, 0, 0]) && !both.contains(&[0, 0, 2, 0]));
+    assert!(both.parse("one_a=1,one_b=x,two_a=2,two_b=z").is_ok());
+}

@@ -3,6 +3,7 @@
 
 mod anchored;
 mod attention;
+mod back_to_back;
 mod elementwise;
 mod prologue;
 mod range;
@@ -30,12 +31,13 @@ pub const RULES: &[Rule] = &[
     Rule { name: PROLOGUE, find: prologue::find },
     Rule { name: ATTENTION, find: attention::find },
     Rule { name: RANGE, find: range::find },
+    Rule { name: BACK_TO_BACK, find: back_to_back::find },
 ];
 
 /// Whether the kernels of a rule may be slower than those that they stand for: costs say whether
 /// one is taken, and no rule of thumb does.
 pub fn is_for_costs(rule: &str) -> bool {
-    [PROLOGUE, ATTENTION, RANGE].contains(&rule)
+    [PROLOGUE, ATTENTION, RANGE, BACK_TO_BACK].contains(&rule)
 }
 
 /// The rule of what comes ahead of an operator.
@@ -44,6 +46,8 @@ pub const PROLOGUE: &str = prologue::NAME;
 pub const ATTENTION: &str = attention::NAME;
 /// The rule of results that are quantised in every run.
 pub const RANGE: &str = range::NAME;
+/// The rule of two operators one behind the other, made in parts.
+pub const BACK_TO_BACK: &str = back_to_back::NAME;
 
 /// A group and what it grows to, one kernel for each size at which a single value leaves it.
 fn sizes(rule: &str, view: &View<'_>, group: Group) -> Result<Vec<FusionCandidate>, String> {

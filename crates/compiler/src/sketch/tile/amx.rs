@@ -73,6 +73,7 @@ pub(super) fn derive(
         primitives: Box::new(primitives),
         full_optimisation: false,
         template: None,
+        both: None,
     })
 }
 

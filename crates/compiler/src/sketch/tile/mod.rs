@@ -580,5 +580,6 @@ fn sketch(
         primitives: Box::new(primitives),
         full_optimisation: false,
         template: None,
+        both: None,
     })
 }

@@ -1,0 +1,395 @@
+//! Two operators one behind the other, in parts: an axis that both share is cut, and each part of
+//! what the first makes is read by the second while a near cache holds it (Halide's `compute_at`).
+//! Each operator keeps the sketches and knobs that it has alone, at the size of a part: the kernel
+//! is a loop over the parts around the nests of both.
+
+mod parts;
+
+use super::{Facts, MOST_STACK, Primitives, Sketch, tile};
+use crate::emit::stack_bytes;
+use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt, rewrite, visit_mut};
+use crate::schedule::Primitive;
+use parts::{Cut, cuts, put_last, sized};
+use squall_core::expr::{Affine, Expr, Source, Var};
+use squall_core::operator::{BACK_TO_BACK, between_operators, operators, part_sizes, shared_axes};
+use squall_core::workload::flatten;
+use squall_core::{Configuration, RealizeError, Space, Target, Workload};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// So many sizes of parts are offered, the largest that fit.
+const SIZES: usize = 3;
+/// So many sketches of each operator are offered.
+const EACH: usize = 3;
+/// What the names of these sketches begin with.
+const PREFIX: &str = "b2b@";
+/// What the names of the knobs of the first and of the second operator begin with.
+const KNOBS: [&str; 2] = ["first_", "second_"];
+
+/// How the kernels of two operators become one.
+pub(crate) struct BackToBack {
+    /// Those of one part each.
+    parts: [Arc<Sketch>; 2],
+    /// How many parts there are.
+    count: i64,
+    /// Where the parts of tensors lie, by their names.
+    cuts: Arc<HashMap<String, Cut>>,
+    /// The names of the inputs of both, in their order.
+    inputs: Vec<String>,
+    /// The name of what lies between.
+    between: String,
+    threads: usize,
+}
+
+/// What a sketch of a name makes of the candidates of its operators alone, each a tunable's
+/// name and a configuration's text: a text to find the nearest configuration of. None where the
+/// sketch is of other ones.
+pub fn of_operators(name: &str, operators: [(&str, &str); 2]) -> Option<String> {
+    let mut parts = name.strip_prefix(PREFIX)?.split('+').skip(1);
+    let fits = operators.iter().all(|(tunable, _)| parts.next() == Some(tunable));
+    let prefixed = |((_, text), knobs): (&(&str, &str), &str)| {
+        text.split(',').map(|pair| format!("{knobs}{pair}")).collect::<Vec<_>>().join(",")
+    };
+    let texts = operators.iter().zip(KNOBS).map(prefixed);
+    fits.then(|| texts.collect::<Vec<_>>().join(","))
+}
+
+pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
+    let w = f.workload;
+    if w.kind != BACK_TO_BACK {
+        return Vec::new();
+    }
+    let Some(between) = between_operators(w) else { return Vec::new() };
+    // A batch is rarely worth a cut: the first axis is that of channels or rows.
+    let all = shared_axes(w, between);
+    all.iter().map(|dims| along(f, between, dims)).find(|l| !l.is_empty()).unwrap_or_default()
+}
+
+/// The sketches that cut these dimensions.
+fn along(f: &Facts<'_>, between: usize, dims: &[Option<usize>]) -> Vec<Sketch> {
+    let e = &f.workload.stages[between];
+    let Some(dim) = dims[f.workload.stage_source(between).0 as usize] else { return Vec::new() };
+    let all = e.axes[dim].extent;
+    let each = e.shape().iter().product::<i64>() / all * e.dtype.bytes() as i64;
+    // A part stays in the second cache, with what is read beside it.
+    let most = f.target.cache(2) as i64 / 2;
+    let mut all = part_sizes(all);
+    let least = all.first().copied();
+    all.retain(|size| size * each <= most || Some(*size) == least);
+    let sizes = sizes(all);
+    let is_last = dim + 1 == e.axes.len();
+    let places: &[bool] = if is_last { &[false] } else { &[false, true] };
+    let ways = sizes.iter().flat_map(|&size| places.iter().map(move |&last| (size, last)));
+    ways.flat_map(|way| of_size(f, between, dims, way).unwrap_or_default()).collect()
+}
+
+/// Of the sizes that fit, the largest and those that are half of the one before or less: of whole
+/// vectors, where there are such.
+fn sizes(mut fitting: Vec<i64>) -> Vec<i64> {
+    for lanes in [8, 4] {
+        if fitting.iter().any(|s| s % lanes == 0) {
+            fitting.retain(|s| s % lanes == 0);
+            break;
+        }
+    }
+    let mut list: Vec<i64> = Vec::new();
+    for &size in fitting.iter().rev() {
+        if list.len() < SIZES && list.last().is_none_or(|last| 2 * size <= *last) {
+            list.push(size);
+        }
+    }
+    list
+}
+
+/// The sketches of parts of a size, in which what lies between has the cut axis where it is, or
+/// last.
+fn of_size(
+    f: &Facts<'_>,
+    between: usize,
+    dims: &[Option<usize>],
+    (size, last): (i64, bool),
+) -> Option<Vec<Sketch>> {
+    let w = f.workload;
+    let source = w.stage_source(between);
+    let dim = dims[source.0 as usize]?;
+    let part = sized(w, dims, size);
+    let mut halves = operators(&part, between);
+    if last {
+        put_last(&mut halves, dim)?;
+    }
+    let target = Target { threads: 1, ..f.target.clone() };
+    let [one, other] = halves.each_ref().map(|w| of_part(w, &target));
+    let cuts = Arc::new(cuts(&part, dims));
+    let mark = if last { ",last" } else { "" };
+    let mut list = Vec::new();
+    for (a, b) in one.iter().flat_map(|a| other.iter().map(move |b| (a, b))) {
+        let name = format!("{PREFIX}{size}{mark}+{}+{}", a.name, b.name);
+        let both = BackToBack {
+            parts: [a.clone(), b.clone()],
+            count: w.shape_of(source)[dim] / size,
+            cuts: cuts.clone(),
+            inputs: w.inputs.iter().map(|i| i.name.clone()).collect(),
+            between: w.stages[between].name.clone(),
+            threads: f.target.threads,
+        };
+        let space = a.space.then(&b.space, KNOBS).ok().filter(|_| (f.wanted)(&name));
+        // Kernels that see a tensor in a shape in which its parts are none have no place here.
+        let stack = |s: &Space| both.nest(&s.nth(0)).map_or(u64::MAX, |n| stack_bytes(&n));
+        let Some(space) = space.filter(|s| stack(s) <= MOST_STACK) else { continue };
+        let primitives: Primitives = Box::new(|_| Vec::new());
+        list.push(Sketch {
+            name,
+            target: f.target.clone(),
+            space,
+            base: a.base.clone(),
+            prefix: Vec::new(),
+            primitives,
+            full_optimisation: false,
+            template: None,
+            both: Some(both),
+        });
+    }
+    Some(list)
+}
+
+/// The sketches of an operator's part: those that take its reduction in one piece, where there are
+/// any.
+fn of_part(w: &Workload, t: &Target) -> Vec<Arc<Sketch>> {
+    let direct = |s: &Sketch| {
+        s.template.is_none() && !s.name.ends_with("winograd") && !s.name.starts_with(tile::AMX)
+    };
+    let mut list = super::derive(w, t);
+    list.retain(direct);
+    if list.iter().any(|s| !s.name.ends_with(",cut")) {
+        list.retain(|s| !s.name.ends_with(",cut"));
+    }
+    list.truncate(EACH);
+    list.into_iter().map(Arc::new).collect()
+}
+
+impl BackToBack {
+    /// The configurations of both operators.
+    fn apart(&self, c: &Configuration) -> Result<[Configuration; 2], RealizeError> {
+        let indices: Vec<usize> = c.indices().collect();
+        let (a, b) = indices.split_at(self.parts[0].space.knobs().len().min(indices.len()));
+        let of = |s: &Sketch, i| s.space.configuration(i);
+        match (of(&self.parts[0], a), of(&self.parts[1], b)) {
+            (Some(a), Some(b)) => Ok([a, b]),
+            _ => Err(RealizeError("it is no configuration of both operators".into())),
+        }
+    }
+
+    /// The schedule of each operator.
+    pub fn schedules(&self, c: &Configuration) -> Vec<Primitive> {
+        let Ok(both) = self.apart(c) else { return Vec::new() };
+        self.parts.iter().zip(&both).flat_map(|(s, c)| s.schedule(c)).collect()
+    }
+
+    /// The nest of both.
+    pub fn nest(&self, c: &Configuration) -> Result<Nest, RealizeError> {
+        let [a, b] = self.apart(c)?;
+        let nests = [self.parts[0].nest(&a)?, self.parts[1].nest(&b)?];
+        self.joined(&nests).ok_or_else(|| {
+            RealizeError("an operator sees a tensor in a shape that has no parts".into())
+        })
+    }
+
+    fn joined(&self, nests: &[Nest; 2]) -> Option<Nest> {
+        let mut n = Nest {
+            name: nests[0].name.clone(),
+            vars: Vec::new(),
+            buffers: Vec::new(),
+            prepare: Vec::new(),
+            body: Vec::new(),
+        };
+        let part = n.new_var("part");
+        let inputs = self.declare_inputs(nests, &mut n)?;
+        let between = self.declare_between(nests, &mut n)?;
+        let mut body = Vec::new();
+        for of in nests {
+            let slots = self.slots(of, (&inputs, &between), &mut n)?;
+            let vars: Vec<Var> = of.vars.iter().map(|v| n.new_var(v)).collect();
+            body.extend(moved(of, &of.body, &slots, &vars, part));
+            if slots.iter().any(|s| s.place == Place::Ahead) {
+                let var = n.new_var("part_p");
+                let prepare = moved(of, &of.prepare, &slots, &vars, var);
+                n.prepare.push(self.over_parts(var, Mode::Serial, prepare));
+            } else {
+                n.prepare.extend(moved(of, &of.prepare, &slots, &vars, part));
+            }
+        }
+        // Threads have memory of their own for what lies between and beside it.
+        let (mode, own) = match self.threads > 1 {
+            true => (Mode::Parallel, Scope::Workspace),
+            false => {
+                return Some(Nest { body: vec![self.over_parts(part, Mode::Serial, body)], ..n });
+            }
+        };
+        let mut locals = Vec::new();
+        for (i, b) in n.buffers.iter_mut().enumerate().filter(|(_, b)| b.scope == own) {
+            b.scope = Scope::Local;
+            locals.push(Stmt::Local(Source(i as u32)));
+        }
+        locals.extend(body);
+        Some(Nest { body: vec![self.over_parts(part, mode, locals)], ..n })
+    }
+
+    fn over_parts(&self, var: Var, mode: Mode, body: Vec<Stmt>) -> Stmt {
+        Stmt::Loop(Loop { var, extent: self.count, mode, start: None, body })
+    }
+
+    /// Declares the inputs of both, in their order: each with the memory of all of its parts. None
+    /// where both read one.
+    fn declare_inputs(&self, nests: &[Nest; 2], n: &mut Nest) -> Option<HashMap<String, Slot>> {
+        let (mut data, mut weights) = (0, 0);
+        let mut slots = HashMap::new();
+        for name in &self.inputs {
+            let of = |n: &'_ Nest| n.buffers.iter().find(|b| b.name == *name).cloned();
+            let mut all = nests.iter().filter_map(of);
+            let (Some(mut buffer), None) = (all.next(), all.next()) else { return None };
+            let count = match &mut buffer.scope {
+                Scope::Data(i) => (i, &mut data),
+                Scope::Weight(i) => (i, &mut weights),
+                _ => return None,
+            };
+            *count.0 = *count.1;
+            *count.1 += 1;
+            let place = self.placed(name, &mut buffer.shape)?;
+            slots.insert(name.clone(), Slot { to: n.new_buffer(buffer), place });
+        }
+        Some(slots)
+    }
+
+    /// Declares what lies between: as both see it, or as one row where they see it otherwise.
+    fn declare_between(&self, nests: &[Nest; 2], n: &mut Nest) -> Option<Slot> {
+        let made = nests[0].buffers.iter().find(|b| b.scope == Scope::Output)?;
+        let read = nests[1].buffers.iter().find(|b| b.name == self.between)?;
+        let (shape, place) = match made.shape == read.shape {
+            true => (made.shape.clone(), Place::Same),
+            false => (vec![made.elements()], Place::Row),
+        };
+        let b = Buffer { shape, scope: Scope::Workspace, name: self.between.clone(), ..*made };
+        Some(Slot { to: n.new_buffer(b), place })
+    }
+
+    /// Where the buffers of an operator's nest are in that of both.
+    fn slots(
+        &self,
+        of: &Nest,
+        (inputs, between): (&HashMap<String, Slot>, &Slot),
+        n: &mut Nest,
+    ) -> Option<Vec<Slot>> {
+        let is_cut =
+            |b: &Buffer| matches!(b.scope, Scope::Weight(_)) && self.cuts.contains_key(&b.name);
+        let ahead = of.buffers.iter().any(is_cut);
+        let slot = |b: &Buffer| {
+            if b.name == self.between {
+                return Some(between.clone());
+            }
+            if let (Scope::Data(_) | Scope::Weight(_), Some(slot)) = (b.scope, inputs.get(&b.name))
+            {
+                return Some(slot.clone());
+            }
+            let mut buffer = b.clone();
+            let place = match b.scope {
+                Scope::Output => self.placed(&b.name, &mut buffer.shape)?,
+                // The weights of all parts are prepared.
+                Scope::Prepared if ahead => {
+                    buffer.shape.insert(0, self.count);
+                    Place::Ahead
+                }
+                _ => Place::Same,
+            };
+            Some(Slot { to: n.new_buffer(buffer), place })
+        };
+        of.buffers.iter().map(slot).collect()
+    }
+
+    /// Gives a tensor the extents of all of its parts, and says where a part lies.
+    fn placed(&self, name: &str, shape: &mut [i64]) -> Option<Place> {
+        match self.cuts.get(name) {
+            None => Some(Place::Same),
+            Some(cut) => cut.placed(shape, self.count),
+        }
+    }
+}
+
+/// Where a buffer of an operator's nest is in that of both.
+#[derive(Clone)]
+struct Slot {
+    to: Source,
+    place: Place,
+}
+
+/// Where an operator's elements are in a buffer.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Place {
+    /// Where it has them.
+    Same,
+    /// So many further along a dimension in each part.
+    Along { dim: usize, step: i64 },
+    /// In the part's own slice of a buffer with one more dimension.
+    Ahead,
+    /// One behind the other.
+    Row,
+}
+
+impl Slot {
+    fn index(&self, index: Vec<Affine>, shape: &[i64], part: Var) -> Vec<Affine> {
+        let mut index = index;
+        match self.place {
+            Place::Same => {}
+            Place::Along { dim, step } => index[dim].add_term(part, step),
+            Place::Ahead => index.insert(0, Affine::var(part)),
+            Place::Row => index = vec![flatten(&index, shape)],
+        }
+        index
+    }
+
+    /// The place of an element that is asked for ahead, which is only a hint.
+    fn asked(&self, at: &Affine, shape: &[i64], part: Var) -> Affine {
+        let mut at = at.clone();
+        match self.place {
+            Place::Same | Place::Row => {}
+            Place::Along { dim, step } => {
+                at.add_term(part, step * shape[dim + 1..].iter().product::<i64>());
+            }
+            Place::Ahead => at.add_term(part, shape.iter().product()),
+        }
+        at
+    }
+}
+
+/// Statements of an operator's nest over the buffers and variables of both, in a part.
+fn moved(of: &Nest, stmts: &[Stmt], slots: &[Slot], vars: &[Var], part: Var) -> Vec<Stmt> {
+    let shape = |b: Source| &of.buffer(b).shape;
+    let slot = |b: Source| &slots[b.0 as usize];
+    let var = |v: Var| vars[v.0 as usize];
+    let mut stmts = stmts.to_vec();
+    rewrite(&mut stmts, &mut |a| a.map_vars(|v| Affine::var(var(v))), &mut |e| match e {
+        Expr::Load { source: s, index } => {
+            Expr::Load { source: slot(s).to, index: slot(s).index(index, shape(s), part) }
+        }
+        e => e,
+    });
+    visit_mut(&mut stmts, &mut |s| match s {
+        Stmt::Loop(l) => {
+            l.var = var(l.var);
+            if let Some(start) = &mut l.start {
+                start.var = var(start.var);
+            }
+        }
+        Stmt::Let { var: v, .. } => *v = var(*v),
+        Stmt::Store { buffer, index, .. } | Stmt::Update { buffer, index, .. } => {
+            *index = slot(*buffer).index(std::mem::take(index), shape(*buffer), part);
+            *buffer = slot(*buffer).to;
+        }
+        Stmt::Prefetch { buffer, at } => {
+            *at = slot(*buffer).asked(at, shape(*buffer), part);
+            *buffer = slot(*buffer).to;
+        }
+        Stmt::Local(b) => *b = slot(*b).to,
+        _ => {}
+    });
+    stmts
+}

@@ -1,0 +1,212 @@
+//! Two operators one behind the other, as one computation: the second reads what the first makes,
+//! part by part, while a near cache holds it, and the whole of it is stored by none (after the
+//! fused tiles of Halide's `compute_at`, PLDI 2013).
+
+use super::joined::Joined;
+use crate::TensorKind;
+use crate::expr::{Affine, Expr, Source, Var};
+use crate::workload::{Input, Stage, Workload};
+use std::collections::HashSet;
+
+/// The kind of such workloads.
+pub const BACK_TO_BACK: &str = "back_to_back";
+
+/// A part has so many elements along the axis that is cut, at least.
+const LEAST_PART: i64 = 4;
+
+/// The workload of `second(first)`: `second` reads the output of `first` as its first input, and
+/// that alone of what `first` has. Not possible where the two do not fit, or where one of them is
+/// no operator that reduces or lies in larger boxes.
+pub fn back_to_back(mut first: Workload, second: &Workload) -> Result<Workload, String> {
+    let plain = |w: &Workload| w.foreign.is_none() && w.rooms.is_empty() && w.kind != BACK_TO_BACK;
+    let reduces = |w: &Workload| w.stages.iter().filter_map(|s| s.reduction.as_ref()).count() > 0;
+    let made = first.output().clone();
+    let fits = second.inputs.first().is_some_and(|i| {
+        (&i.shape, i.dtype, i.kind) == (&made.shape(), made.dtype, TensorKind::Data)
+    });
+    if !fits || ![&first, second].into_iter().all(|w| plain(w) && reduces(w)) {
+        return Err("the second operator does not read what the first makes".into());
+    }
+    let names = first.inputs.iter().map(|i| &i.name).chain(first.stages.iter().map(|s| &s.name));
+    let mut taken: HashSet<String> = names.cloned().collect();
+    taken.extend(second.stages.iter().map(|s| s.name.clone()));
+    let last = first.stages.len() - 1;
+    first.stages[last].name = super::fresh("E", &mut taken);
+    first.kind = BACK_TO_BACK.into();
+    let mut joined = Joined::of(first, second);
+    for s in &second.stages {
+        let theirs = |x: Source| match x {
+            Source(0) => joined.source(last),
+            x => joined.theirs(x, last + 1),
+        };
+        let body = s.body.map_sources(theirs);
+        joined.push(&Stage { body, ..s.clone() });
+    }
+    let made = joined.workload()?;
+    match between_operators(&made).is_some_and(|e| !shared_axes(&made, e).is_empty()) {
+        true => Ok(made),
+        false => {
+            Err("no part of the first's result is all that a part of the second's reads".into())
+        }
+    }
+}
+
+/// The stage that lies between the operators: the last that is elementwise in what the first
+/// reduces, and that alone of the first is read behind it.
+pub fn between_operators(w: &Workload) -> Option<usize> {
+    let reduces = |s: &Stage| s.reduction.is_some() && !s.body.loads().is_empty();
+    let first = w.stages.iter().position(reduces)?;
+    let alike = |s: &&Stage| {
+        s.reduction.is_none()
+            && s.shape() == w.stages[first].shape()
+            && !matches!(s.body, Expr::Select { .. })
+    };
+    let behind = w.stages[first + 1..].iter().take_while(alike).count();
+    (first..=first + behind).rev().find(|&e| {
+        let ahead = |s: Source| (s.0 as usize).checked_sub(w.inputs.len()).is_some_and(|i| i < e);
+        let rest = &w.stages[e + 1..];
+        !rest.is_empty() && rest.iter().all(|s| s.body.loads().iter().all(|l| !ahead(l.0)))
+    })
+}
+
+/// Of each axis of the result along which it can be cut together with what lies between, the
+/// dimension of each input and stage that is cut then: the last axis first.
+pub fn shared_axes(w: &Workload, between: usize) -> Vec<Vec<Option<usize>>> {
+    let made = w.stage_source(between).0 as usize;
+    let axes = (0..w.output().axes.len()).rev().filter(|&a| w.output().axes[a].extent > 1);
+    let all = axes.filter_map(|axis| cut_along(w, axis));
+    let has_parts = |dims: &Vec<Option<usize>>| {
+        dims[made].is_some_and(|d| !part_sizes(w.stages[between].axes[d].extent).is_empty())
+    };
+    all.filter(has_parts).collect()
+}
+
+/// The sizes of parts of an axis, ascending: it falls into several, none of which leaves a register
+/// tile too little.
+pub fn part_sizes(extent: i64) -> Vec<i64> {
+    (LEAST_PART..extent).filter(|size| extent % size == 0).collect()
+}
+
+/// The dimension of each input and stage that is cut with the result along an axis; none where a
+/// part of the result reads more than a part of one of them.
+fn cut_along(w: &Workload, axis: usize) -> Option<Vec<Option<usize>>> {
+    let inputs = w.inputs.len();
+    let mut dims: Vec<Option<Option<usize>>> = vec![None; inputs + w.stages.len()];
+    *dims.last_mut()? = Some(Some(axis));
+    for (i, s) in w.stages.iter().enumerate().rev() {
+        let own = dims[inputs + i].flatten().map(|a| Var(a as u32));
+        let uses = |a: &Affine| own.is_some_and(|v| a.uses(v));
+        let mut fits = true;
+        s.body.visit(&mut |e| match e {
+            Expr::Load { source, index } => {
+                let dim = index.iter().position(uses);
+                let is_single = index.iter().filter(|a| uses(a)).count() <= 1;
+                let is_plain = dim.is_none_or(|d| index[d].as_var() == own);
+                fits &= is_single && is_plain;
+                fits &= *dims[source.0 as usize].get_or_insert(dim) == dim;
+            }
+            Expr::Select { conds, .. } => fits &= !conds.iter().any(|c| uses(&c.index)),
+            _ => {}
+        });
+        if !fits {
+            return None;
+        }
+    }
+    Some(dims.into_iter().map(Option::flatten).collect())
+}
+
+/// Both operators, each as a workload: the second reads what lies between as its first
+/// input.
+pub fn operators(w: &Workload, between: usize) -> [Workload; 2] {
+    [true, false].map(|is_first| operator(w, between, is_first))
+}
+
+/// The first operator, to what lies between, or the second, which reads that as its first input.
+fn operator(w: &Workload, between: usize, is_first: bool) -> Workload {
+    let e = &w.stages[between];
+    let stages = if is_first { &w.stages[..=between] } else { &w.stages[between + 1..] };
+    let reads =
+        |i: &usize| stages.iter().any(|s| s.body.loads().iter().any(|l| l.0.0 as usize == *i));
+    let own: Vec<usize> = (0..w.inputs.len()).filter(reads).collect();
+    let mut inputs: Vec<Input> = own.iter().map(|&i| w.inputs[i].clone()).collect();
+    let offset = usize::from(!is_first);
+    if !is_first {
+        let (name, kind) = (e.name.clone(), TensorKind::Data);
+        inputs.insert(0, Input { name, kind, dtype: e.dtype, shape: e.shape() });
+    }
+    let (count, first) = (inputs.len(), if is_first { 0 } else { between + 1 });
+    let to = |s: Source| {
+        let at = match (s.0 as usize).checked_sub(w.inputs.len()) {
+            Some(stage) if !is_first && stage == between => 0,
+            Some(stage) => count + stage - first,
+            None => offset + own.iter().position(|&i| i == s.0 as usize).unwrap_or(0),
+        };
+        Source(at as u32)
+    };
+    let stage = |s: &Stage| Stage { body: s.body.map_sources(to), ..s.clone() };
+    let mut part = Workload {
+        // Nothing but names is made of it.
+        kind: if is_first { "first" } else { "second" }.into(),
+        stages: stages.iter().map(stage).collect(),
+        ..Workload::default()
+    };
+    let names = inputs.iter().map(|i| &i.name).chain(part.stages.last().map(|s| &s.name));
+    let rooms = names.filter_map(|n| Some((n.clone(), w.rooms.get(n)?.clone())));
+    part.rooms = rooms.collect();
+    part.inputs = inputs;
+    part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::{Conv, Epilogue, MatMul, Softmax};
+
+    fn conv(c: i64, k: i64, r: i64, groups: i64, stride: i64) -> Workload {
+        let pads = [r / 2; 4];
+        let (stride, dilation) = ([stride; 2], [1; 2]);
+        let c = Conv { n: 2, c, h: 5, w: 6, k, r, s: r, stride, pads, dilation, groups };
+        let shape = c.output();
+        Epilogue::none().attach(c.workload().unwrap(), &shape).unwrap()
+    }
+
+    fn numbers(w: &Workload, from: usize) -> Vec<Vec<f64>> {
+        let of = |(k, i): (usize, &crate::workload::Input)| {
+            let count: i64 = i.shape.iter().product();
+            (0..count).map(|j| (((j + k as i64) * 7 % 23) - 11) as f64 / 7.0).collect()
+        };
+        w.inputs.iter().enumerate().skip(from).map(of).collect()
+    }
+
+    #[test]
+    fn it_is_both_kernels_one_after_the_other() {
+        let rows = Softmax { before: 8, extent: 5, after: 1, log: false }.workload().unwrap();
+        let product = |m, n, k| MatMul::plain(m, n, k, TensorKind::Weight).workload().unwrap();
+        for (first, second) in [
+            (conv(3, 8, 1, 1, 1), conv(8, 8, 3, 8, 1)),
+            (conv(8, 8, 3, 8, 2), conv(8, 8, 3, 8, 1)),
+            (product(8, 5, 4), product(8, 7, 5)),
+            (product(8, 5, 4), rows),
+        ] {
+            let fits = first.output().shape() == second.inputs[0].shape;
+            let Ok(w) = back_to_back(first.clone(), &second) else {
+                assert!(!fits, "{first}{second}");
+                continue;
+            };
+            assert!(fits);
+            assert_eq!(Workload::parse(&w.to_string()).unwrap(), w);
+            let (ours, theirs) = (numbers(&first, 0), numbers(&second, 1));
+            let made = first.evaluate(&ours);
+            let want = second.evaluate(&[vec![made], theirs.clone()].concat());
+            assert_eq!(w.evaluate(&[ours, theirs].concat()), want, "{w}");
+        }
+    }
+
+    #[test]
+    fn what_reads_something_else_is_refused() {
+        let product = |m, n, k| MatMul::plain(m, n, k, TensorKind::Weight).workload().unwrap();
+        assert!(back_to_back(product(8, 5, 4), &product(8, 7, 4)).is_err());
+        let both = back_to_back(product(8, 5, 4), &product(8, 7, 5)).unwrap();
+        assert!(back_to_back(both, &product(8, 3, 7)).is_err());
+    }
+}

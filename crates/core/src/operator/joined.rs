@@ -1,0 +1,63 @@
+//! Two workloads as one: the second's inputs, but for the first, and its stages come behind those of
+//! the first, whose result they read.
+
+use super::{checked, fresh};
+use crate::expr::Source;
+use crate::workload::{Input, Stage, Workload};
+use std::collections::HashSet;
+
+/// A workload to which another's inputs, but for the first, and stages are added.
+pub(super) struct Joined {
+    made: Workload,
+    pub stages: Vec<Stage>,
+    /// Inputs of the first, and of both.
+    ours: usize,
+    total: usize,
+    theirs: usize,
+    taken: HashSet<String>,
+}
+
+impl Joined {
+    pub fn of(mut made: Workload, other: &Workload) -> Joined {
+        let (ours, theirs) = (made.inputs.len(), other.inputs.len());
+        let mut taken: HashSet<String> = made.inputs.iter().map(|i| i.name.clone()).collect();
+        taken.extend(made.stages.iter().map(|s| s.name.clone()));
+        for i in &other.inputs[1..] {
+            let name = fresh(&i.name, &mut taken);
+            made.inputs.push(Input { name, ..i.clone() });
+        }
+        let total = made.inputs.len();
+        let mut stages = std::mem::take(&mut made.stages);
+        let by = (total - ours) as u32;
+        let moved = |s: Source| if s.0 as usize >= ours { Source(s.0 + by) } else { s };
+        stages.iter_mut().for_each(|s| s.body = s.body.map_sources(moved));
+        Joined { made, stages, ours, total, theirs, taken }
+    }
+
+    pub fn source(&self, stage: usize) -> Source {
+        Source((self.total + stage) as u32)
+    }
+
+    /// A source of the other workload, whose first stage is the one at `first` here.
+    pub fn theirs(&self, s: Source, first: usize) -> Source {
+        match (s.0 as usize).checked_sub(self.theirs) {
+            Some(stage) => self.source(first + stage),
+            None => Source((self.ours + s.0 as usize - 1) as u32),
+        }
+    }
+
+    /// A name for an axis of the other's stage.
+    pub fn axis(&self, name: &str, stage: &Stage) -> String {
+        let is_taken = |n: &str| stage.axes.iter().any(|a| a.name == n);
+        if is_taken(name) { format!("{name}2") } else { name.into() }
+    }
+
+    pub fn push(&mut self, s: &Stage) {
+        let name = fresh(&s.name, &mut self.taken);
+        self.stages.push(Stage { name, ..s.clone() });
+    }
+
+    pub fn workload(self) -> Result<Workload, String> {
+        checked(Workload { stages: self.stages, ..self.made })
+    }
+}

@@ -1,0 +1,37 @@
+//! An operator and the operator that alone reads its result, where both can be made in parts of an
+//! axis that they share: a pointwise convolution and the depthwise one behind it, a convolution and
+//! its pooling, a product and the normalisation or the product of its rows. What lies between them
+//! is never stored as a whole.
+
+use super::grown;
+use crate::candidate::FusionCandidate;
+use crate::fuse::anchor::anchor;
+use crate::fuse::group::Group;
+use crate::view::{View, input, is_standard};
+
+/// The rule's name.
+pub const NAME: &str = "back_to_back";
+
+/// See [`super::Find`]. Where nothing is found, the anchored rule says why.
+pub fn find(view: &View<'_>, node: usize) -> Option<Result<Vec<FusionCandidate>, String>> {
+    let first = &view.model.nodes[node];
+    if !is_standard(first, &first.op) {
+        return None;
+    }
+    let mut list = Vec::new();
+    for made in grown(view, Group::around(node, anchor(view, first)?.ok()?)) {
+        let value = view.root(made.output);
+        let [reader] = view.users(value)[..] else { continue };
+        let second = &view.model.nodes[reader];
+        let reads = |i: usize| input(second, i).is_some_and(|v| view.root(v) == value);
+        let once = reads(0) && !(1..second.inputs.len()).any(reads);
+        let Some(Ok(anchor)) = anchor(view, second).filter(|_| once) else { continue };
+        if view.is_output(value) {
+            continue;
+        }
+        // What follows the second operator elementwise has no reason to wait.
+        let asked = grown(view, Group::around(reader, anchor)).pop();
+        list.extend(asked.and_then(|a| FusionCandidate::back_to_back(NAME, view, &made, &a)));
+    }
+    (!list.is_empty()).then_some(Ok(list))
+}

@@ -1,0 +1,98 @@
+//! Two operators as one kernel, made in parts: found where they share an axis, computed alike, chosen
+//! by costs alone.
+
+mod net;
+
+use net::{Net, run, some_numbers};
+use squall_core::graph::{Attribute, ValueId};
+use squall_graph::solvers::{CHEAPEST, solver};
+
+fn ints(name: &'static str, all: &[i64]) -> (&'static str, Attribute) {
+    (name, Attribute::Ints(all.to_vec()))
+}
+
+/// A pointwise convolution with a ReLU that gives 16 channels.
+fn expanded(n: &mut Net) -> ValueId {
+    let x = n.input(&[1, 6, 7, 9]);
+    let w = n.weight(&[16, 6, 1, 1]);
+    let y = n.node("Conv", &[x, w], &[1, 16, 7, 9], &[]);
+    n.node("Relu", &[y], &[1, 16, 7, 9], &[])
+}
+
+/// What reads them: a depthwise convolution with a ReLU, a pooling, or a convolution that reads all
+/// channels.
+fn read_by(op: &str) -> Net {
+    let mut n = Net::new();
+    let x = expanded(&mut n);
+    let around = [ints("pads", &[1, 1, 1, 1]), ints("strides", &[2, 2])];
+    let y = match op {
+        "depthwise" => {
+            let w = n.weight(&[16, 1, 3, 3]);
+            let group = ("group", Attribute::Int(16));
+            let y = n.node("Conv", &[x, w], &[1, 16, 4, 5], &[&around[..], &[group]].concat());
+            n.node("Relu", &[y], &[1, 16, 4, 5], &[])
+        }
+        "pooling" => {
+            let kernel = [ints("kernel_shape", &[2, 2]), ints("strides", &[2, 2])];
+            n.node("MaxPool", &[x], &[1, 16, 3, 4], &kernel)
+        }
+        _ => {
+            let w = n.weight(&[8, 16, 3, 3]);
+            n.node("Conv", &[x, w], &[1, 8, 4, 5], &around)
+        }
+    };
+    n.0.outputs.push(y);
+    n
+}
+
+#[test]
+fn operators_that_share_an_axis_may_be_one_kernel() {
+    for (op, nodes) in [("depthwise", 4), ("pooling", 3)] {
+        let n = read_by(op);
+        let greedy = n.lower();
+        assert_eq!(greedy.tasks().len(), 2, "{greedy:?}");
+        let cheapest = greedy.solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
+        let [one] = cheapest.tasks() else { panic!("{op}: {:?}", cheapest.tasks()) };
+        assert_eq!((one.workload.kind.as_str(), one.nodes.len()), ("back_to_back", nodes));
+        let id = one.id;
+        let dear =
+            greedy.solved(solver(CHEAPEST).unwrap(), &|t| Some(if t == id { 9e9 } else { 1.0 }));
+        assert_eq!(dear.unwrap().tasks().len(), 2, "{op}");
+        let input = some_numbers(&[1, 6, 7, 9]);
+        let want = run(&greedy, std::slice::from_ref(&input)).unwrap();
+        let got = run(&cheapest, &[input]).unwrap();
+        assert_eq!(got[0].len(), want[0].len());
+        for (a, b) in got[0].iter().zip(&want[0]) {
+            assert!((a - b).abs() <= 1e-5, "{op}: {a} instead of {b}");
+        }
+    }
+}
+
+/// As for a device that has no such kernels.
+#[test]
+fn the_rule_can_be_left_out() {
+    let greedy = read_by("pooling").lower();
+    let without = greedy.without("back_to_back").unwrap();
+    assert!(without.candidates().list.iter().all(|c| c.rule != "back_to_back"));
+    assert_eq!(without.tasks(), greedy.tasks());
+    let cheapest = without.solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
+    assert_eq!(cheapest.tasks().len(), 2);
+    assert!(cheapest.without("anchored").is_err());
+}
+
+#[test]
+fn a_convolution_that_reads_all_channels_stays_apart() {
+    let cheapest = read_by("dense").lower().solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
+    assert!(cheapest.tasks().iter().all(|t| t.workload.kind != "back_to_back"));
+}
+
+#[test]
+fn what_others_read_too_is_stored() {
+    let mut n = Net::new();
+    let x = expanded(&mut n);
+    let kernel = [ints("kernel_shape", &[2, 2]), ints("strides", &[2, 2])];
+    let y = n.node("MaxPool", &[x], &[1, 16, 3, 4], &kernel);
+    n.0.outputs.extend([x, y]);
+    let cheapest = n.lower().solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
+    assert!(cheapest.tasks().iter().all(|t| t.workload.kind != "back_to_back"));
+}
