@@ -183,7 +183,7 @@ fn compiled(cc: &str, flags: &[&str], run: &[&str], targets: &[Target]) {
     let mut body = String::new();
     let mut files = Vec::new();
     let mut count = 0;
-    for (name, text) in CASES {
+    for (name, text) in CASES.iter().chain(BACK_TO_BACK) {
         let w = Workload::parse(text).expect("parses");
         let all = inputs(&w, 2);
         let want = w.evaluate(&all);
@@ -212,10 +212,11 @@ fn compiled(cc: &str, flags: &[&str], run: &[&str], targets: &[Target]) {
         ];
         let u = untuned(&w, &target(1));
         kernels.push(u.realize(&u.space().nth(0), &format!("{id}_untuned")).expect("plain loops"));
-        let all = targets.iter().flat_map(|t| sketches(&w, t));
-        for (si, s) in all.enumerate() {
+        let all: Vec<_> = targets.iter().flat_map(|t| sketches(&w, t)).collect();
+        let (each, step) = if all.len() > 12 * targets.len() { (1, 3) } else { (3, 1) };
+        for (si, s) in all.iter().enumerate().step_by(step) {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
-            for ci in 0..3 {
+            for ci in 0..each {
                 if let Ok(k) = s.realize(&s.space().sample(&mut rng), &format!("{id}_s{si}_{ci}")) {
                     kernels.push(k);
                 }

@@ -45,11 +45,11 @@ impl InputRequest {
     fn read(&self, target: TargetRequest, given: &[NamedArray]) -> Result<Input, Error> {
         let input = Input::load_given(&self.source, &self.dims, given)?;
         let bytes = target.is_cpu() && self.precision == Precision::F32;
-        Ok(match target.is_cpu() {
-            true if bytes => input.in_bytes(),
-            true => input,
+        Ok(match () {
             // There are only plain loops for them.
-            false => input.without(BACK_TO_BACK),
+            _ if !target.is_cpu() => input.without(BACK_TO_BACK),
+            _ if bytes => input.in_bytes(),
+            _ => input,
         })
     }
 

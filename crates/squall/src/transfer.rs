@@ -102,17 +102,23 @@ fn of_winners(
     let Some(between) = between_operators(w).filter(|_| w.kind == BACK_TO_BACK) else {
         return Vec::new();
     };
-    let winner = |operator: &Workload| {
+    let tunables = &state.kernels.tunables;
+    // The nearest that some sketch has as its first or its second operator's.
+    let winner = |operator: &Workload, place: usize| {
+        let has = |name: &Name| {
+            tunables.iter().any(|t| t.name().split('+').nth(1 + place) == Some(&name.0))
+        };
         let shape = TaskShape::of(operator)?;
         let own = others.iter().filter_map(|o| {
             let d = TaskShape::of(&o.task.workload).and_then(|s| shape.distance(&s))?;
             Some((d, o.standings.winner()?.0))
         });
         let stored = sources.iter().filter_map(|s| Some((shape.distance(&s.shape)?, &s.winner)));
-        let near = own.chain(stored).filter(|(d, _)| *d <= FAR);
+        let near = own.chain(stored).filter(|(d, name)| *d <= FAR && has(name));
         near.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| (&name.0[..], &name.1[..]))
     };
-    let [Some(first), Some(second)] = operators(w, between).each_ref().map(winner) else {
+    let [first, second] = operators(w, between);
+    let (Some(first), Some(second)) = (winner(&first, 0), winner(&second, 1)) else {
         return Vec::new();
     };
     let guess = |t: &Arc<dyn Tunable>| {
@@ -120,7 +126,7 @@ fn of_winners(
         let configuration = Space::nearest(t.space(), &text)?;
         Some(Candidate { tunable: t.name().into(), configuration })
     };
-    state.kernels.tunables.iter().filter_map(guess).collect()
+    tunables.iter().filter_map(guess).collect()
 }
 
 #[cfg(test)]

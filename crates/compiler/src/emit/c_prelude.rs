@@ -101,7 +101,10 @@ fn vector(l: i64, used: &Used, s: &mut String) {
         }
     }
     for (word, combine) in ACROSS {
-        if used.has(word) && l.count_ones() == 1 {
+        // What is combined across its lanes has all narrower vectors; others may be there without.
+        let mut narrower =
+            std::iter::successors(Some(l / 2), |l| Some(l / 2)).take_while(|l| *l > 1);
+        if used.has(word) && l.count_ones() == 1 && narrower.all(|l| used.lanes.contains(&l)) {
             *s += &across(l, word, combine);
         }
     }

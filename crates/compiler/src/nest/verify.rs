@@ -334,20 +334,20 @@ impl Checker<'_> {
             let (mut rest, mut tested) = (a.clone(), (0, 0));
             for g in &self.guards {
                 let Some(&(first, c)) = g.index.terms().first() else { continue };
+                let (least, most) = g.index.range(|v| self.bounds[&v]);
+                let (least, most) = (least.max(g.low), most.min(g.high - 1));
                 let without = |a: &Affine| {
                     let k = a.coefficient(first) / c;
                     let rest = a.add(&g.index.scale(-k));
                     let apart = k > 0 && g.index.terms().iter().all(|t| !rest.uses(t.0));
-                    apart.then_some((k, rest))
+                    apart.then(|| (k, rest.range(|v| self.bounds[&v]), rest))
                 };
-                if let Some((k, own)) = without(a) {
-                    let (low, high) = own.range(|v| self.bounds[&v]);
-                    lo = lo.max(k * g.low + low);
-                    hi = hi.min(k * (g.high - 1) + high);
+                if let Some((k, (low, high), _)) = without(a) {
+                    lo = lo.max(k * least + low);
+                    hi = hi.min(k * most + high);
                 }
-                if let Some((k, others)) = without(&rest) {
-                    tested = (tested.0 + k * g.low, tested.1 + k * (g.high - 1));
-                    let (low, high) = others.range(|v| self.bounds[&v]);
+                if let Some((k, (low, high), others)) = without(&rest) {
+                    tested = (tested.0 + k * least, tested.1 + k * most);
                     lo = lo.max(tested.0 + low);
                     hi = hi.min(tested.1 + high);
                     rest = others;

@@ -14,7 +14,7 @@ mod primitive;
 mod reduction;
 mod skip;
 mod store;
-mod structure;
+pub(crate) mod structure;
 mod toom;
 mod winograd;
 

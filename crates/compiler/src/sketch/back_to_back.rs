@@ -7,14 +7,15 @@ mod parts;
 
 use super::{Facts, MOST_STACK, Primitives, Sketch, tile};
 use crate::emit::stack_bytes;
-use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt, rewrite, visit_mut};
+use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt, accesses, rewrite, visit_mut};
 use crate::schedule::Primitive;
+use crate::schedule::structure::drop_hints;
 use parts::{Cut, cuts, put_last, sized};
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::operator::{BACK_TO_BACK, between_operators, operators, part_sizes, shared_axes};
 use squall_core::workload::flatten;
 use squall_core::{Configuration, RealizeError, Space, Target, Workload};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// So many sizes of parts are offered, the largest that fit.
@@ -62,7 +63,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     let Some(between) = between_operators(w) else { return Vec::new() };
     // A batch is rarely worth a cut: the first axis is that of channels or rows.
     let all = shared_axes(w, between);
-    all.iter().map(|dims| along(f, between, dims)).find(|l| !l.is_empty()).unwrap_or_default()
+    all.first().map_or_else(Vec::new, |dims| along(f, between, dims))
 }
 
 /// The sketches that cut these dimensions.
@@ -71,12 +72,17 @@ fn along(f: &Facts<'_>, between: usize, dims: &[Option<usize>]) -> Vec<Sketch> {
     let Some(dim) = dims[f.workload.stage_source(between).0 as usize] else { return Vec::new() };
     let all = e.axes[dim].extent;
     let each = e.shape().iter().product::<i64>() / all * e.dtype.bytes() as i64;
-    // A part stays in the second cache, with what is read beside it.
-    let most = f.target.cache(2) as i64 / 2;
-    let mut all = part_sizes(all);
-    let least = all.first().copied();
-    all.retain(|size| size * each <= most || Some(*size) == least);
-    let sizes = sizes(all);
+    let mut sizes = part_sizes(all);
+    // Threads share the parts.
+    let are_shared = |size: &i64| all / size >= f.target.threads as i64;
+    if sizes.iter().any(are_shared) {
+        sizes.retain(are_shared);
+    }
+    // A part stays in the second cache, with what is read beside it. Where none does, the least is
+    // still faster than plain loops.
+    let (most, least) = (f.target.cache(2) as i64 / 2, sizes.first().copied());
+    sizes.retain(|size| size * each <= most || Some(*size) == least);
+    let sizes = spread(sizes);
     let is_last = dim + 1 == e.axes.len();
     let places: &[bool] = if is_last { &[false] } else { &[false, true] };
     let ways = sizes.iter().flat_map(|&size| places.iter().map(move |&last| (size, last)));
@@ -85,7 +91,7 @@ fn along(f: &Facts<'_>, between: usize, dims: &[Option<usize>]) -> Vec<Sketch> {
 
 /// Of the sizes that fit, the largest and those that are half of the one before or less: of whole
 /// vectors, where there are such.
-fn sizes(mut fitting: Vec<i64>) -> Vec<i64> {
+fn spread(mut fitting: Vec<i64>) -> Vec<i64> {
     for lanes in [8, 4] {
         if fitting.iter().any(|s| s % lanes == 0) {
             fitting.retain(|s| s % lanes == 0);
@@ -132,7 +138,10 @@ fn of_size(
             between: w.stages[between].name.clone(),
             threads: f.target.threads,
         };
-        let space = a.space.then(&b.space, KNOBS).ok().filter(|_| (f.wanted)(&name));
+        if !(f.wanted)(&name) {
+            continue;
+        }
+        let space = a.space.then(&b.space, KNOBS).ok();
         // Kernels that see a tensor in a shape in which its parts are none have no place here.
         let stack = |s: &Space| both.nest(&s.nth(0)).map_or(u64::MAX, |n| stack_bytes(&n));
         let Some(space) = space.filter(|s| stack(s) <= MOST_STACK) else { continue };
@@ -158,10 +167,12 @@ fn of_part(w: &Workload, t: &Target) -> Vec<Arc<Sketch>> {
     let direct = |s: &Sketch| {
         s.template.is_none() && !s.name.ends_with("winograd") && !s.name.starts_with(tile::AMX)
     };
-    let mut list = super::derive(w, t);
+    let wanted = |name: &str| !name.starts_with(tile::AMX);
+    let mut list = super::derive_wanted(&Facts { workload: w, target: t, wanted: &wanted });
     list.retain(direct);
-    if list.iter().any(|s| !s.name.ends_with(",cut")) {
-        list.retain(|s| !s.name.ends_with(",cut"));
+    let is_cut = |s: &Sketch| s.name.split(',').any(|part| part == "cut");
+    if !list.iter().all(is_cut) {
+        list.retain(|s| !is_cut(s));
     }
     list.truncate(EACH);
     list.into_iter().map(Arc::new).collect()
@@ -210,21 +221,32 @@ impl BackToBack {
             let slots = self.slots(of, (&inputs, &between), &mut n)?;
             let vars: Vec<Var> = of.vars.iter().map(|v| n.new_var(v)).collect();
             body.extend(moved(of, &of.body, &slots, &vars, part));
-            if slots.iter().any(|s| s.place == Place::Ahead) {
+            // What all parts share is prepared once.
+            let is_ahead = |b: Source| slots[b.0 as usize].place == Place::Ahead;
+            let of_part = |s: &Stmt| {
+                accesses(std::slice::from_ref(s)).iter().any(|a| a.write && is_ahead(a.buffer))
+            };
+            let (each, once): (Vec<Stmt>, Vec<Stmt>) =
+                of.prepare.iter().cloned().partition(of_part);
+            n.prepare.extend(moved(of, &once, &slots, &vars, part));
+            if !each.is_empty() {
                 let var = n.new_var("part_p");
-                let prepare = moved(of, &of.prepare, &slots, &vars, var);
+                let prepare = moved(of, &each, &slots, &vars, var);
                 n.prepare.push(self.over_parts(var, Mode::Serial, prepare));
-            } else {
-                n.prepare.extend(moved(of, &of.prepare, &slots, &vars, part));
             }
         }
-        // Threads have memory of their own for what lies between and beside it.
-        let (mode, own) = match self.threads > 1 {
-            true => (Mode::Parallel, Scope::Workspace),
-            false => {
-                return Some(Nest { body: vec![self.over_parts(part, Mode::Serial, body)], ..n });
+        if self.threads <= 1 {
+            return Some(Nest { body: vec![self.over_parts(part, Mode::Serial, body)], ..n });
+        }
+        // Threads have memory of their own for what lies between and beside it, which is near.
+        let (mode, own) = (Mode::Parallel, Scope::Workspace);
+        n.body = body;
+        for b in (0..n.buffers.len() as u32).map(Source) {
+            if n.buffer(b).scope == own {
+                drop_hints(&mut n, b);
             }
-        };
+        }
+        let body = std::mem::take(&mut n.body);
         let mut locals = Vec::new();
         for (i, b) in n.buffers.iter_mut().enumerate().filter(|(_, b)| b.scope == own) {
             b.scope = Scope::Local;
@@ -264,6 +286,9 @@ impl BackToBack {
     fn declare_between(&self, nests: &[Nest; 2], n: &mut Nest) -> Option<Slot> {
         let made = nests[0].buffers.iter().find(|b| b.scope == Scope::Output)?;
         let read = nests[1].buffers.iter().find(|b| b.name == self.between)?;
+        if (made.dtype, made.elements()) != (read.dtype, read.elements()) {
+            return None;
+        }
         let (shape, place) = match made.shape == read.shape {
             true => (made.shape.clone(), Place::Same),
             false => (vec![made.elements()], Place::Row),
@@ -279,10 +304,8 @@ impl BackToBack {
         (inputs, between): (&HashMap<String, Slot>, &Slot),
         n: &mut Nest,
     ) -> Option<Vec<Slot>> {
-        let is_cut =
-            |b: &Buffer| matches!(b.scope, Scope::Weight(_)) && self.cuts.contains_key(&b.name);
-        let ahead = of.buffers.iter().any(is_cut);
-        let slot = |b: &Buffer| {
+        let ahead = self.of_parts(of);
+        let slot = |(i, b): (usize, &Buffer)| {
             if b.name == self.between {
                 return Some(between.clone());
             }
@@ -292,9 +315,9 @@ impl BackToBack {
             }
             let mut buffer = b.clone();
             let place = match b.scope {
-                Scope::Output => self.placed(&b.name, &mut buffer.shape)?,
+                Scope::Output => self.cuts.get(&b.name)?.placed(&mut buffer.shape, self.count)?,
                 // The weights of all parts are prepared.
-                Scope::Prepared if ahead => {
+                Scope::Prepared if ahead.contains(&Source(i as u32)) => {
                     buffer.shape.insert(0, self.count);
                     Place::Ahead
                 }
@@ -302,7 +325,23 @@ impl BackToBack {
             };
             Some(Slot { to: n.new_buffer(buffer), place })
         };
-        of.buffers.iter().map(slot).collect()
+        of.buffers.iter().enumerate().map(slot).collect()
+    }
+
+    /// The weights that are cut, and what is prepared from them: each part has its own.
+    fn of_parts(&self, of: &Nest) -> HashSet<Source> {
+        let is_cut =
+            |b: &Buffer| matches!(b.scope, Scope::Weight(_)) && self.cuts.contains_key(&b.name);
+        let all = of.buffers.iter().enumerate();
+        let mut found: HashSet<Source> =
+            all.filter(|(_, b)| is_cut(b)).map(|(i, _)| Source(i as u32)).collect();
+        for stmt in &of.prepare {
+            let touched = accesses(std::slice::from_ref(stmt));
+            if touched.iter().any(|a| a.read && found.contains(&a.buffer)) {
+                found.extend(touched.iter().filter(|a| a.write).map(|a| a.buffer));
+            }
+        }
+        found
     }
 
     /// Gives a tensor the extents of all of its parts, and says where a part lies.

@@ -43,7 +43,9 @@ pub fn back_to_back(mut first: Workload, second: &Workload) -> Result<Workload, 
         joined.push(&Stage { body, ..s.clone() });
     }
     let made = joined.workload()?;
-    match between_operators(&made).is_some_and(|e| !shared_axes(&made, e).is_empty()) {
+    // Of a first operator that reads its input in several stages, no other value lies between.
+    let lies_between = |e: usize| e == last && !shared_axes(&made, e).is_empty();
+    match between_operators(&made).is_some_and(lies_between) {
         true => Ok(made),
         false => {
             Err("no part of the first's result is all that a part of the second's reads".into())
@@ -84,7 +86,12 @@ pub fn shared_axes(w: &Workload, between: usize) -> Vec<Vec<Option<usize>>> {
 /// The sizes of parts of an axis, ascending: it falls into several, none of which leaves a register
 /// tile too little.
 pub fn part_sizes(extent: i64) -> Vec<i64> {
-    (LEAST_PART..extent).filter(|size| extent % size == 0).collect()
+    let pairs = (1..).take_while(|d| d * d <= extent).filter(|d| extent % d == 0);
+    let mut sizes: Vec<i64> = pairs.flat_map(|d| [d, extent / d]).collect();
+    sizes.retain(|size| (LEAST_PART..extent).contains(size));
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
 }
 
 /// The dimension of each input and stage that is cut with the result along an axis; none where a
@@ -103,6 +110,9 @@ fn cut_along(w: &Workload, axis: usize) -> Option<Vec<Option<usize>>> {
                 let is_single = index.iter().filter(|a| uses(a)).count() <= 1;
                 let is_plain = dim.is_none_or(|d| index[d].as_var() == own);
                 fits &= is_single && is_plain;
+                let whole = |d: usize| w.shape_of(*source).get(d).copied();
+                let run = own.map(|v| s.axes[v.0 as usize].extent);
+                fits &= dim.is_none_or(|d| whole(d) == run);
                 fits &= *dims[source.0 as usize].get_or_insert(dim) == dim;
             }
             Expr::Select { conds, .. } => fits &= !conds.iter().any(|c| uses(&c.index)),

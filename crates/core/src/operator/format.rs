@@ -1,6 +1,6 @@
 //! Products in other formats than 32-bit floats.
 
-use super::checked;
+use super::{BACK_TO_BACK, checked};
 use crate::expr::{Affine, Binary, Expr, Var};
 use crate::workload::{Reducer, Stage};
 use crate::{DType, Workload};
@@ -52,7 +52,7 @@ pub fn in_half(mut w: Workload, format: DType, output: DType) -> Result<Workload
     // Sums that are the output are made in 32-bit floats, too. Products and convolutions are made
     // so anyway, and their texts are older than this.
     let sums = w.stages[last].reduction.as_ref().is_some_and(|r| r.op != Reducer::Max);
-    if sums && output.is_half() && matches!(w.kind.as_str(), "pool" | "reduce") {
+    if sums && output.is_half() && matches!(w.kind.as_str(), "pool" | "reduce" | BACK_TO_BACK) {
         let name = format!("{}s", w.stages[last].name);
         let sum = &mut w.stages[last];
         let (axes, given) = (sum.axes.clone(), std::mem::replace(&mut sum.name, name));

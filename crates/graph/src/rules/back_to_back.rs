@@ -1,6 +1,6 @@
 //! An operator and the operator that alone reads its result, where both can be made in parts of an
 //! axis that they share: a pointwise convolution and the depthwise one behind it, a convolution and
-//! its pooling, a product and the normalisation or the product of its rows. What lies between them
+//! its pooling, a product and the softmax or the product of its rows. What lies between them
 //! is never stored as a whole.
 
 use super::grown;

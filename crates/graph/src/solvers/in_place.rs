@@ -194,7 +194,7 @@ impl<'a> Settling<'a> {
         let node = &self.view.model.nodes[c.nodes[0]];
         match (c.workload.kind.as_str(), node.op.as_str()) {
             (BACK_TO_BACK, "Conv") if int(node, "group", 1) == 1 => "conv2d",
-            (BACK_TO_BACK, "MatMul") => "matmul",
+            (BACK_TO_BACK, "MatMul" | "Gemm") => "matmul",
             (kind, _) => kind,
         }
     }
