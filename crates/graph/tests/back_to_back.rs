@@ -1,5 +1,5 @@
-//! Two operators as one kernel, made in parts: found where they share an axis, computed alike, chosen
-//! by costs alone.
+//! Two operators as one kernel, made in parts: found where they share an axis, computed alike,
+//! chosen by costs alone.
 
 mod net;
 

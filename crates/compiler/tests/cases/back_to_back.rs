@@ -38,7 +38,8 @@ weight W: f32[20, 3, 3, 3]
 weight B: f32[20]
 stage P: f32[n: 1, c: 3, h: 13, w: 14] = select(0 <= h - 1 < 11 and 0 <= w - 1 < 12, X[n, c, h - \
 1, w - 1], 0)
-stage C: f32[n: 1, k: 20, p: 11, q: 12] = sum(c: 3, r: 3, s: 3) P[n, c, p + r, q + s] * W[k, c, r, s]
+stage C: f32[n: 1, k: 20, p: 11, q: 12] = sum(c: 3, r: 3, s: 3) P[n, c, p + r, q + s] * W[k, c, r, \
+s]
 stage E: f32[n: 1, k: 20, p: 11, q: 12] = max(C[n, k, p, q] + B[k], 0)
 stage Y: f32[n: 1, c: 20, p: 5, q: 5] = max(r: 3, s: 3) E[n, c, 2*p + r, 2*q + s]
 output Y",

@@ -1,5 +1,5 @@
-//! Two workloads as one: the second's inputs, but for the first, and its stages come behind those of
-//! the first, whose result they read.
+//! Two workloads as one: the second's inputs, but for the first, and its stages come behind those
+//! of the first, whose result they read.
 
 use super::{checked, fresh};
 use crate::expr::Source;
