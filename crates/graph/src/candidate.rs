@@ -4,9 +4,11 @@ use crate::feed::Feed;
 use crate::fuse::group::Group;
 use crate::layout::{Layout, image};
 use crate::rewrite::{Lies, rewrite};
-use crate::view::View;
+use crate::view::{View, int};
 use squall_core::graph::{Model, ValueId};
-use squall_core::operator::{FewBits, attention, back_to_back, range_of, rounded_behind};
+use squall_core::operator::{
+    BACK_TO_BACK, FewBits, attention, back_to_back, range_of, rounded_behind,
+};
 use squall_core::workload::Input;
 use squall_core::{DType, Workload};
 
@@ -100,29 +102,21 @@ impl FusionCandidate {
         made: &Group,
         asked: &Group,
     ) -> Option<FusionCandidate> {
-        let (first, second) = (made.kernel().ok()?, asked.kernel().ok()?);
-        // Images have their channels last on the way, as kernels are fastest and bytes lie.
-        let workload = match image(view.model, made.output) {
-            Some(image) => {
-                let inputs = vec![Lies::Model; first.workload.inputs.len()];
-                rewrite(&first.workload, &inputs, Lies::ChannelsLast(image))?
-            }
-            None => first.workload,
-        };
-        let workload = match second.workload.output().dtype {
-            DType::U8 => rounded_behind(workload, &second.workload),
-            _ => range_of(workload, &second.workload),
-        };
-        let made = FusionCandidate {
-            rule: rule.into(),
-            name: format!("{}_{}", first.name, second.name),
-            nodes: made.nodes.iter().chain(&asked.nodes).copied().collect(),
-            feeds: first.feeds.iter().chain(second.feeds.get(1..)?).cloned().collect(),
-            outputs: vec![asked.output],
-            workload: workload.ok()?,
-            layouts: Vec::new(),
-        };
-        Some(made.with_layouts(view.model))
+        FusionCandidate::of_two(rule, view, (made, asked), &|first, second| {
+            // Images have their channels last on the way, as kernels are fastest and bytes lie.
+            let first = match image(view.model, made.output) {
+                Some(image) => {
+                    let inputs = vec![Lies::Model; first.inputs.len()];
+                    rewrite(&first, &inputs, Lies::ChannelsLast(image))?
+                }
+                None => first,
+            };
+            let both = match second.output().dtype {
+                DType::U8 => rounded_behind(first, second),
+                _ => range_of(first, second),
+            };
+            both.ok()
+        })
     }
 
     /// The kernel of a group and of the group around the operator that alone reads its result; none
@@ -133,6 +127,18 @@ impl FusionCandidate {
         made: &Group,
         asked: &Group,
     ) -> Option<FusionCandidate> {
+        let join = |first, second: &Workload| back_to_back(first, second).ok();
+        FusionCandidate::of_two(rule, view, (made, asked), &join)
+    }
+
+    /// The kernel of two groups, the second of which reads the first's result as its first input;
+    /// none where `join` makes nothing of what both compute.
+    fn of_two(
+        rule: &str,
+        view: &View<'_>,
+        (made, asked): (&Group, &Group),
+        join: &dyn Fn(Workload, &Workload) -> Option<Workload>,
+    ) -> Option<FusionCandidate> {
         let (first, second) = (made.kernel().ok()?, asked.kernel().ok()?);
         let made = FusionCandidate {
             rule: rule.into(),
@@ -140,10 +146,22 @@ impl FusionCandidate {
             nodes: made.nodes.iter().chain(&asked.nodes).copied().collect(),
             feeds: first.feeds.iter().chain(second.feeds.get(1..)?).cloned().collect(),
             outputs: vec![asked.output],
-            workload: back_to_back(first.workload, &second.workload).ok()?,
+            workload: join(first.workload, &second.workload)?,
             layouts: Vec::new(),
         };
         Some(made.with_layouts(view.model))
+    }
+
+    /// What it is for the tensors that it reads: the kind of its workload, of two operators back to
+    /// back that of the first alone.
+    pub fn kind(&self, model: &Model) -> &str {
+        let first = self.nodes.first().map(|&n| &model.nodes[n]);
+        match (self.workload.kind.as_str(), first.map(|n| (n.op.as_str(), n))) {
+            (BACK_TO_BACK, Some(("Conv", n))) if int(n, "group", 1) == 1 => "conv2d",
+            (BACK_TO_BACK, Some(("Conv", _))) => "depthwise_conv2d",
+            (BACK_TO_BACK, Some(("MatMul" | "Gemm", _))) => "matmul",
+            (kind, _) => kind,
+        }
     }
 
     fn with_layouts(self, model: &Model) -> FusionCandidate {

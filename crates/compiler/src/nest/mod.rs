@@ -26,6 +26,7 @@ mod interpret;
 mod lower;
 mod parse;
 mod print;
+mod remap;
 mod simt;
 mod state;
 mod text;
@@ -37,6 +38,7 @@ pub use amx::{TilePlace, TileRegisters, TileStep, TileWork, has_tiles, tile_regi
 pub use interpret::{interpret, try_interpret};
 pub use lower::lower;
 pub use parse::parse;
+pub(crate) use remap::{Remap, remapped};
 pub(crate) use tma_tile::{MOST_SPANNED, MOST_STEP};
 pub use tma_tile::{TmaDimension, TmaTile, copies_tma_tiles, tma_tile};
 pub use verify::verify;

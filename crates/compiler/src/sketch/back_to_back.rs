@@ -7,11 +7,11 @@ mod parts;
 
 use super::{Facts, MOST_STACK, Primitives, Sketch, tile};
 use crate::emit::stack_bytes;
-use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt, accesses, rewrite, visit_mut};
+use crate::nest::{Buffer, Loop, Mode, Nest, Remap, Scope, Stmt, accesses, remapped};
 use crate::schedule::Primitive;
 use crate::schedule::structure::drop_hints;
 use parts::{Cut, cuts, put_last, sized};
-use squall_core::expr::{Affine, Expr, Source, Var};
+use squall_core::expr::{Affine, Source, Var};
 use squall_core::operator::{BACK_TO_BACK, between_operators, operators, part_sizes, shared_axes};
 use squall_core::workload::flatten;
 use squall_core::{Configuration, RealizeError, Space, Target, Workload};
@@ -130,6 +130,9 @@ fn of_size(
     let mut list = Vec::new();
     for (a, b) in one.iter().flat_map(|a| other.iter().map(move |b| (a, b))) {
         let name = format!("{PREFIX}{size}{mark}+{}+{}", a.name, b.name);
+        if !(f.wanted)(&name) {
+            continue;
+        }
         let both = BackToBack {
             parts: [a.clone(), b.clone()],
             count: w.shape_of(source)[dim] / size,
@@ -138,9 +141,6 @@ fn of_size(
             between: w.stages[between].name.clone(),
             threads: f.target.threads,
         };
-        if !(f.wanted)(&name) {
-            continue;
-        }
         let space = a.space.then(&b.space, KNOBS).ok();
         // Kernels that see a tensor in a shape in which its parts are none have no place here.
         let stack = |s: &Space| both.nest(&s.nth(0)).map_or(u64::MAX, |n| stack_bytes(&n));
@@ -164,9 +164,7 @@ fn of_size(
 /// The sketches of an operator's part: those that take its reduction in one piece, where there are
 /// any.
 fn of_part(w: &Workload, t: &Target) -> Vec<Arc<Sketch>> {
-    let direct = |s: &Sketch| {
-        s.template.is_none() && !s.name.ends_with("winograd") && !s.name.starts_with(tile::AMX)
-    };
+    let direct = |s: &Sketch| s.template.is_none() && !s.name.ends_with("winograd");
     let wanted = |name: &str| !name.starts_with(tile::AMX);
     let mut list = super::derive_wanted(&Facts { workload: w, target: t, wanted: &wanted });
     list.retain(direct);
@@ -220,7 +218,8 @@ impl BackToBack {
         for of in nests {
             let slots = self.slots(of, (&inputs, &between), &mut n)?;
             let vars: Vec<Var> = of.vars.iter().map(|v| n.new_var(v)).collect();
-            body.extend(moved(of, &of.body, &slots, &vars, part));
+            let in_part = |part| InPart { of, slots: &slots, part };
+            body.extend(remapped(&of.body, &in_part(part), &vars));
             // What all parts share is prepared once.
             let is_ahead = |b: Source| slots[b.0 as usize].place == Place::Ahead;
             let of_part = |s: &Stmt| {
@@ -228,10 +227,10 @@ impl BackToBack {
             };
             let (each, once): (Vec<Stmt>, Vec<Stmt>) =
                 of.prepare.iter().cloned().partition(of_part);
-            n.prepare.extend(moved(of, &once, &slots, &vars, part));
+            n.prepare.extend(remapped(&once, &in_part(part), &vars));
             if !each.is_empty() {
                 let var = n.new_var("part_p");
-                let prepare = moved(of, &each, &slots, &vars, var);
+                let prepare = remapped(&each, &in_part(var), &vars);
                 n.prepare.push(self.over_parts(var, Mode::Serial, prepare));
             }
         }
@@ -373,62 +372,43 @@ pub(super) enum Place {
     Row,
 }
 
-impl Slot {
-    fn index(&self, index: Vec<Affine>, shape: &[i64], part: Var) -> Vec<Affine> {
-        let mut index = index;
-        match self.place {
+/// An operator's nest in a part, over the buffers of both.
+struct InPart<'a> {
+    of: &'a Nest,
+    slots: &'a [Slot],
+    part: Var,
+}
+
+impl InPart<'_> {
+    fn slot(&self, b: Source) -> &Slot {
+        &self.slots[b.0 as usize]
+    }
+}
+
+impl Remap for InPart<'_> {
+    fn buffer(&self, b: Source) -> Source {
+        self.slot(b).to
+    }
+
+    fn index(&self, b: Source, mut index: Vec<Affine>) -> Vec<Affine> {
+        match self.slot(b).place {
             Place::Same => {}
-            Place::Along { dim, step } => index[dim].add_term(part, step),
-            Place::Ahead => index.insert(0, Affine::var(part)),
-            Place::Row => index = vec![flatten(&index, shape)],
+            Place::Along { dim, step } => index[dim].add_term(self.part, step),
+            Place::Ahead => index.insert(0, Affine::var(self.part)),
+            Place::Row => index = vec![flatten(&index, &self.of.buffer(b).shape)],
         }
         index
     }
 
-    /// The place of an element that is asked for ahead, which is only a hint.
-    fn asked(&self, at: &Affine, shape: &[i64], part: Var) -> Affine {
-        let mut at = at.clone();
-        match self.place {
+    fn asked(&self, b: Source, mut at: Affine) -> Affine {
+        let shape = &self.of.buffer(b).shape;
+        match self.slot(b).place {
             Place::Same | Place::Row => {}
             Place::Along { dim, step } => {
-                at.add_term(part, step * shape[dim + 1..].iter().product::<i64>());
+                at.add_term(self.part, step * shape[dim + 1..].iter().product::<i64>());
             }
-            Place::Ahead => at.add_term(part, shape.iter().product()),
+            Place::Ahead => at.add_term(self.part, shape.iter().product()),
         }
         at
     }
-}
-
-/// Statements of an operator's nest over the buffers and variables of both, in a part.
-fn moved(of: &Nest, stmts: &[Stmt], slots: &[Slot], vars: &[Var], part: Var) -> Vec<Stmt> {
-    let shape = |b: Source| &of.buffer(b).shape;
-    let slot = |b: Source| &slots[b.0 as usize];
-    let var = |v: Var| vars[v.0 as usize];
-    let mut stmts = stmts.to_vec();
-    rewrite(&mut stmts, &mut |a| a.map_vars(|v| Affine::var(var(v))), &mut |e| match e {
-        Expr::Load { source: s, index } => {
-            Expr::Load { source: slot(s).to, index: slot(s).index(index, shape(s), part) }
-        }
-        e => e,
-    });
-    visit_mut(&mut stmts, &mut |s| match s {
-        Stmt::Loop(l) => {
-            l.var = var(l.var);
-            if let Some(start) = &mut l.start {
-                start.var = var(start.var);
-            }
-        }
-        Stmt::Let { var: v, .. } => *v = var(*v),
-        Stmt::Store { buffer, index, .. } | Stmt::Update { buffer, index, .. } => {
-            *index = slot(*buffer).index(std::mem::take(index), shape(*buffer), part);
-            *buffer = slot(*buffer).to;
-        }
-        Stmt::Prefetch { buffer, at } => {
-            *at = slot(*buffer).asked(at, shape(*buffer), part);
-            *buffer = slot(*buffer).to;
-        }
-        Stmt::Local(b) => *b = slot(*b).to,
-        _ => {}
-    });
-    stmts
 }

@@ -3,11 +3,12 @@
 //! a quantisation in every run is such a workload (`core/src/operator/range.rs`).
 
 use super::{Facts, Primitives, Sketch, derive_wanted};
-use crate::nest::{Nest, Scope, Stmt, lower, rewrite, visit_mut};
+use crate::nest::{Nest, Scope, lower, remapped};
 use crate::schedule::{Primitive, apply};
 use squall_core::Configuration;
 use squall_core::expr::{Affine, Expr, Source, Var};
-use squall_core::workload::{Axis, Input, Reducer, Stage};
+use squall_core::operator::{is_read_alone, operators};
+use squall_core::workload::{Axis, Reducer, Stage};
 use squall_core::{TensorKind, Workload};
 
 /// What the names of these sketches end in.
@@ -66,7 +67,8 @@ fn apart(w: &Workload) -> Option<(Workload, Workload)> {
     let result = at.checked_sub(1)?;
     let whole = w.stages[at..].iter().all(|s| s.axes.iter().all(|a| a.extent == 1));
     let sums = w.stages[..at].iter().any(|s| s.reduction.is_some());
-    if !is_max || !whole || !sums || *source != w.stage_source(result) || !w.rooms.is_empty() {
+    let is_made = *source == w.stage_source(result) && is_read_alone(w, result);
+    if !is_max || !whole || !sums || !is_made || !w.rooms.is_empty() {
         return None;
     }
     // What is read behind the result is read there alone, and comes last among the inputs.
@@ -83,30 +85,10 @@ fn apart(w: &Workload) -> Option<(Workload, Workload)> {
     if !are_last {
         return None;
     }
-    let down =
-        |s: Source| if s.0 as usize >= inputs { Source(s.0 - behind.len() as u32) } else { s };
-    let mut made = w.clone();
-    made.inputs.truncate(first);
-    made.stages.truncate(at);
-    made.stages.iter_mut().for_each(|s| s.body = s.body.map_sources(down));
-    let of = &w.stages[result];
-    let table =
-        Input { name: of.name.clone(), dtype: of.dtype, shape: of.shape(), kind: TensorKind::Data };
-    let mut range = Workload {
-        kind: w.kind.clone(),
-        inputs: [table].into_iter().chain(w.inputs[first..].iter().cloned()).collect(),
-        stages: w.stages[at..].to_vec(),
-        ..Workload::default()
-    };
-    let own = range.inputs.len();
-    let to = |s: Source| match (s.0 as usize).checked_sub(inputs) {
-        // The result is the first input; what follows it are stages of the range.
-        Some(stage) if stage == result => Source(0),
-        Some(stage) => Source((own + stage - at) as u32),
-        None => Source((1 + s.0 as usize - first) as u32),
-    };
-    range.stages.iter_mut().for_each(|s| s.body = s.body.map_sources(to));
-    (made.check().is_ok() && range.check().is_ok()).then_some((made, range))
+    let [made, range] = operators(w, result);
+    let [made, range] = [made, range].map(|part| Workload { kind: w.kind.clone(), ..part });
+    let is_whole = made.inputs.len() == first;
+    (is_whole && made.check().is_ok() && range.check().is_ok()).then_some((made, range))
 }
 
 /// The range of a tensor of this shape, in whose dimensions a sketch has brought the result.
@@ -144,23 +126,8 @@ fn followed(n: &Nest, range: &Workload) -> Option<(Nest, String)> {
         }
         sources.push(made.new_buffer(b));
     }
-    let first = made.vars.len() as u32;
-    for v in &tail.vars {
-        made.new_var(v);
-    }
-    let moved = |v: Var| Var(v.0 + first);
-    let mut body = tail.body.clone();
-    rewrite(&mut body, &mut |a| a.map_vars(|v| Affine::var(moved(v))), &mut |e| match e {
-        Expr::Load { source, index } => Expr::Load { source: sources[source.0 as usize], index },
-        e => e,
-    });
-    visit_mut(&mut body, &mut |s| match s {
-        Stmt::Loop(l) => l.var = moved(l.var),
-        Stmt::Store { buffer, .. } | Stmt::Update { buffer, .. } => {
-            *buffer = sources[buffer.0 as usize];
-        }
-        _ => {}
-    });
+    let vars: Vec<Var> = tail.vars.iter().map(|v| made.new_var(v)).collect();
+    let body = remapped(&tail.body, &sources[..], &vars);
     made.body.extend(body);
     Some((made, name))
 }

@@ -19,7 +19,7 @@ const LEAST_PART: i64 = 4;
 /// no operator that reduces or lies in larger boxes.
 pub fn back_to_back(mut first: Workload, second: &Workload) -> Result<Workload, String> {
     let plain = |w: &Workload| w.foreign.is_none() && w.rooms.is_empty() && w.kind != BACK_TO_BACK;
-    let reduces = |w: &Workload| w.stages.iter().filter_map(|s| s.reduction.as_ref()).count() > 0;
+    let reduces = |w: &Workload| w.stages.iter().any(|s| s.reduction.is_some());
     let made = first.output().clone();
     let fits = second.inputs.first().is_some_and(|i| {
         (&i.shape, i.dtype, i.kind) == (&made.shape(), made.dtype, TensorKind::Data)
@@ -64,11 +64,14 @@ pub fn between_operators(w: &Workload) -> Option<usize> {
             && !matches!(s.body, Expr::Select { .. })
     };
     let behind = w.stages[first + 1..].iter().take_while(alike).count();
-    (first..=first + behind).rev().find(|&e| {
-        let ahead = |s: Source| (s.0 as usize).checked_sub(w.inputs.len()).is_some_and(|i| i < e);
-        let rest = &w.stages[e + 1..];
-        !rest.is_empty() && rest.iter().all(|s| s.body.loads().iter().all(|l| !ahead(l.0)))
-    })
+    (first..=first + behind).rev().find(|&e| is_read_alone(w, e))
+}
+
+/// Whether stages follow a stage, and of all up to it read that one alone.
+pub fn is_read_alone(w: &Workload, stage: usize) -> bool {
+    let ahead = |s: Source| (s.0 as usize).checked_sub(w.inputs.len()).is_some_and(|i| i < stage);
+    let rest = &w.stages[stage + 1..];
+    !rest.is_empty() && rest.iter().all(|s| s.body.loads().iter().all(|l| !ahead(l.0)))
 }
 
 /// Of each axis of the result along which it can be cut together with what lies between, the
@@ -125,8 +128,8 @@ fn cut_along(w: &Workload, axis: usize) -> Option<Vec<Option<usize>>> {
     Some(dims.into_iter().map(Option::flatten).collect())
 }
 
-/// Both operators, each as a workload: the second reads what lies between as its first
-/// input.
+/// Both operators, each as a workload: the second reads what lies between as its first input, and
+/// no other stage of the first (see [`is_read_alone`]).
 pub fn operators(w: &Workload, between: usize) -> [Workload; 2] {
     [true, false].map(|is_first| operator(w, between, is_first))
 }

@@ -24,7 +24,8 @@ mod window;
 
 pub use attention::attention;
 pub use back_to_back::{
-    BACK_TO_BACK, back_to_back, between_operators, operators, part_sizes, shared_axes,
+    BACK_TO_BACK, back_to_back, between_operators, is_read_alone, operators, part_sizes,
+    shared_axes,
 };
 pub use bytes::{BytePool, Gate, byte_sum, rounded_to_bytes, scaled_bytes};
 pub use conv::Conv;

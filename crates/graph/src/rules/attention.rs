@@ -1,11 +1,11 @@
 //! A product, its softmax along the last axis, and the product that reads it: the table between
 //! them, which has a place for each pair of tokens, is never stored.
 
-use super::grown;
+use super::{grown, only_reader};
 use crate::candidate::FusionCandidate;
 use crate::fuse::anchor::anchor;
 use crate::fuse::group::Group;
-use crate::view::{View, axis, input, int};
+use crate::view::{View, axis, int};
 use squall_core::graph::ValueId;
 
 /// The rule's name.
@@ -36,14 +36,10 @@ pub fn find(view: &View<'_>, node: usize) -> Option<Result<Vec<FusionCandidate>,
     (!list.is_empty()).then_some(Ok(list))
 }
 
-/// The only node that reads a value, where it is of this operator and reads it as its first operand
-/// alone.
+/// The only reader of a value, where it is of this operator.
 fn reader(view: &View<'_>, v: ValueId, op: &str) -> Option<usize> {
-    let v = view.root(v);
-    let [reader] = view.users(v)[..] else { return None };
-    let node = &view.model.nodes[reader];
-    let reads = |i: usize| input(node, i).is_some_and(|u| view.root(u) == v);
-    let once = reads(0) && !(1..node.inputs.len()).any(reads);
-    let known = node.op == op && matches!(node.domain.as_str(), "" | "ai.onnx");
-    (once && known && !view.is_output(v)).then_some(reader)
+    only_reader(view, v).filter(|&n| {
+        let node = &view.model.nodes[n];
+        node.op == op && matches!(node.domain.as_str(), "" | "ai.onnx")
+    })
 }

@@ -1,13 +1,13 @@
 //! An operator and the operator that alone reads its result, where both can be made in parts of an
 //! axis that they share: a pointwise convolution and the depthwise one behind it, a convolution and
-//! its pooling, a product and the softmax or the product of its rows. What lies between them
-//! is never stored as a whole.
+//! its pooling, a product and the softmax or the product of its rows. What lies between them is
+//! never stored as a whole.
 
-use super::grown;
+use super::{grown, only_reader};
 use crate::candidate::FusionCandidate;
 use crate::fuse::anchor::anchor;
 use crate::fuse::group::Group;
-use crate::view::{View, input, is_standard};
+use crate::view::{View, is_standard};
 
 /// The rule's name.
 pub const NAME: &str = "back_to_back";
@@ -20,15 +20,8 @@ pub fn find(view: &View<'_>, node: usize) -> Option<Result<Vec<FusionCandidate>,
     }
     let mut list = Vec::new();
     for made in grown(view, Group::around(node, anchor(view, first)?.ok()?)) {
-        let value = view.root(made.output);
-        let [reader] = view.users(value)[..] else { continue };
-        let second = &view.model.nodes[reader];
-        let reads = |i: usize| input(second, i).is_some_and(|v| view.root(v) == value);
-        let once = reads(0) && !(1..second.inputs.len()).any(reads);
-        let Some(Ok(anchor)) = anchor(view, second).filter(|_| once) else { continue };
-        if view.is_output(value) {
-            continue;
-        }
+        let Some(reader) = only_reader(view, made.output) else { continue };
+        let Some(Ok(anchor)) = anchor(view, &view.model.nodes[reader]) else { continue };
         // What follows the second operator elementwise has no reason to wait.
         let asked = grown(view, Group::around(reader, anchor)).pop();
         list.extend(asked.and_then(|a| FusionCandidate::back_to_back(NAME, view, &made, &a)));

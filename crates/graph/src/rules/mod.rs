@@ -10,7 +10,8 @@ mod range;
 
 use crate::candidate::FusionCandidate;
 use crate::fuse::group::Group;
-use crate::view::View;
+use crate::view::{View, input};
+use squall_core::graph::ValueId;
 
 /// The kernels that a rule finds to begin with a node, smallest first; none where the rule is not
 /// about such nodes, and the reason where it is and finds nothing.
@@ -64,6 +65,17 @@ fn sizes(rule: &str, view: &View<'_>, group: Group) -> Result<Vec<FusionCandidat
 /// A group and all that it grows to.
 fn grown(view: &View<'_>, group: Group) -> Vec<Group> {
     std::iter::successors(Some(group), |g| g.grown(view)).collect()
+}
+
+/// The only node that reads a value, where it reads it as its first operand alone and the value is
+/// no output.
+fn only_reader(view: &View<'_>, v: ValueId) -> Option<usize> {
+    let v = view.root(v);
+    let [reader] = view.users(v)[..] else { return None };
+    let node = &view.model.nodes[reader];
+    let reads = |i: usize| input(node, i).is_some_and(|u| view.root(u) == v);
+    let once = reads(0) && !(1..node.inputs.len()).any(reads);
+    (once && !view.is_output(v)).then_some(reader)
 }
 
 /// What the reader found wrong with a node says more than what follows from it.

@@ -11,7 +11,6 @@ use crate::layout::{Layout, image};
 use crate::view::{View, input, int, ints};
 use squall_core::Workload;
 use squall_core::graph::{Model, Node, ValueId};
-use squall_core::operator::BACK_TO_BACK;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// More images than a kernel is asked about in all combinations.
@@ -182,12 +181,7 @@ impl<'a> Images<'a> {
         for (k, kernel) in self.kernels.iter().enumerate() {
             kernel.touched.iter().for_each(|&i| kernels[i].push(k));
         }
-        let of_images = |k: &&Kernel| {
-            let c = self.candidate(k);
-            let is_pair = c.workload.kind == BACK_TO_BACK;
-            OF_IMAGES.contains(&c.workload.kind.as_str())
-                || is_pair && self.all.model.nodes[c.nodes[0]].op == "Conv"
-        };
+        let of_images = |k: &&Kernel| OF_IMAGES.contains(&self.candidate(k).kind(&self.all.model));
         let near = self.kernels.iter().filter(of_images);
         let mut open: Vec<usize> = near.flat_map(|k| k.touched.iter().copied()).collect();
         let mut reached = BTreeSet::new();

@@ -16,7 +16,6 @@ use crate::site::{Factor, Site};
 use crate::view::{View, axis, input, int};
 use squall_core::DType;
 use squall_core::graph::ValueId;
-use squall_core::operator::BACK_TO_BACK;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Channels side by side that fill a vector.
@@ -173,30 +172,21 @@ impl<'a> Settling<'a> {
     /// channels, a vector of them is enough, in whatever order these lie.
     fn is_smooth(&self, c: &FusionCandidate, v: ValueId) -> bool {
         let Some(site) = self.choice.sites.get(&v) else { return true };
+        let kind = c.kind(self.view.model);
         let in_order = |f: Option<&Factor>| f.is_none_or(|f| f.stride == 1);
         let channels = match &site.dims[..] {
             [_, channels, _, _] => {
                 let few = |f: &Factor| f.stride == 1 && f.extent >= LEAST_NEIGHBOURS;
-                let sums = self.kind(c) == "conv2d" && c.feeds.first() == Some(&Feed::Value(v));
+                let sums = kind == "conv2d" && c.feeds.first() == Some(&Feed::Value(v));
                 channels.last().is_some_and(|f| f.stride == 1) || (sums && channels.iter().any(few))
             }
             _ => false,
         };
         // A product packs tiles of what it reads across, as a copy would.
         let products = ["matmul", "batch_matmul", "attention"];
-        let is_product = products.contains(&self.kind(c));
+        let is_product = products.contains(&kind);
         let packs = is_product && site.factors().iter().any(|f| f.stride == 1);
-        c.workload.kind == "elementwise" || channels || packs || in_order(site.factors().last())
-    }
-
-    /// What a kernel is for what it reads: of two operators back to back, what the first is alone.
-    fn kind<'c>(&self, c: &'c FusionCandidate) -> &'c str {
-        let node = &self.view.model.nodes[c.nodes[0]];
-        match (c.workload.kind.as_str(), node.op.as_str()) {
-            (BACK_TO_BACK, "Conv") if int(node, "group", 1) == 1 => "conv2d",
-            (BACK_TO_BACK, "MatMul" | "Gemm") => "matmul",
-            (kind, _) => kind,
-        }
+        kind == "elementwise" || channels || packs || in_order(site.factors().last())
     }
 
     /// The parts of a concatenation are stored where the whole has them.
