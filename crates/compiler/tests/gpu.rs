@@ -3,11 +3,11 @@
 
 mod cases;
 
-use cases::{CASES, h200, inputs, split_inputs};
+use cases::{CASES, SEPARABLE, h200, inputs, split_inputs};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::{GPU_FEATURES, explain, nest, sketches, untuned};
-use squall_core::Workload;
+use squall_core::{LaunchPhase, Workload};
 
 fn close(name: &str, got: &[f64], want: &[f64], tolerance: f64) {
     assert_eq!(got.len(), want.len(), "{name}: size");
@@ -34,7 +34,7 @@ fn check(name: &str, w: &Workload, candidate: (&str, &str)) -> Result<(), String
 fn programs_mean_what_the_workload_means() {
     let (mut refused, mut run) = (0, 0);
     let mut names = std::collections::BTreeSet::new();
-    for (name, text) in CASES {
+    for (name, text) in CASES.iter().chain(SEPARABLE) {
         let w = Workload::parse(text).unwrap_or_else(|e| panic!("{name}: {e}"));
         check(name, &w, ("untuned", "")).expect("plain loops are always possible");
         assert!(
@@ -97,6 +97,33 @@ fn steps_ahead_of_a_contraction_are_computed_as_an_element_is_fetched() {
         assert!(fetched.clone().count() > 0, "{text}");
         let factor = if name == "conv_after_gate" { "G[" } else { "Sp[" };
         assert!(fetched.clone().all(|l| l.contains(factor)), "{name}\n{text}");
+    }
+}
+
+/// A depthwise convolution with those beside it has one sketch, in which nothing between them
+/// goes through device memory, in many chunks of channels and over several blocks of a cluster.
+#[test]
+fn separable_convolutions_are_one_launch() {
+    for (name, text) in SEPARABLE {
+        let w = Workload::parse(text).expect("parses");
+        let all = sketches(&w, &h200());
+        let [s] = &all[..] else { panic!("{name}: {} sketches", all.len()) };
+        assert_eq!(s.name(), "gpu_separable", "{name}");
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
+        let (mut clusters, mut chunks) = (0, 0);
+        for _ in 0..40 {
+            let c = s.space().sample(&mut rng);
+            let split = c.int("split_blocks").unwrap_or(1);
+            clusters += i32::from(split > 1);
+            chunks += i32::from(split * c.int("channels").expect("a knob") < 12);
+            check(name, &w, (s.name(), &c.to_string()))
+                .unwrap_or_else(|e| panic!("{name} {c}: {e}"));
+            let source = s.realize(&c, "k").expect("a kernel");
+            let calls = source.launches.iter().filter(|l| l.phase == LaunchPhase::Call).count();
+            assert_eq!((calls, source.workspace.0), (1, 0), "{name} {c}");
+        }
+        let has_cluster = name != &"expand_and_windows";
+        assert!((clusters > 3) == has_cluster && chunks > 3, "{name}: {clusters}, {chunks}");
     }
 }
 

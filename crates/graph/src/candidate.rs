@@ -7,7 +7,7 @@ use crate::rewrite::{Lies, rewrite};
 use crate::view::{View, int};
 use squall_core::graph::{Model, ValueId};
 use squall_core::operator::{
-    BACK_TO_BACK, FewBits, attention, back_to_back, range_of, rounded_behind,
+    BACK_TO_BACK, FewBits, SEPARABLE, attention, back_to_back, range_of, rounded_behind, separable,
 };
 use squall_core::workload::Input;
 use squall_core::{DType, Workload};
@@ -102,7 +102,8 @@ impl FusionCandidate {
         made: &Group,
         asked: &Group,
     ) -> Option<FusionCandidate> {
-        FusionCandidate::of_two(rule, view, (made, asked), &|first, second| {
+        FusionCandidate::of_chain(rule, view, &[made, asked], &|first, others| {
+            let second = others[0];
             // Images have their channels last on the way, as kernels are fastest and bytes lie.
             let first = match image(view.model, made.output) {
                 Some(image) => {
@@ -127,38 +128,52 @@ impl FusionCandidate {
         made: &Group,
         asked: &Group,
     ) -> Option<FusionCandidate> {
-        let join = |first, second: &Workload| back_to_back(first, second).ok();
-        FusionCandidate::of_two(rule, view, (made, asked), &join)
+        let join = |first, others: &[&Workload]| back_to_back(first, others[0]).ok();
+        FusionCandidate::of_chain(rule, view, &[made, asked], &join)
     }
 
-    /// The kernel of two groups, the second of which reads the first's result as its first input;
-    /// none where `join` makes nothing of what both compute.
-    fn of_two(
+    /// The kernel of groups around a depthwise convolution and pointwise ones beside it, each of
+    /// which alone reads the one before; none where they are others.
+    pub fn separable(rule: &str, view: &View<'_>, groups: &[&Group]) -> Option<FusionCandidate> {
+        let join = |first, others: &[&Workload]| separable(first, others).ok();
+        FusionCandidate::of_chain(rule, view, groups, &join)
+    }
+
+    /// The kernel of several groups, each of which reads the result of the one before as its first
+    /// input; none where `join` makes nothing of what they compute.
+    fn of_chain(
         rule: &str,
         view: &View<'_>,
-        (made, asked): (&Group, &Group),
-        join: &dyn Fn(Workload, &Workload) -> Option<Workload>,
+        groups: &[&Group],
+        join: &dyn Fn(Workload, &[&Workload]) -> Option<Workload>,
     ) -> Option<FusionCandidate> {
-        let (first, second) = (made.kernel().ok()?, asked.kernel().ok()?);
+        let kernels = groups.iter().map(|g| g.kernel().ok()).collect::<Option<Vec<_>>>()?;
+        let (first, others) = kernels.split_first()?;
+        let behind: Vec<&Workload> = others.iter().map(|k| &k.workload).collect();
+        let mut feeds = first.feeds.clone();
+        for kernel in others {
+            feeds.extend(kernel.feeds.get(1..)?.iter().cloned());
+        }
+        let names: Vec<&str> = kernels.iter().map(|k| &k.name[..]).collect();
         let made = FusionCandidate {
             rule: rule.into(),
-            name: format!("{}_{}", first.name, second.name),
-            nodes: made.nodes.iter().chain(&asked.nodes).copied().collect(),
-            feeds: first.feeds.iter().chain(second.feeds.get(1..)?).cloned().collect(),
-            outputs: vec![asked.output],
-            workload: join(first.workload, &second.workload)?,
+            name: names.join("_"),
+            nodes: groups.iter().flat_map(|g| &g.nodes).copied().collect(),
+            feeds,
+            outputs: vec![groups.last()?.output],
+            workload: join(first.workload.clone(), &behind)?,
             layouts: Vec::new(),
         };
         Some(made.with_layouts(view.model))
     }
 
-    /// What it is for the tensors that it reads: the kind of its workload, of two operators back to
-    /// back that of the first alone.
+    /// What it is for the tensors that it reads: the kind of its workload, of several operators that
+    /// of the first alone.
     pub fn kind(&self, model: &Model) -> &str {
         let first = self.nodes.first().map(|&n| &model.nodes[n]);
         match (self.workload.kind.as_str(), first.map(|n| (n.op.as_str(), n))) {
-            (BACK_TO_BACK, Some(("Conv", n))) if int(n, "group", 1) == 1 => "conv2d",
-            (BACK_TO_BACK, Some(("Conv", _))) => "depthwise_conv2d",
+            (BACK_TO_BACK | SEPARABLE, Some(("Conv", n))) if int(n, "group", 1) == 1 => "conv2d",
+            (BACK_TO_BACK | SEPARABLE, Some(("Conv", _))) => "depthwise_conv2d",
             (BACK_TO_BACK, Some(("MatMul" | "Gemm", _))) => "matmul",
             (kind, _) => kind,
         }

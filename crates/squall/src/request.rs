@@ -11,7 +11,7 @@ use crate::settings::{BudgetRequest, TargetRequest};
 use crate::shard::Shard;
 use crate::target_context::Context;
 use squall_core::{Caches, Judge};
-use squall_graph::rules::BACK_TO_BACK;
+use squall_graph::rules::{BACK_TO_BACK, SEPARABLE};
 use squall_records::Store;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -46,10 +46,10 @@ impl InputRequest {
         let input = Input::load_given(&self.source, &self.dims, given)?;
         let bytes = target.is_cpu() && self.precision == Precision::F32;
         Ok(match () {
-            // There are only plain loops for them.
+            // There are only plain loops for these.
             _ if !target.is_cpu() => input.without(BACK_TO_BACK),
-            _ if bytes => input.in_bytes(),
-            _ => input,
+            _ if bytes => input.without(SEPARABLE).in_bytes(),
+            _ => input.without(SEPARABLE),
         })
     }
 

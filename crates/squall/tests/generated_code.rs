@@ -11,8 +11,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall::Input;
 use squall_compiler::{sketches, untuned};
-use squall_core::operator::{Conv, MatMul, back_to_back};
-use squall_core::{Bytes, Isa, KernelSource, Mapped, Target, Task, TensorKind, Tunable};
+use squall_core::operator::{Conv, MatMul, back_to_back, separable};
+use squall_core::{Bytes, Isa, KernelSource, Mapped, Target, Task, TensorKind, Tunable, Workload};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -72,9 +72,9 @@ fn list(target: &str, on: &Target, operators: &str) -> String {
     list_of(target, on, &input.tasks)
 }
 
-/// Two operators back to back, which no operator line says.
-fn pairs() -> Vec<Task> {
-    let conv = |c, k, r, groups| Conv {
+/// A convolution of an image of 28 x 28.
+fn conv(c: i64, k: i64, r: i64, groups: i64) -> Workload {
+    let conv = Conv {
         n: 1,
         c,
         h: 28,
@@ -87,8 +87,23 @@ fn pairs() -> Vec<Task> {
         dilation: [1; 2],
         groups,
     };
-    let of = |c: Conv| c.workload().expect("a convolution");
-    let expanded = back_to_back(of(conv(32, 192, 1, 1)), &of(conv(192, 192, 3, 192)));
+    conv.workload().expect("a convolution")
+}
+
+/// An inverted residual, and what remains of it without its last and its first convolution.
+fn separables() -> Vec<Task> {
+    let [a, b, c] = [conv(32, 192, 1, 1), conv(192, 192, 3, 192), conv(192, 32, 1, 1)];
+    let named = [
+        ("inverted_residual", separable(a.clone(), &[&b, &c])),
+        ("expand_and_windows", separable(a, &[&b])),
+        ("windows_and_project", separable(b.clone(), &[&c])),
+    ];
+    named.map(|(name, w)| Task::new(name, w.expect("separable"))).to_vec()
+}
+
+/// Two operators back to back, which no operator line says.
+fn pairs() -> Vec<Task> {
+    let expanded = back_to_back(conv(32, 192, 1, 1), &conv(192, 192, 3, 192));
     let product = |n, k| MatMul::plain(64, n, k, TensorKind::Weight).workload().expect("a product");
     let products = back_to_back(product(96, 48), &product(32, 96));
     let named = [("expand_and_depthwise", expanded), ("two_products", products)];
@@ -126,7 +141,8 @@ fn generated_kernels_are_what_they_were() {
         + &list("amx", &Target::at_level(Isa::X86_64V4Amx, &[]), "benches/narrow.ops")
         + &list("avx512", &cpu(64, 32), "crates/squall/tests/range.workload")
         + &list("h200", &h200(), "examples/workloads.ops")
-        + &list("h200", &h200(), "benches/gpu.ops");
+        + &list("h200", &h200(), "benches/gpu.ops")
+        + &list_of("h200", &h200(), &separables());
     if std::env::var_os("SQUALL_BLESS").is_some() {
         std::fs::write(&path, &now).expect("the file can be written");
     }

@@ -1,10 +1,10 @@
 //! Small workloads of every kind, with odd sizes, and inputs for them.
 #![allow(dead_code, unused_imports)] // each test uses its part
-
 mod back_to_back;
 mod given;
+mod separable;
 
-pub use {back_to_back::BACK_TO_BACK, given::*};
+pub use {back_to_back::BACK_TO_BACK, given::*, separable::SEPARABLE};
 
 pub const CASES: &[(&str, &str)] = &[
     (

@@ -2,11 +2,10 @@
 //! part by part, while a near cache holds it, and the whole of it is stored by none (after the
 //! fused tiles of Halide's `compute_at`, PLDI 2013).
 
-use super::joined::Joined;
+use super::joined::behind;
 use crate::TensorKind;
 use crate::expr::{Affine, Expr, Source, Var};
 use crate::workload::{Input, Stage, Workload};
-use std::collections::HashSet;
 
 /// The kind of such workloads.
 pub const BACK_TO_BACK: &str = "back_to_back";
@@ -17,32 +16,14 @@ const LEAST_PART: i64 = 4;
 /// The workload of `second(first)`: `second` reads the output of `first` as its first input, and
 /// that alone of what `first` has. Not possible where the two do not fit, or where one of them is
 /// no operator that reduces or lies in larger boxes.
-pub fn back_to_back(mut first: Workload, second: &Workload) -> Result<Workload, String> {
-    let plain = |w: &Workload| w.foreign.is_none() && w.rooms.is_empty() && w.kind != BACK_TO_BACK;
-    let reduces = |w: &Workload| w.stages.iter().any(|s| s.reduction.is_some());
-    let made = first.output().clone();
-    let fits = second.inputs.first().is_some_and(|i| {
-        (&i.shape, i.dtype, i.kind) == (&made.shape(), made.dtype, TensorKind::Data)
-    });
-    if !fits || ![&first, second].into_iter().all(|w| plain(w) && reduces(w)) {
-        return Err("the second operator does not read what the first makes".into());
+pub fn back_to_back(first: Workload, second: &Workload) -> Result<Workload, String> {
+    let reduces =
+        |w: &Workload| w.kind != BACK_TO_BACK && w.stages.iter().any(|s| s.reduction.is_some());
+    if !reduces(&first) || !reduces(second) {
+        return Err("they are not two operators that reduce".into());
     }
-    let names = first.inputs.iter().map(|i| &i.name).chain(first.stages.iter().map(|s| &s.name));
-    let mut taken: HashSet<String> = names.cloned().collect();
-    taken.extend(second.stages.iter().map(|s| s.name.clone()));
-    let last = first.stages.len() - 1;
-    first.stages[last].name = super::fresh("E", &mut taken);
-    first.kind = BACK_TO_BACK.into();
-    let mut joined = Joined::of(first, second);
-    for s in &second.stages {
-        let theirs = |x: Source| match x {
-            Source(0) => joined.source(last),
-            x => joined.theirs(x, last + 1),
-        };
-        let body = s.body.map_sources(theirs);
-        joined.push(&Stage { body, ..s.clone() });
-    }
-    let made = joined.workload()?;
+    let (made, last) = behind(first, second)?;
+    let made = Workload { kind: BACK_TO_BACK.into(), ..made };
     // Of a first operator that reads its input in several stages, no other value lies between.
     let lies_between = |e: usize| e == last && !shared_axes(&made, e).is_empty();
     match between_operators(&made).is_some_and(lies_between) {

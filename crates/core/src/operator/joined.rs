@@ -2,9 +2,38 @@
 //! of the first, whose result they read.
 
 use super::{checked, fresh};
+use crate::TensorKind;
 use crate::expr::Source;
 use crate::workload::{Input, Stage, Workload};
 use std::collections::HashSet;
+
+/// An operator behind another, whose whole result it reads as its first input, with the place of
+/// that among the stages.
+pub(super) fn behind(mut first: Workload, second: &Workload) -> Result<(Workload, usize), String> {
+    let made = first.output().clone();
+    let fits = second.inputs.first().is_some_and(|i| {
+        (&i.shape, i.dtype, i.kind) == (&made.shape(), made.dtype, TensorKind::Data)
+    });
+    let is_plain = |w: &Workload| w.foreign.is_none() && w.rooms.is_empty();
+    if !fits || !is_plain(&first) || !is_plain(second) {
+        return Err("the second operator does not read what the first makes".into());
+    }
+    let names = first.inputs.iter().map(|i| &i.name).chain(first.stages.iter().map(|s| &s.name));
+    let mut taken: HashSet<String> = names.cloned().collect();
+    taken.extend(second.stages.iter().map(|s| s.name.clone()));
+    let last = first.stages.len() - 1;
+    first.stages[last].name = fresh("E", &mut taken);
+    let mut both = Joined::of(first, second);
+    for s in &second.stages {
+        let theirs = |x: Source| match x {
+            Source(0) => both.source(last),
+            x => both.theirs(x, last + 1),
+        };
+        let body = s.body.map_sources(theirs);
+        both.push(&Stage { body, ..s.clone() });
+    }
+    Ok((both.workload()?, last))
+}
 
 /// A workload to which another's inputs, but for the first, and stages are added.
 pub(super) struct Joined {

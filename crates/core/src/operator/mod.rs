@@ -20,6 +20,7 @@ mod prologue;
 mod quantised;
 mod range;
 mod rows;
+mod separable;
 mod window;
 
 pub use attention::attention;
@@ -38,6 +39,7 @@ pub use pool::{Pool, PoolKind};
 pub use quantised::{ByteRange, ByteResult, ByteSum, OFFSET_UNIT, sum_unit};
 pub use range::{range_of, rounded_behind};
 pub use rows::{LayerNorm, Reduce, ReduceOp, Softmax};
+pub use separable::{Place, Pointwise, SEPARABLE, Separable, SlidingWindow, separable};
 
 use crate::expr::{Affine, Expr, Source, Var};
 use crate::workload::{Input, Stage, Workload};

@@ -7,6 +7,7 @@ mod back_to_back;
 mod elementwise;
 mod prologue;
 mod range;
+mod separable;
 
 use crate::candidate::FusionCandidate;
 use crate::fuse::group::Group;
@@ -33,12 +34,13 @@ pub const RULES: &[Rule] = &[
     Rule { name: ATTENTION, find: attention::find },
     Rule { name: RANGE, find: range::find },
     Rule { name: BACK_TO_BACK, find: back_to_back::find },
+    Rule { name: SEPARABLE, find: separable::find },
 ];
 
 /// Whether the kernels of a rule may be slower than those that they stand for: costs say whether
 /// one is taken, and no rule of thumb does.
 pub fn is_for_costs(rule: &str) -> bool {
-    [PROLOGUE, ATTENTION, RANGE, BACK_TO_BACK].contains(&rule)
+    [PROLOGUE, ATTENTION, RANGE, BACK_TO_BACK, SEPARABLE].contains(&rule)
 }
 
 /// The rule of what comes ahead of an operator.
@@ -49,6 +51,8 @@ pub const ATTENTION: &str = attention::NAME;
 pub const RANGE: &str = range::NAME;
 /// The rule of two operators one behind the other, made in parts.
 pub const BACK_TO_BACK: &str = back_to_back::NAME;
+/// The rule of depthwise convolutions with the pointwise ones beside them.
+pub const SEPARABLE: &str = separable::NAME;
 
 /// A group and what it grows to, one kernel for each size at which a single value leaves it.
 fn sizes(rule: &str, view: &View<'_>, group: Group) -> Result<Vec<FusionCandidate>, String> {

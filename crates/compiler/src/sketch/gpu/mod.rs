@@ -1,7 +1,8 @@
 //! Sketches of GPU programs. Each rule writes the whole nest of a configuration, because the
 //! blocks, threads and shared tiles of a GPU are one structure that no chain of primitives leads to
 //! in small steps: `attention` for two products around a
-//! softmax, `contract` for sums over tiles, `tensor` and `warpgroup` for those that tensor
+//! softmax, `separable` for a depthwise convolution with the pointwise ones beside it, `contract` for
+//! sums over tiles, `tensor` and `warpgroup` for those that tensor
 //! cores multiply, `winograd` for 3x3 convolutions by fewer products, `rows` for reductions along
 //! rows, `map` for the rest, and plain loops, one thread an element, where none applies. `loops`,
 //! `problem`, `span` and `resources` are what they share.
@@ -13,6 +14,7 @@ mod map;
 mod problem;
 mod resources;
 mod rows;
+mod separable;
 mod span;
 mod tensor;
 mod warpgroup;
@@ -39,6 +41,7 @@ type Rule = fn(&Facts<'_>, Gpu) -> Vec<Program>;
 /// along rows add their own.
 const RULES: &[(&str, Rule)] = &[
     ("attention", attention::derive),
+    ("separable convolution", separable::derive),
     ("contraction", contract::derive),
     ("rows", rows::derive),
     ("map", map::derive),

@@ -1,0 +1,81 @@
+//! A depthwise convolution with the pointwise ones beside it as one kernel: found, computed alike,
+//! chosen by costs alone.
+
+mod net;
+
+use net::{Net, run, some_numbers};
+use squall_core::graph::{Attribute, ValueId};
+use squall_graph::solvers::{CHEAPEST, solver};
+
+/// A pointwise convolution, with a ReLU where asked.
+fn pointwise(
+    n: &mut Net,
+    x: ValueId,
+    (from, to): (i64, i64),
+    size: [i64; 2],
+    relu: bool,
+) -> ValueId {
+    let w = n.weight(&[to, from, 1, 1]);
+    let shape = [1, to, size[0], size[1]];
+    let y = n.node("Conv", &[x, w], &shape, &[]);
+    if relu { n.node("Relu", &[y], &shape, &[]) } else { y }
+}
+
+/// An inverted residual: 6 channels, 16 between, 6 again, and the input added.
+fn inverted_residual(is_added: bool) -> Net {
+    let mut n = Net::new();
+    let x = n.input(&[1, 6, 7, 9]);
+    let e = pointwise(&mut n, x, (6, 16), [7, 9], true);
+    let w = n.weight(&[16, 1, 3, 3]);
+    let around = [("pads", Attribute::Ints(vec![1, 1, 1, 1])), ("group", Attribute::Int(16))];
+    let d = n.node("Conv", &[e, w], &[1, 16, 7, 9], &around);
+    let d = n.node("Relu", &[d], &[1, 16, 7, 9], &[]);
+    let mut y = pointwise(&mut n, d, (16, 6), [7, 9], false);
+    if is_added {
+        y = n.node("Add", &[y, x], &[1, 6, 7, 9], &[]);
+    }
+    n.0.outputs.push(y);
+    n
+}
+
+#[test]
+fn an_inverted_residual_may_be_one_kernel() {
+    for is_added in [false, true] {
+        let greedy = inverted_residual(is_added).lower().without("back_to_back").unwrap();
+        assert_eq!(greedy.tasks().len(), 3, "{greedy:?}");
+        let found = greedy.candidates().list.iter().filter(|c| c.rule == "separable");
+        // With what is ahead, with what is behind, with both.
+        let nodes: Vec<usize> = found.map(|c| c.nodes.len()).collect();
+        let added = usize::from(is_added);
+        assert!(nodes.contains(&4) && nodes.contains(&(3 + added)), "{nodes:?}");
+        assert!(nodes.contains(&(5 + added)), "{nodes:?}");
+        let cheapest = greedy.solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
+        let [one] = cheapest.tasks() else { panic!("{:?}", cheapest.tasks()) };
+        assert_eq!(one.workload.kind, "separable_conv2d");
+        let id = one.id;
+        let dear =
+            greedy.solved(solver(CHEAPEST).unwrap(), &|t| Some(if t == id { 9e9 } else { 1.0 }));
+        assert!(dear.unwrap().tasks().len() > 1);
+        let input = some_numbers(&[1, 6, 7, 9]);
+        let want = run(&greedy, std::slice::from_ref(&input)).unwrap();
+        let got = run(&cheapest, &[input]).unwrap();
+        assert_eq!(got[0].len(), want[0].len());
+        for (a, b) in got[0].iter().zip(&want[0]) {
+            assert!((a - b).abs() <= 1e-4, "{a} instead of {b}");
+        }
+    }
+}
+
+#[test]
+fn what_others_read_too_is_stored() {
+    let mut n = inverted_residual(false);
+    // The depthwise convolution's input is an output of the model, too.
+    let relu = n.0.nodes.iter().find(|x| x.op == "Relu").unwrap().outputs[0];
+    n.0.outputs.push(relu);
+    let greedy = n.lower();
+    let list = &greedy.candidates().list;
+    let found: Vec<usize> =
+        list.iter().filter(|c| c.rule == "separable").map(|c| c.nodes.len()).collect();
+    // The depthwise one with what is behind it remains.
+    assert!(!found.is_empty() && found.iter().all(|n| *n == 3), "{found:?}");
+}
