@@ -219,15 +219,16 @@ fn an_inverted_residual_is_one_kernel_and_right_as_it_is_printed() {
     let p = Place::new();
     p.file(
         "block.workload",
-        "workload separable_conv2d\ndata X: f32[2, 6, 9, 7]\nweight W: f32[32, 6, 1, 1]\nweight B: \
-         f32[32]\nweight D: f32[32, 1, 3, 3]\nweight W1: f32[8, 32, 1, 1]\ndata R: f32[2, 8, 5, 4]\n\
-         stage C: f32[n: 2, k: 32, p: 9, q: 7] = sum(c: 6) X[n, c, p, q] * W[k, c, 0, 0]\nstage E: \
-         f32[n: 2, k: 32, p: 9, q: 7] = max(C[n, k, p, q] + B[k], 0)\nstage P: f32[n: 2, c: 32, h: \
-         11, w: 9] = select(0 <= h - 1 < 9 and 0 <= w - 1 < 7, E[n, c, h - 1, w - 1], 0)\nstage C1: \
-         f32[n: 2, k: 32, p: 5, q: 4] = sum(r: 3, s: 3) P[n, k, 2*p + r, 2*q + s] * D[k, 0, r, s]\n\
-         stage E1: f32[n: 2, k: 32, p: 5, q: 4] = max(C1[n, k, p, q], 0)\nstage C2: f32[n: 2, k: 8, \
-         p: 5, q: 4] = sum(c: 32) E1[n, c, p, q] * W1[k, c, 0, 0]\nstage Y: f32[n: 2, k: 8, p: 5, q: \
-         4] = C2[n, k, p, q] + R[n, k, p, q]\noutput Y\n",
+        "workload separable_conv2d\ndata X: f32[2, 6, 9, 7]\nweight W: f32[32, 6, 1, \
+         1]\nweight B: f32[32]\nweight D: f32[32, 1, 3, 3]\nweight W1: f32[8, 32, 1, \
+         1]\ndata R: f32[2, 8, 5, 4]\nstage C: f32[n: 2, k: 32, p: 9, q: 7] = sum(c: 6) \
+         X[n, c, p, q] * W[k, c, 0, 0]\nstage E: f32[n: 2, k: 32, p: 9, q: 7] = max(C[n, \
+         k, p, q] + B[k], 0)\nstage P: f32[n: 2, c: 32, h: 11, w: 9] = select(0 <= h - 1 \
+         < 9 and 0 <= w - 1 < 7, E[n, c, h - 1, w - 1], 0)\nstage C1: f32[n: 2, k: 32, p: \
+         5, q: 4] = sum(r: 3, s: 3) P[n, k, 2*p + r, 2*q + s] * D[k, 0, r, s]\nstage E1: \
+         f32[n: 2, k: 32, p: 5, q: 4] = max(C1[n, k, p, q], 0)\nstage C2: f32[n: 2, k: 8, \
+         p: 5, q: 4] = sum(c: 32) E1[n, c, p, q] * W1[k, c, 0, 0]\nstage Y: f32[n: 2, k: \
+         8, p: 5, q: 4] = C2[n, k, p, q] + R[n, k, p, q]\noutput Y\n",
     );
     for (capability, trials) in [("90", "12"), ("75", "4")] {
         let task = &tuned(&p, &gpu, ("block.workload", trials), capability).json()["tasks"][0];

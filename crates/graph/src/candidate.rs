@@ -167,8 +167,8 @@ impl FusionCandidate {
         Some(made.with_layouts(view.model))
     }
 
-    /// What it is for the tensors that it reads: the kind of its workload, of several operators that
-    /// of the first alone.
+    /// What it is for the tensors that it reads: the kind of its workload, of several operators
+    /// that of the first alone.
     pub fn kind(&self, model: &Model) -> &str {
         let first = self.nodes.first().map(|&n| &model.nodes[n]);
         match (self.workload.kind.as_str(), first.map(|n| (n.op.as_str(), n))) {

@@ -63,7 +63,8 @@ stage P: f32[n: 1, c: 12, h: 12, w: 9] = select(0 <= h - 1 < 10 and 0 <= w - 1 <
 w - 1], 0)
 stage C: f32[n: 1, k: 12, p: 10, q: 7] = sum(r: 3, s: 3) P[n, k, p + r, q + s] * D[k, 0, r, s]
 stage E: f32[n: 1, k: 12, p: 10, q: 7] = max(C[n, k, p, q] + B[k], 0)
-stage Y: f32[n: 1, k: 16, p: 10, q: 7] = sum(c: 12, r: 1, s: 1) E[n, c, p + r, q + s] * W[k, c, r, s]
+stage Y: f32[n: 1, k: 16, p: 10, q: 7] = sum(c: 12, r: 1, s: 1) E[n, c, p + r, q + s] * W[k, c, r, \
+s]
 output Y",
     ),
 ];

@@ -1,11 +1,10 @@
 //! Sketches of GPU programs. Each rule writes the whole nest of a configuration, because the
 //! blocks, threads and shared tiles of a GPU are one structure that no chain of primitives leads to
-//! in small steps: `attention` for two products around a
-//! softmax, `separable` for a depthwise convolution with the pointwise ones beside it, `contract` for
-//! sums over tiles, `tensor` and `warpgroup` for those that tensor
-//! cores multiply, `winograd` for 3x3 convolutions by fewer products, `rows` for reductions along
-//! rows, `map` for the rest, and plain loops, one thread an element, where none applies. `loops`,
-//! `problem`, `span` and `resources` are what they share.
+//! in small steps: `attention` for two products around a softmax, `separable` for a depthwise
+//! convolution with the pointwise ones beside it, `contract` for sums over tiles, `tensor` and
+//! `warpgroup` for those that tensor cores multiply, `winograd` for 3x3 convolutions by fewer
+//! products, `rows` for reductions along rows, `map` for the rest, and plain loops, one thread an
+//! element, where none applies. `loops`, `problem`, `span` and `resources` are what they share.
 
 mod attention;
 mod contract;
