@@ -7,6 +7,7 @@ use cases::{CASES, SEPARABLE, h200, inputs, split_inputs};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::{GPU_FEATURES, explain, nest, sketches, untuned};
+use squall_core::operator::{Conv, separable};
 use squall_core::{LaunchPhase, Workload};
 
 fn close(name: &str, got: &[f64], want: &[f64], tolerance: f64) {
@@ -125,6 +126,60 @@ fn separable_convolutions_are_one_launch() {
         let has_cluster = name != &"expand_and_windows";
         assert!((clusters > 3) == has_cluster && chunks > 3, "{name}: {clusters}, {chunks}");
     }
+}
+
+/// Windows that are long or high, with steps, gaps and uneven borders, channels that nothing divides,
+/// and one whose places are too many to be written out.
+#[test]
+fn separable_convolutions_have_any_window() {
+    let conv = |c: i64, k: i64, [h, w]: [i64; 2]| Conv {
+        n: 2,
+        c,
+        h,
+        w,
+        k,
+        r: 1,
+        s: 1,
+        stride: [1; 2],
+        pads: [0; 4],
+        dilation: [1; 2],
+        groups: 1,
+    };
+    let windows = |r, s, stride, pads, dilation| Conv {
+        r,
+        s,
+        stride,
+        pads,
+        dilation,
+        groups: 13,
+        ..conv(13, 13, [9, 8])
+    };
+    for depthwise in [
+        windows(1, 5, [1, 2], [0, 2, 0, 1], [1; 2]),
+        windows(4, 1, [3, 1], [1, 0, 2, 0], [2, 1]),
+        windows(2, 3, [1, 3], [0, 0, 1, 2], [1, 2]),
+        windows(9, 8, [1, 1], [0; 4], [1; 2]),
+    ] {
+        let [_, _, p, q] = depthwise.output();
+        let of = |c: &Conv| c.workload().expect("a convolution");
+        let list = [of(&conv(5, 13, [9, 8])), of(&depthwise), of(&conv(13, 6, [p, q]))];
+        for (from, to) in [(0, 3), (0, 2), (1, 3)] {
+            let behind: Vec<&Workload> = list[from + 1..to].iter().collect();
+            let w = separable(list[from].clone(), &behind).expect("separable");
+            let all = sketches(&w, &h200());
+            let [s] = &all[..] else { panic!("{} sketches of {w}", all.len()) };
+            assert_eq!(s.name(), "gpu_separable", "{w}");
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(11);
+            for _ in 0..6 {
+                let c = s.space().sample(&mut rng).to_string();
+                check("windows", &w, (s.name(), &c)).unwrap_or_else(|e| panic!("{w} {c}: {e}"));
+            }
+        }
+    }
+    let large = Conv { r: 13, s: 13, pads: [6; 4], ..windows(1, 1, [1; 2], [0; 4], [1; 2]) };
+    let (first, large) = (conv(5, 13, [9, 8]).workload(), large.workload().expect("windows"));
+    let w = separable(first.expect("a convolution"), &[&large]).expect("separable");
+    assert!(sketches(&w, &h200()).iter().all(|s| s.name() != "gpu_separable"));
 }
 
 /// Codes of 4 bits lie side by side in a byte, and which of them is meant says a loop that no

@@ -44,12 +44,13 @@ impl InputRequest {
     /// of the target take bytes.
     fn read(&self, target: TargetRequest, given: &[NamedArray]) -> Result<Input, Error> {
         let input = Input::load_given(&self.source, &self.dims, given)?;
-        let bytes = target.is_cpu() && self.precision == Precision::F32;
-        Ok(match () {
-            // There are only plain loops for these.
-            _ if !target.is_cpu() => input.without(BACK_TO_BACK),
-            _ if bytes => input.without(SEPARABLE).in_bytes(),
-            _ => input.without(SEPARABLE),
+        let is_f32 = self.precision == Precision::F32;
+        Ok(match target.is_cpu() {
+            // Of kernels that are left out there would be plain loops alone.
+            true if is_f32 => input.in_bytes().without(SEPARABLE),
+            true => input.without(SEPARABLE),
+            false if is_f32 => input.without(BACK_TO_BACK),
+            false => input.without(BACK_TO_BACK).without(SEPARABLE),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Generated kernels stay as they are, byte for byte, unless a change means to change them: a
 //! digest of the sources of sampled configurations of every sketch, for the workloads of
-//! `examples/workloads.ops`, `benches/narrow.ops` and `benches/gpu.ops`, compared with
-//! `generated_code.txt`.
+//! `examples/workloads.ops`, `benches/narrow.ops` and `benches/gpu.ops`, and for operators that no
+//! operator line says, compared with `generated_code.txt`.
 //! `SQUALL_BLESS=1 cargo test -p squall --test generated_code` writes that file anew.
 
 mod machine;

@@ -27,8 +27,8 @@ impl Remap for [Source] {
     }
 }
 
-/// The statements over the buffers that `to` says and over `vars`, one for each variable of
-/// theirs.
+/// The statements of a CPU's nest over the buffers that `to` says and over `vars`, one for each
+/// variable of theirs.
 pub fn remapped<R: Remap + ?Sized>(stmts: &[Stmt], to: &R, vars: &[Var]) -> Vec<Stmt> {
     let var = |v: Var| vars[v.0 as usize];
     let mut stmts = stmts.to_vec();

@@ -2,7 +2,7 @@
 //! 2404.19331), with the channels between split over the blocks of a cluster.
 //!
 //! A block computes all channels of the result on a tile of places, from a part of the channels
-//! that the depthwise convolution goes over: those of a cluster's blocks meet in shared memory. It
+//! that the depthwise convolution goes over: the sums of a cluster's blocks meet in shared memory. It
 //! walks through its part in chunks: the pointwise convolution ahead makes a chunk on the tile and
 //! its border, the depthwise one goes over that, and the one behind adds its products to sums. All
 //! that lies between stays in shared memory. Where nothing follows the depthwise convolution, each
@@ -25,6 +25,9 @@ use std::sync::Arc;
 const MOST_PLACES: [i64; 2] = [16, 32];
 /// Channels of a chunk at most.
 const MOST_CHANNELS: i64 = 192;
+/// Places of a window at most, and multiplications of it that are written out for a thread.
+const LARGEST_WINDOW: i64 = 128;
+const MOST_WRITTEN: i64 = 512;
 /// Words of shared memory that alignment may take, and of a line that is filled up.
 const SLACK: i64 = 256;
 const FILLED: i64 = 4;
@@ -43,12 +46,12 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     let Some(p) = problem(f.workload) else { return Vec::new() };
     let Some(space) = space(&p.s, gpu) else { return Vec::new() };
     let p = Arc::new(p);
-    let make = move |c: &Configuration| program::program(&p, c);
+    let make = move |c: &Configuration| Ok(program::program(&p, c));
     vec![Program { name: "gpu_separable".into(), space, gpu, make: Box::new(make) }]
 }
 
 fn problem(w: &Workload) -> Option<Problem> {
-    let s = Separable::of(w)?;
+    let s = Separable::of(w).filter(|s| places(s) <= LARGEST_WINDOW)?;
     let mut base = lower(w);
     base.body.clear();
     let mut buffers: HashMap<Source, Source> =
@@ -68,7 +71,12 @@ fn problem(w: &Workload) -> Option<Problem> {
     Some(Problem { s, base, buffers, output: Source(output as u32) })
 }
 
-/// How many places outputs of a number of places read along a dimension, as a term.
+/// The places of a window.
+fn places(s: &Separable) -> i64 {
+    s.windows.iter().map(|w| w.kernel).product()
+}
+
+/// [`SlidingWindow::read`] as a term.
 fn read(w: &SlidingWindow, outputs: Term) -> Term {
     let border = (w.kernel - 1) * w.dilation + 1 - w.stride;
     Term::sum([Term::product([outputs, Term::from(w.stride)]), Term::from(border)])
@@ -93,7 +101,7 @@ fn space(s: &Separable, gpu: Gpu) -> Option<Space> {
         Knob::ints("vector", Role::Vector, [1, 4]),
     ]);
     let knobs = |names: &[&str]| Term::product(names.iter().map(|k| Term::knob(*k)));
-    let places = || knobs(&["p_tile", "q_tile"]);
+    let outputs = || knobs(&["p_tile", "q_tile"]);
     let patch = || {
         let [rows, columns] = &s.windows;
         Term::product([read(rows, Term::knob("p_tile")), read(columns, Term::knob("q_tile"))])
@@ -101,7 +109,8 @@ fn space(s: &Separable, gpu: Gpu) -> Option<Space> {
     d.must.push(Term::knob("q_i").divides(Term::knob("q_tile")));
     let filled = |t: Term| Term::sum([t, Term::from(FILLED)]);
     let by_channels = |t: Term| Term::product([Term::knob("channels"), t]);
-    let kernel: i64 = s.windows.iter().map(|w| w.kernel).product();
+    let kernel = places(s);
+    d.must.push(Term::product([Term::knob("q_i"), Term::from(kernel)]).at_most(MOST_WRITTEN));
     let mut words =
         vec![Term::from(SLACK), by_channels(Term::from(kernel)), by_channels(filled(patch()))];
     let near = |axis: &str, names: [&str; 2]| {
@@ -116,7 +125,7 @@ fn space(s: &Separable, gpu: Gpu) -> Option<Space> {
         d.should.push(Term::from(4).at_most(knobs(&["m_i", "a_i"])));
         words.push(Term::product([Term::from(e.depth), filled(patch())]));
         words.push(by_channels(Term::from(e.depth)));
-        // Sums of groups of threads meet there.
+        // Sums of groups of threads meet there; one group has none, and is counted all the same.
         words.push(Term::product([Term::knob("split_threads"), by_channels(filled(patch()))]));
     }
     if s.project.is_some() {
@@ -126,13 +135,13 @@ fn space(s: &Separable, gpu: Gpu) -> Option<Space> {
         d.must.push(knobs(&["channels", "split_blocks"]).divides(s.channels));
         d.must.push(Term::knob("k_i").divides(s.outputs));
         d.should.push(Term::from(2).at_most(knobs(&["k_i", "o_i"])));
-        words.push(by_channels(filled(places())));
+        words.push(by_channels(filled(outputs())));
         words.push(by_channels(Term::from(s.outputs)));
-        words.push(Term::product([Term::from(s.outputs), filled(places())]));
+        words.push(Term::product([Term::from(s.outputs), filled(outputs())]));
     }
     // Fewer places than these leave a block's threads idle.
     let all: i64 = s.windows.iter().map(|w| w.outputs).product();
-    d.should.push(Term::from(all.min(8)).at_most(places()));
+    d.should.push(Term::from(all.min(8)).at_most(outputs()));
     let shared = vec![Term::product([Term::sum(words), Term::from(4)])];
     let threads = Term::knob("threads");
     d.must.extend(Block { threads, registers: None, shared }.fits(gpu));

@@ -4,7 +4,7 @@
 //!
 //! Places of the tile, and of what its windows read, are counted along one line. Where a thread
 //! has several and they do not come out even, the line goes on: with its first places again, or
-//! with zeros. What is computed of those is stored nowhere.
+//! with zeros. What is computed of those is no part of the result.
 
 use super::super::loops::{around, count, launches, tiles};
 use super::Problem;
@@ -14,12 +14,9 @@ use squall_core::operator::{Place, Pointwise, Separable};
 use squall_core::workload::Reducer;
 use squall_core::{Configuration, DType};
 
-/// The most multiplications that are written out.
-const MOST_UNROLLED: i64 = 1024;
-
 /// The nest of a configuration.
-pub fn program(p: &Problem, c: &Configuration) -> Result<Nest, String> {
-    Writer::new(p, c)?.program()
+pub fn program(p: &Problem, c: &Configuration) -> Nest {
+    Writer::new(p, c).program()
 }
 
 /// Places in a tile: along rows and columns, and along the line that counts them.
@@ -79,27 +76,17 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(p: &'a Problem, c: &Configuration) -> Result<Writer<'a>, String> {
+    fn new(p: &'a Problem, c: &Configuration) -> Writer<'a> {
         let get = |k: &str| c.int(k).unwrap_or(1);
         let s = &p.s;
         let near = [["m_i", "a_i"], ["k_i", "o_i"]].map(|names| names.map(get));
         let outputs = [get("p_tile"), get("q_tile")];
-        let read = [0, 1].map(|i| {
-            let w = &s.windows[i];
-            (outputs[i] - 1) * w.stride + (w.kernel - 1) * w.dilation + 1
-        });
+        let read = [0, 1].map(|i| s.windows[i].read(outputs[i]));
         let (channels, cluster) = (get("channels"), get("split_blocks"));
-        let unroll = get("unroll");
-        let written = near.iter().map(|n| n[0] * n[1] * unroll).max().unwrap_or(1);
-        if written > MOST_UNROLLED {
-            return Err(format!(
-                "{written} multiplications written out, {MOST_UNROLLED} are the most"
-            ));
-        }
         let mut n = p.base.clone();
         let batch = (0..s.batch.len()).map(|i| n.new_var(&format!("n{i}"))).collect();
         let [p0, q0, rank, step] = ["p0", "q0", "rank", "step"].map(|x| n.new_var(x));
-        Ok(Writer {
+        Writer {
             p,
             s,
             n,
@@ -109,7 +96,7 @@ impl<'a> Writer<'a> {
             cluster,
             steps: s.channels / (channels * cluster),
             threads: get("threads"),
-            unroll,
+            unroll: get("unroll"),
             vector: get("vector"),
             near,
             groups: get("split_threads"),
@@ -118,7 +105,7 @@ impl<'a> Writer<'a> {
             start: [p0, q0],
             rank,
             step,
-        })
+        }
     }
 
     fn buffer(&mut self, name: &str, shape: Vec<i64>, scope: Scope) -> Source {
@@ -143,9 +130,9 @@ impl<'a> Writer<'a> {
     }
 
     /// An expression of the problem, with variables and sums in their places here.
-    fn written(&self, e: &Expr, at: &[(Var, Affine)], sum: Option<&Expr>) -> Expr {
+    fn written(&self, e: &Expr, at: &[(Var, Affine)], sum: Option<(Source, &Expr)>) -> Expr {
         e.rewrite(&mut |a| self.moved(a, at), &mut |e| match (e, sum) {
-            (Expr::Load { index, .. }, Some(sum)) if index.is_empty() => sum.clone(),
+            (Expr::Load { source, .. }, Some((of, sum))) if source == of => sum.clone(),
             (Expr::Load { source, index }, _) => {
                 Expr::load(self.p.buffers.get(&source).copied().unwrap_or(source), index)
             }
@@ -185,7 +172,7 @@ impl<'a> Writer<'a> {
         [of(0), of(1)]
     }
 
-    fn program(mut self) -> Result<Nest, String> {
+    fn program(mut self) -> Nest {
         let s = self.s;
         let patch_shape = vec![self.channels, self.read.line];
         let patch = self.buffer("patch", patch_shape, Scope::Shared);
@@ -238,7 +225,7 @@ impl<'a> Writer<'a> {
         } else {
             body.extend(each);
         }
-        Ok(self.around_block(body))
+        self.around_block(body)
     }
 
     /// Threads, blocks and tiles around a block's statements.
@@ -467,7 +454,8 @@ impl<'a> Writer<'a> {
         let (bound, there) = self.place(&line, self.read);
         let [row, column] = self.of_patch(&there);
         let place = [row, column, (self.s.channel(), self.channel(channel.clone()))];
-        let value = self.written(&self.s.patch, &place, Some(sum));
+        let of = self.s.expand.as_ref().map(|e| (e.sum, sum));
+        let value = self.written(&self.s.patch, &place, of);
         (bound, Stmt::Store { buffer: patch, index: vec![channel, line], value })
     }
 
@@ -509,7 +497,8 @@ impl<'a> Writer<'a> {
         body.extend(around(&windows, Mode::Unroll, vec![add]));
         let [row, column] = self.of_output(&at(sj));
         let place = [row, column, (s.channel(), self.channel(Affine::var(m)))];
-        let value = self.written(&s.middle, &place, Some(&Expr::load(sum, vec![Affine::var(sj)])));
+        let own = Expr::load(sum, vec![Affine::var(sj)]);
+        let value = self.written(&s.middle, &place, Some((s.sum, &own)));
         let mut loops = vec![(m, self.channels), (p, rows), (q, columns / near)];
         let store = match to {
             Some(buffer) => {
@@ -582,7 +571,8 @@ impl<'a> Writer<'a> {
         each.extend(bound);
         let [row, column] = self.of_output(&at);
         let place = [row, column, (s.output(), output)];
-        let value = self.written(&s.result, &place, Some(&sum));
+        let of = s.project.as_ref().map(|e| (e.sum, &sum));
+        let value = self.written(&s.result, &place, of);
         let index = s.place.iter().map(|a| self.moved(a, &place)).collect();
         each.push(Stmt::Store { buffer: self.p.output, index, value });
         let mut loops = [(k, share), (o, self.outputs.all())];

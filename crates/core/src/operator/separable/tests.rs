@@ -1,0 +1,98 @@
+//! The normal form is what the operators compute one after the other, and others are refused.
+
+use super::*;
+use crate::expr::{Binary, Expr};
+use crate::operator::{Conv, Epilogue};
+use crate::workload::{Input, Stage};
+
+fn conv(c: i64, k: i64, r: i64, groups: i64, stride: i64) -> Workload {
+    let (stride, dilation, pads) = ([stride; 2], [1; 2], [r / 2; 4]);
+    let c = Conv { n: 2, c, h: 5, w: 6, k, r, s: r, stride, pads, dilation, groups };
+    let shape = c.output();
+    Epilogue::none().attach(c.workload().unwrap(), &shape).unwrap()
+}
+
+fn numbers(w: &Workload, from: usize) -> Vec<Vec<f64>> {
+    let of = |(k, i): (usize, &Input)| {
+        let count: i64 = i.shape.iter().product();
+        (0..count).map(|j| (((j + k as i64) * 7 % 23) - 11) as f64 / 7.0).collect()
+    };
+    w.inputs.iter().enumerate().skip(from).map(of).collect()
+}
+
+#[test]
+fn it_is_the_convolutions_one_after_the_other() {
+    let (expand, depthwise) = (conv(3, 8, 1, 1, 1), conv(8, 8, 3, 8, 1));
+    let project = conv(8, 5, 1, 1, 1);
+    for list in
+        [vec![&expand, &depthwise], vec![&depthwise, &project], vec![&expand, &depthwise, &project]]
+    {
+        let w = separable(list[0].clone(), &list[1..]).unwrap();
+        assert_eq!(Workload::parse(&w.to_string()).unwrap(), w);
+        let ours = numbers(list[0], 0);
+        let mut inputs = ours.clone();
+        let mut want = list[0].evaluate(&ours);
+        for next in &list[1..] {
+            let theirs = numbers(next, 1);
+            want = next.evaluate(&[vec![want], theirs.clone()].concat());
+            inputs.extend(theirs);
+        }
+        assert_eq!(w.evaluate(&inputs), want, "{w}");
+        let found = Separable::of(&w).unwrap();
+        assert_eq!((found.batch, found.channels), (vec![2], 8));
+        assert_eq!(found.windows[1].outputs, 6);
+        assert_eq!(found.expand.is_some(), list[0] == &expand);
+        assert_eq!(found.project.is_some(), list.last() == Some(&&project));
+    }
+}
+
+#[test]
+fn others_are_refused() {
+    let (expand, dense) = (conv(3, 8, 1, 1, 1), conv(8, 8, 3, 1, 1));
+    assert!(separable(expand.clone(), &[&dense]).is_err());
+    assert!(separable(conv(8, 8, 3, 8, 1), &[&conv(8, 8, 3, 8, 1)]).is_err());
+    assert!(separable(expand.clone(), &[&expand]).is_err());
+    assert!(separable(conv(8, 8, 3, 8, 1), &[]).is_err());
+    // Half of the channels are summed, a channel is of the border, a weight is turned round.
+    let text = |border: &str, sum: i64, bias: &str| {
+        format!(
+            "workload separable_conv2d\ndata X: f32[1, 3, 5, 6]\nweight W: f32[8, \
+             3]\nweight D: f32[8, 3, 3]\nweight V: f32[6, 8]\nweight B: f32[6]\nstage E: \
+             f32[n: 1, k: 8, p: 5, q: 6] = sum(c: 3) X[n, c, p, q] * W[k, c]\nstage P: \
+             f32[n: 1, c: 8, h: 7, w: 8] = select(0 <= h - 1 < 5 and 0 <= w - 1 < \
+             6{border}, E[n, c, h - 1, w - 1], 0)\nstage C: f32[n: 1, k: 8, p: 5, q: 6] = \
+             sum(r: 3, s: 3) P[n, k, p + r, q + s] * D[k, r, s]\nstage F: f32[n: 1, k: 6, \
+             p: 5, q: 6] = sum(c: {sum}) C[n, c, p, q] * V[k, c]\nstage T: f32[k: 6] = \
+             B[{bias}]\nstage Y: f32[n: 1, k: 6, p: 5, q: 6] = F[n, k, p, q] + T[k]\noutput \
+             Y"
+        )
+    };
+    let of = |text: String| {
+        // Without the stage that arranges a weight, where it does nothing.
+        let plain = text.replace("stage T: f32[k: 6] = B[k]\n", "").replace("T[k]", "B[k]");
+        let text = if text.contains("= B[k]") { plain } else { text };
+        Separable::of(&Workload::parse(&text).expect("parses"))
+    };
+    assert!(of(text("", 8, "k")).is_some());
+    assert!(of(text("", 4, "k")).is_none());
+    assert!(of(text(" and 0 <= c < 4", 8, "k")).is_none());
+    assert!(of(text("", 8, "5 - k")).is_none());
+    // A frame around a frame.
+    let framed = text("", 8, "k").replace(
+        " and 0 <= w - 1 < 6, E[n, c, h - 1, w - 1]",
+        ", select(0 <= w - 1 < 6, E[n, c, h - 1, w - 1], 0)",
+    );
+    assert!(of(framed).is_none());
+    // Each stage reads the one before twice.
+    let mut w = Workload::parse(&text("", 8, "k")).expect("parses");
+    let again = w.stages.pop().expect("a stage");
+    for i in 0..24u32 {
+        let own = (0..4).map(|v| Affine::var(Var(v))).collect::<Vec<_>>();
+        let last = w.stage_source(w.stages.len() - 1 - usize::from(i == 0));
+        let load = || Expr::load(last, own.clone());
+        let body = Expr::binary(Binary::Mul, load(), load());
+        w.stages.push(Stage { name: format!("Z{i}"), body, ..again.clone() });
+    }
+    w.check().expect("a workload");
+    assert!(Separable::of(&w).is_none());
+}
