@@ -128,8 +128,8 @@ fn separable_convolutions_are_one_launch() {
     }
 }
 
-/// Windows that are long or high, with steps, gaps and uneven borders, channels that nothing divides,
-/// and one whose places are too many to be written out.
+/// Windows that are long or high, with steps, gaps and uneven borders, channels that nothing
+/// divides, and a window whose places are too many to be written out.
 #[test]
 fn separable_convolutions_have_any_window() {
     let conv = |c: i64, k: i64, [h, w]: [i64; 2]| Conv {

@@ -2,11 +2,11 @@
 //! 2404.19331), with the channels between split over the blocks of a cluster.
 //!
 //! A block computes all channels of the result on a tile of places, from a part of the channels
-//! that the depthwise convolution goes over: the sums of a cluster's blocks meet in shared memory. It
-//! walks through its part in chunks: the pointwise convolution ahead makes a chunk on the tile and
-//! its border, the depthwise one goes over that, and the one behind adds its products to sums. All
-//! that lies between stays in shared memory. Where nothing follows the depthwise convolution, each
-//! block has a chunk of its own.
+//! that the depthwise convolution goes over: the sums of a cluster's blocks meet in shared memory.
+//! It walks through its part in chunks: the pointwise convolution ahead makes a chunk on the tile
+//! and its border, the depthwise one goes over that, and the one behind adds its products to sums.
+//! All that lies between stays in shared memory. Where nothing follows the depthwise convolution,
+//! each block has a chunk of its own.
 
 mod program;
 
