@@ -231,9 +231,13 @@ fn an_inverted_residual_is_one_kernel_and_right_as_it_is_printed() {
          8, p: 5, q: 4] = C2[n, k, p, q] + R[n, k, p, q]\noutput Y\n",
     );
     for (capability, trials) in [("90", "12"), ("75", "4")] {
-        let task = &tuned(&p, &gpu, ("block.workload", trials), capability).json()["tasks"][0];
+        let ran = tuned(&p, &gpu, ("block.workload", trials), capability);
+        let task = &ran.json()["tasks"][0];
         assert_eq!(task["failed"], 0, "{task}");
-        assert_eq!(task["best"]["tunable"], "gpu_separable", "{task}");
+        // Which of them is fastest under an emulator says nothing.
+        let lines = ran.out.lines().filter(|l| l.starts_with("{\"trial\""));
+        let made = lines.filter(|l| l.contains("\"gpu_separable\"")).count();
+        assert_eq!(made.to_string(), trials, "{}", ran.out);
     }
 }
 
