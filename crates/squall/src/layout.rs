@@ -163,7 +163,9 @@ impl Input {
 
     /// The same model without the kernels of a rule that greedy fusion does not know.
     pub(crate) fn without(self, rule: &str) -> Input {
-        match self.graph.as_ref().map(|g| g.without(rule)) {
+        let graph = self.graph.as_ref();
+        let graph = graph.filter(|g| g.candidates().list.iter().any(|c| c.rule == rule));
+        match graph.map(|g| g.without(rule)) {
             Some(Ok(graph)) => self.with_graph(graph),
             _ => self,
         }

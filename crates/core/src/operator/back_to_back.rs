@@ -154,23 +154,8 @@ fn operator(w: &Workload, between: usize, is_first: bool) -> Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operator::{Conv, Epilogue, MatMul, Softmax};
-
-    fn conv(c: i64, k: i64, r: i64, groups: i64, stride: i64) -> Workload {
-        let pads = [r / 2; 4];
-        let (stride, dilation) = ([stride; 2], [1; 2]);
-        let c = Conv { n: 2, c, h: 5, w: 6, k, r, s: r, stride, pads, dilation, groups };
-        let shape = c.output();
-        Epilogue::none().attach(c.workload().unwrap(), &shape).unwrap()
-    }
-
-    fn numbers(w: &Workload, from: usize) -> Vec<Vec<f64>> {
-        let of = |(k, i): (usize, &crate::workload::Input)| {
-            let count: i64 = i.shape.iter().product();
-            (0..count).map(|j| (((j + k as i64) * 7 % 23) - 11) as f64 / 7.0).collect()
-        };
-        w.inputs.iter().enumerate().skip(from).map(of).collect()
-    }
+    use crate::operator::joined::examples::{conv, numbers};
+    use crate::operator::{MatMul, Softmax};
 
     #[test]
     fn it_is_both_kernels_one_after_the_other() {

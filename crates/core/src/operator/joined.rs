@@ -90,3 +90,27 @@ impl Joined {
         checked(Workload { stages: self.stages, ..self.made })
     }
 }
+
+/// Operators and numbers for tests of several operators as one.
+#[cfg(test)]
+pub(super) mod examples {
+    use crate::operator::{Conv, Epilogue};
+    use crate::workload::{Input, Workload};
+
+    /// A convolution of `c` to `k` channels of two images of 5 x 6, its border half of its window.
+    pub fn conv(c: i64, k: i64, r: i64, groups: i64, stride: i64) -> Workload {
+        let (stride, dilation, pads) = ([stride; 2], [1; 2], [r / 2; 4]);
+        let c = Conv { n: 2, c, h: 5, w: 6, k, r, s: r, stride, pads, dilation, groups };
+        let shape = c.output();
+        Epilogue::none().attach(c.workload().unwrap(), &shape).unwrap()
+    }
+
+    /// Numbers for the inputs of a workload, from one of them on.
+    pub fn numbers(w: &Workload, from: usize) -> Vec<Vec<f64>> {
+        let of = |(k, i): (usize, &Input)| {
+            let count: i64 = i.shape.iter().product();
+            (0..count).map(|j| (((j + k as i64) * 7 % 23) - 11) as f64 / 7.0).collect()
+        };
+        w.inputs.iter().enumerate().skip(from).map(of).collect()
+    }
+}

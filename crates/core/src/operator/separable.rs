@@ -111,8 +111,7 @@ impl Separable {
         }
         let sums: Vec<usize> =
             (0..w.stages.len()).filter(|&i| w.stages[i].reduction.is_some()).collect();
-        if sums.iter().any(|&i| w.stages[i].reduction.as_ref().map(|r| r.op) != Some(Reducer::Sum))
-        {
+        if w.stages.iter().filter_map(|s| s.reduction.as_ref()).any(|r| r.op != Reducer::Sum) {
             return None;
         }
         let found = |(at, &i): (usize, &usize)| Some((at, Windows::of(w, &w.stages[i])?));

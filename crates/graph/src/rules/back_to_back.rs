@@ -3,7 +3,7 @@
 //! its pooling, a product and the softmax or the product of its rows. What lies between them is
 //! never stored as a whole.
 
-use super::{grown, only_reader};
+use super::{behind, grown};
 use crate::candidate::FusionCandidate;
 use crate::fuse::anchor::anchor;
 use crate::fuse::group::Group;
@@ -20,10 +20,7 @@ pub fn find(view: &View<'_>, node: usize) -> Option<Result<Vec<FusionCandidate>,
     }
     let mut list = Vec::new();
     for made in grown(view, Group::around(node, anchor(view, first)?.ok()?)) {
-        let Some(reader) = only_reader(view, made.output) else { continue };
-        let Some(Ok(anchor)) = anchor(view, &view.model.nodes[reader]) else { continue };
-        // What follows the second operator elementwise has no reason to wait.
-        let asked = grown(view, Group::around(reader, anchor)).pop();
+        let asked = behind(view, &made);
         list.extend(asked.and_then(|a| FusionCandidate::back_to_back(NAME, view, &made, &a)));
     }
     (!list.is_empty()).then_some(Ok(list))

@@ -10,6 +10,7 @@ mod range;
 mod separable;
 
 use crate::candidate::FusionCandidate;
+use crate::fuse::anchor::anchor;
 use crate::fuse::group::Group;
 use crate::view::{View, input};
 use squall_core::graph::ValueId;
@@ -80,6 +81,14 @@ fn only_reader(view: &View<'_>, v: ValueId) -> Option<usize> {
     let reads = |i: usize| input(node, i).is_some_and(|u| view.root(u) == v);
     let once = reads(0) && !(1..node.inputs.len()).any(reads);
     (once && !view.is_output(v)).then_some(reader)
+}
+
+/// The group around the operator that alone reads what a group makes. What follows that elementwise
+/// has no reason to wait.
+fn behind(view: &View<'_>, made: &Group) -> Option<Group> {
+    let reader = only_reader(view, made.output)?;
+    let anchor = anchor(view, &view.model.nodes[reader])?.ok()?;
+    grown(view, Group::around(reader, anchor)).pop()
 }
 
 /// What the reader found wrong with a node says more than what follows from it.

@@ -2,7 +2,7 @@
 //! one that alone reads it, or both. Parts of the channels between are made, gone over and added up
 //! in one kernel, on devices whose blocks can share sums.
 
-use super::{grown, only_reader};
+use super::{behind, grown};
 use crate::candidate::FusionCandidate;
 use crate::fuse::anchor::anchor;
 use crate::fuse::group::Group;
@@ -19,20 +19,16 @@ pub fn find(view: &View<'_>, node: usize) -> Option<Result<Vec<FusionCandidate>,
     }
     let mut list = Vec::new();
     for made in grown(view, Group::around(node, anchor(view, first)?.ok()?)) {
-        let Some(second) = behind(view, &made) else { continue };
+        let Some(second) = convolution(view, &made) else { continue };
         list.extend(FusionCandidate::separable(NAME, view, &[&made, &second]));
-        if let Some(third) = behind(view, &second) {
+        if let Some(third) = convolution(view, &second) {
             list.extend(FusionCandidate::separable(NAME, view, &[&made, &second, &third]));
         }
     }
     (!list.is_empty()).then_some(Ok(list))
 }
 
-/// The group around the convolution that alone reads what a group makes. What follows that
-/// elementwise has no reason to wait.
-fn behind(view: &View<'_>, made: &Group) -> Option<Group> {
-    let reader = only_reader(view, made.output)?;
-    let node = &view.model.nodes[reader];
-    let anchor = anchor(view, node).filter(|_| is_standard(node, "Conv"))?.ok()?;
-    grown(view, Group::around(reader, anchor)).pop()
+/// The group around the convolution that alone reads what a group makes.
+fn convolution(view: &View<'_>, made: &Group) -> Option<Group> {
+    behind(view, made).filter(|g| is_standard(&view.model.nodes[g.nodes[0]], "Conv"))
 }

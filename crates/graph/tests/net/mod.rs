@@ -155,6 +155,17 @@ pub fn run(graph: &Assignment, inputs: &[Vec<f32>]) -> Result<Vec<Vec<f32>>, Str
     })
 }
 
+/// Holds what two covers of a model compute of an input against each other.
+pub fn assert_alike((want, got): (&Assignment, &Assignment), shape: &[i64], most: f32) {
+    let input = some_numbers(shape);
+    let want = run(want, std::slice::from_ref(&input)).unwrap();
+    let got = run(got, &[input]).unwrap();
+    assert_eq!(got[0].len(), want[0].len());
+    for (a, b) in got[0].iter().zip(&want[0]) {
+        assert!((a - b).abs() <= most, "{a} instead of {b}");
+    }
+}
+
 pub fn examples() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples")
 }

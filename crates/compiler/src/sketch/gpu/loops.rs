@@ -1,8 +1,10 @@
-//! Loops that the sketches of GPU programs are written with: counted ones, tiles of an axis, and
-//! launches made of plain loops.
+//! Loops that the sketches of GPU programs are written with: counted ones, tiles of an axis, totals
+//! of partial sums, and launches made of plain loops.
 
-use crate::nest::{Loop, Mode, Nest, Scope, Start, Stmt, accesses, substitute};
-use squall_core::expr::{Affine, Source, Var};
+use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Start, Stmt, accesses, substitute};
+use squall_core::DType;
+use squall_core::expr::{Affine, Expr, Source, Var};
+use squall_core::workload::Reducer;
 
 /// A loop from 0.
 pub fn count(var: Var, extent: i64, mode: Mode, body: Vec<Stmt>) -> Stmt {
@@ -24,6 +26,20 @@ pub fn tiles(var: Var, start: Var, extent: i64, tile: i64, body: Vec<Stmt>) -> S
         start,
         body,
     })
+}
+
+/// The total of what lies at the places that loops run over, a few at most, with the statements
+/// that declare and make it.
+pub fn total(n: &mut Nest, op: Reducer, value: Expr, loops: &[(Var, i64)]) -> (Expr, Vec<Stmt>) {
+    let (name, shape, scope) = ("sum".into(), vec![1], Scope::Local);
+    let buffer = n.new_buffer(Buffer { name, dtype: DType::F32, shape, scope });
+    let index = vec![Affine::constant(0)];
+    let first = Expr::Const(op.identity());
+    let first = Stmt::Store { buffer, index: index.clone(), value: first };
+    let add = Stmt::Update { op, buffer, index: index.clone(), value };
+    let mut out = vec![Stmt::Local(buffer), first];
+    out.extend(around(loops, Mode::Unroll, vec![add]));
+    (Expr::load(buffer, index), out)
 }
 
 /// Makes launches of statements that are plain loops: outer loops become blocks, and the threads

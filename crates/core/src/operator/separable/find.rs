@@ -16,9 +16,11 @@ const MOST_LOADS: u32 = 1024;
 pub struct Windows {
     data: Place,
     weight: Place,
-    /// Of the data: the dimension of channels, and those of rows and columns; others are shared.
+    /// Of the data: the dimension of channels, those of rows and columns, and those that all
+    /// operators share.
     channel: usize,
     spatial: [usize; 2],
+    shared: Vec<usize>,
     windows: [SlidingWindow; 2],
     /// The axes of the stage that are channels, rows and columns, and the reductions of rows and
     /// columns where there are several places.
@@ -109,16 +111,11 @@ impl Windows {
             data,
             weight,
             channel,
+            shared: shared.to_vec(),
             spatial,
             axes,
             kernel,
         })
-    }
-
-    /// The dimensions of the data that all operators share.
-    fn shared(&self) -> Vec<usize> {
-        let is_own = |d: &usize| *d == self.channel || self.spatial.contains(d);
-        (0..self.data.1.len()).filter(|d| !is_own(d)).collect()
     }
 }
 
@@ -182,7 +179,7 @@ pub struct Finder<'a> {
 impl Finder<'_> {
     /// The variables of a [`Separable`], in their order.
     fn var(&self, i: usize) -> Affine {
-        Affine::var(Var((self.windows.shared().len() + i) as u32))
+        Affine::var(Var((self.windows.shared.len() + i) as u32))
     }
 
     /// What each axis of the depthwise convolution is.
@@ -190,7 +187,7 @@ impl Finder<'_> {
         match self.windows.axes.iter().position(|a| *a == axis) {
             Some(i) => self.var(i),
             None => {
-                let shared = self.windows.shared();
+                let shared = &self.windows.shared;
                 let is_it = |&d: &usize| self.windows.data.1[d].as_var() == Some(axis);
                 let i = shared.iter().position(is_it).unwrap_or(0);
                 Affine::var(Var(i as u32))
@@ -245,7 +242,7 @@ impl Finder<'_> {
         };
         let weight = self.windows.weight.1.iter().map(|a| a.map_vars(by)).collect();
         Some(Separable {
-            batch: self.windows.shared().into_iter().map(|d| shape[d]).collect(),
+            batch: self.windows.shared.iter().map(|&d| shape[d]).collect(),
             channels: shape[self.windows.channel],
             outputs,
             windows: self.windows.windows.clone(),
@@ -267,7 +264,7 @@ impl Finder<'_> {
         let w = self.w;
         let data = &self.windows.data;
         let mut roles = vec![Affine::default(); data.1.len()];
-        for (i, &d) in self.windows.shared().iter().enumerate() {
+        for (i, &d) in self.windows.shared.iter().enumerate() {
             roles[d] = Affine::var(Var(i as u32));
         }
         roles[self.windows.channel] = self.var(0);
@@ -304,7 +301,7 @@ impl Finder<'_> {
     /// Whether what the convolution ahead reads, where no border is, lies within its input at all
     /// places that the windows read.
     fn is_within(&self, e: &Pointwise, inside: &[Cond]) -> bool {
-        let shared = self.windows.shared();
+        let shared = &self.windows.shared;
         let shape = self.w.shape_of(self.windows.data.0);
         let range = |v: Var| -> Option<(i64, i64)> {
             let i = v.0 as usize;

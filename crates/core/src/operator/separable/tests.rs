@@ -2,23 +2,8 @@
 
 use super::*;
 use crate::expr::{Binary, Expr};
-use crate::operator::{Conv, Epilogue};
-use crate::workload::{Input, Stage};
-
-fn conv(c: i64, k: i64, r: i64, groups: i64, stride: i64) -> Workload {
-    let (stride, dilation, pads) = ([stride; 2], [1; 2], [r / 2; 4]);
-    let c = Conv { n: 2, c, h: 5, w: 6, k, r, s: r, stride, pads, dilation, groups };
-    let shape = c.output();
-    Epilogue::none().attach(c.workload().unwrap(), &shape).unwrap()
-}
-
-fn numbers(w: &Workload, from: usize) -> Vec<Vec<f64>> {
-    let of = |(k, i): (usize, &Input)| {
-        let count: i64 = i.shape.iter().product();
-        (0..count).map(|j| (((j + k as i64) * 7 % 23) - 11) as f64 / 7.0).collect()
-    };
-    w.inputs.iter().enumerate().skip(from).map(of).collect()
-}
+use crate::operator::joined::examples::{conv, numbers};
+use crate::workload::Stage;
 
 #[test]
 fn it_is_the_convolutions_one_after_the_other() {

@@ -1,7 +1,7 @@
 //! The program of a contraction. Chunks of the reduction are fetched and added up, one after
 //! another or one ahead. Then each thread stores its sums, or threads add up partial sums first.
 
-use super::super::loops::{around, count, tiles};
+use super::super::loops::{around, count, tiles, total};
 use super::super::problem::{Contraction, ContractionOperand, epilogue};
 use super::super::span::Span;
 use super::tiling::{Own, Packed, SharedTile, Tiling};
@@ -266,21 +266,11 @@ impl Tiling<'_> {
                 Affine::var(e)
             });
         }
-        let sum = self.buffer("sum", vec![1], Scope::Local);
-        let zero = || vec![Affine::constant(0)];
         let [r, g] = ["r", "g"].map(|x| self.n.new_var(x));
-        let add = Stmt::Update {
-            op: p.op,
-            buffer: sum,
-            index: zero(),
-            value: Expr::load(partial, index(Affine::var(r), Affine::var(g), &place)),
-        };
-        let mut each = vec![
-            Stmt::Local(sum),
-            Stmt::Store { buffer: sum, index: zero(), value: Expr::Const(p.op.identity()) },
-        ];
-        each.extend(around(&[(r, self.cluster), (g, self.groups)], Mode::Unroll, vec![add]));
-        each.push(epilogue(p, &self.start, &place, &Expr::load(sum, zero())));
+        let part = Expr::load(partial, index(Affine::var(r), Affine::var(g), &place));
+        let over = [(r, self.cluster), (g, self.groups)];
+        let (sum, mut each) = total(&mut self.n, p.op, part, &over);
+        each.push(epilogue(p, &self.start, &place, &sum));
         body.extend(around(&loops, Mode::Share, each));
         body.push(Stmt::Barrier(Reach::Cluster));
     }

@@ -37,9 +37,16 @@ struct Problem {
     s: Separable,
     /// The buffers, with copies of the weights made ahead of time.
     base: Nest,
-    /// Where each tensor of the workload is read and written.
-    buffers: HashMap<Source, Source>,
+    /// Through which copies weights are read.
+    copies: HashMap<Source, Source>,
     output: Source,
+}
+
+impl Problem {
+    /// The buffer through which an input is read.
+    fn buffer(&self, input: Source) -> Source {
+        self.copies.get(&input).copied().unwrap_or(input)
+    }
 }
 
 pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
@@ -54,11 +61,10 @@ fn problem(w: &Workload) -> Option<Problem> {
     let s = Separable::of(w).filter(|s| places(s) <= LARGEST_WINDOW)?;
     let mut base = lower(w);
     base.body.clear();
-    let mut buffers: HashMap<Source, Source> =
-        (0..w.inputs.len() as u32).map(|i| (Source(i), Source(i))).collect();
+    let mut copies = HashMap::new();
     visit(&base.prepare, &mut |stmt| {
         if let Stmt::Store { buffer, value: Expr::Load { source, .. }, .. } = stmt {
-            buffers.insert(*source, *buffer);
+            copies.insert(*source, *buffer);
         }
     });
     let prepare = std::mem::take(&mut base.prepare);
@@ -68,7 +74,7 @@ fn problem(w: &Workload) -> Option<Problem> {
         b.scope = Scope::Local;
     });
     let output = base.buffers.iter().position(|b| b.scope == Scope::Output)?;
-    Some(Problem { s, base, buffers, output: Source(output as u32) })
+    Some(Problem { s, base, copies, output: Source(output as u32) })
 }
 
 /// The places of a window.
@@ -78,7 +84,7 @@ fn places(s: &Separable) -> i64 {
 
 /// [`SlidingWindow::read`] as a term.
 fn read(w: &SlidingWindow, outputs: Term) -> Term {
-    let border = (w.kernel - 1) * w.dilation + 1 - w.stride;
+    let border = w.read(1) - w.stride;
     Term::sum([Term::product([outputs, Term::from(w.stride)]), Term::from(border)])
 }
 

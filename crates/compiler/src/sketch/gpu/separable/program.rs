@@ -6,10 +6,10 @@
 //! has several and they do not come out even, the line goes on: with its first places again, or
 //! with zeros. What is computed of those is no part of the result.
 
-use super::super::loops::{around, count, launches, tiles};
+use super::super::loops::{around, count, launches, tiles, total};
 use super::Problem;
 use crate::nest::{Buffer, Mode, Nest, Reach, Scope, Stmt};
-use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
+use squall_core::expr::{Affine, Binary, Expr, Source, Var};
 use squall_core::operator::{Place, Pointwise, Separable};
 use squall_core::workload::Reducer;
 use squall_core::{Configuration, DType};
@@ -133,9 +133,7 @@ impl<'a> Writer<'a> {
     fn written(&self, e: &Expr, at: &[(Var, Affine)], sum: Option<(Source, &Expr)>) -> Expr {
         e.rewrite(&mut |a| self.moved(a, at), &mut |e| match (e, sum) {
             (Expr::Load { source, .. }, Some((of, sum))) if source == of => sum.clone(),
-            (Expr::Load { source, index }, _) => {
-                Expr::load(self.p.buffers.get(&source).copied().unwrap_or(source), index)
-            }
+            (Expr::Load { source, index }, _) => Expr::load(self.p.buffer(source), index),
             (e, _) => e,
         })
     }
@@ -181,11 +179,9 @@ impl<'a> Writer<'a> {
         let kernel = [0, 1].map(|i| s.windows[i].kernel);
         let taps_shape = [&[self.channels][..], &kernel].concat();
         let taps = self.buffer("taps", taps_shape, Scope::Shared);
-        let of_taps = self.packed(
-            &s.weight,
-            &[(s.channel(), None)],
-            &[(s.kernel()[0], kernel[0]), (s.kernel()[1], kernel[1])],
-        );
+        let [r, c] = s.kernel();
+        let by = [(s.channel(), None), (r, Some(kernel[0])), (c, Some(kernel[1]))];
+        let of_taps = self.packed(&s.weight, &by);
         let mut body = Vec::new();
         let partial = behind.map(|_| {
             let shape = vec![self.cluster, s.outputs, self.outputs.line];
@@ -219,7 +215,7 @@ impl<'a> Writer<'a> {
             if self.steps > 1 {
                 body.push(self.over_products(b, partial, None));
             }
-            each.extend([self.project(b, partial), barrier()]);
+            each.extend([self.over_products(b, partial, Some(self.channels)), barrier()]);
             body.push(count(self.step, self.steps, Mode::Serial, each));
             self.meet(partial, &mut body);
         } else {
@@ -254,7 +250,7 @@ impl<'a> Writer<'a> {
         let data = self.buffer("input", vec![e.depth, self.read.line], Scope::Shared);
         let weight = self.buffer("weight", vec![e.depth, self.channels], Scope::Shared);
         let (input, channel) = (self.s.input(), self.s.channel());
-        let packed = self.packed(&e.weight, &[(input, Some(e.depth)), (channel, None)], &[]);
+        let packed = self.packed(&e.weight, &[(input, Some(e.depth)), (channel, None)]);
         Product { data, weight, packed, near: self.near[0] }
     }
 
@@ -263,24 +259,17 @@ impl<'a> Writer<'a> {
         let data = self.buffer("middle", vec![self.channels, self.outputs.line], Scope::Shared);
         let weight = self.buffer("weight", vec![self.channels, self.s.outputs], Scope::Shared);
         let (channel, output) = (self.s.channel(), self.s.output());
-        let packed = self.packed(&e.weight, &[(channel, None)], &[(output, self.s.outputs)]);
+        let packed = self.packed(&e.weight, &[(channel, None), (output, Some(self.s.outputs))]);
         Product { data, weight, packed, near: self.near[1] }
     }
 
     /// Makes a copy of a weight in chunks: by the number of the chunk, then by these variables,
     /// the one without an extent being the chunk's channels.
-    fn packed(
-        &mut self,
-        weight: &Place,
-        first: &[(Var, Option<i64>)],
-        then: &[(Var, i64)],
-    ) -> Source {
-        let all = first.iter().copied().chain(then.iter().map(|t| (t.0, Some(t.1))));
-        let all: Vec<(Var, Option<i64>)> = all.collect();
+    fn packed(&mut self, weight: &Place, by: &[(Var, Option<i64>)]) -> Source {
         let chunks = self.s.channels / self.channels;
-        let sizes = all.iter().map(|x| x.1.unwrap_or(self.channels));
+        let sizes = by.iter().map(|x| x.1.unwrap_or(self.channels));
         let shape: Vec<i64> = std::iter::once(chunks).chain(sizes).collect();
-        let from = self.p.buffers.get(&weight.0).copied().unwrap_or(weight.0);
+        let from = self.p.buffer(weight.0);
         let name = format!("{}_chunks", self.n.buffer(from).name);
         let to = self.buffer(&name, shape.clone(), Scope::Prepared);
         let vars: Vec<Var> = (0..shape.len()).map(|d| self.n.new_var(&format!("w{d}"))).collect();
@@ -291,7 +280,7 @@ impl<'a> Writer<'a> {
                 None => (*v, Affine::new([(vars[0], self.channels)], 0).add(&own)),
             }
         };
-        let at: Vec<(Var, Affine)> = all.iter().enumerate().map(at).collect();
+        let at: Vec<(Var, Affine)> = by.iter().enumerate().map(at).collect();
         let index = weight.1.iter().map(|a| self.moved(a, &at)).collect();
         let store = Stmt::Store {
             buffer: to,
@@ -331,49 +320,45 @@ impl<'a> Writer<'a> {
         around(&loops, Mode::Share, copy).remove(0)
     }
 
-    /// Copies what the pointwise convolution ahead reads at the tile's places.
+    /// Copies what the pointwise convolution ahead reads at the tile's places, and zeros where no
+    /// input is.
     fn fetch_input(&mut self, to: Source, e: &Pointwise) -> Stmt {
-        let [c, a] = self.vars(["c", "a"]);
-        let (mut body, at) = self.place(&Affine::var(a), self.read);
-        let [row, column] = self.of_patch(&at);
-        let at = [row, column, (self.s.input(), Affine::var(c))];
-        let value = self.written(&Expr::load(e.data.0, e.data.1.clone()), &at, None);
-        let conds: Vec<Cond> = self
-            .s
-            .inside
-            .iter()
-            .map(|c| Cond { index: self.moved(&c.index, &at), ..c.clone() })
-            .collect();
-        let value = match conds.is_empty() {
-            true => value,
-            false => {
-                Expr::Select { conds, then: Box::new(value), other: Box::new(Expr::Const(0.0)) }
-            }
-        };
-        let index = vec![Affine::var(c), Affine::var(a)];
-        body.push(Stmt::Store { buffer: to, index, value });
-        let mut loops = [(c, e.depth), (a, self.read.line)];
-        // Threads side by side read elements side by side.
-        if e.data.1.last().is_some_and(|x| x.uses(self.s.input())) {
-            loops.reverse();
+        let mut value = Expr::load(e.data.0, e.data.1.clone());
+        if !self.s.inside.is_empty() {
+            let (conds, other) = (self.s.inside.clone(), Box::new(Expr::Const(0.0)));
+            value = Expr::Select { conds, then: Box::new(value), other };
         }
-        around(&loops, Mode::Share, body).remove(0)
+        let c = self.n.new_var("c");
+        self.fetch((&value, to), (self.s.input(), Affine::var(c)), (c, e.depth))
     }
 
     /// Copies what the windows are over where nothing makes it.
     fn fetch_patch(&mut self, patch: Source) -> Stmt {
-        let [m, a] = self.vars(["m", "a"]);
+        let m = self.n.new_var("m");
+        let channel = (self.s.channel(), self.channel(Affine::var(m)));
+        self.fetch((&self.s.patch, patch), channel, (m, self.channels))
+    }
+
+    /// Copies a value at the tile's places and along a loop over channels, which lie as `channel`
+    /// says.
+    fn fetch(
+        &mut self,
+        (value, to): (&Expr, Source),
+        channel: (Var, Affine),
+        along: (Var, i64),
+    ) -> Stmt {
+        let a = self.n.new_var("a");
         let (mut body, at) = self.place(&Affine::var(a), self.read);
-        let [row, column] = self.of_patch(&at);
-        let at = [row, column, (self.s.channel(), self.channel(Affine::var(m)))];
-        let value = self.written(&self.s.patch, &at, None);
-        let index = vec![Affine::var(m), Affine::var(a)];
-        body.push(Stmt::Store { buffer: patch, index, value });
-        let mut loops = [(m, self.channels), (a, self.read.line)];
-        let loads = self.s.patch.loads();
-        if loads.iter().any(|l| l.1.len() > 1 && l.1[l.1.len() - 1].uses(self.s.channel())) {
+        let mut loops = [along, (a, self.read.line)];
+        // Threads side by side read elements side by side.
+        let is_last = |l: &(Source, &[Affine])| l.1.len() > 1 && l.1[l.1.len() - 1].uses(channel.0);
+        if value.loads().iter().any(is_last) {
             loops.reverse();
         }
+        let [row, column] = self.of_patch(&at);
+        let value = self.written(value, &[row, column, channel], None);
+        let index = [along.0, a].map(Affine::var).to_vec();
+        body.push(Stmt::Store { buffer: to, index, value });
         around(&loops, Mode::Share, body).remove(0)
     }
 
@@ -434,8 +419,8 @@ impl<'a> Writer<'a> {
         body.extend(around(&[(i, channels), (j, places)], Mode::Unroll, vec![store]));
         let [m, a, r] = self.vars(["m", "a", "g"]);
         let part = Expr::load(parts, [r, m, a].map(Affine::var).to_vec());
-        let (total, mut each) = self.total(part, (r, groups));
-        let (bound, store) = self.expanded((Affine::var(m), Affine::var(a)), &total, patch);
+        let (sum, mut each) = total(&mut self.n, Reducer::Sum, part, &[(r, groups)]);
+        let (bound, store) = self.expanded((Affine::var(m), Affine::var(a)), &sum, patch);
         each.extend(bound);
         each.push(store);
         let loops = [(m, self.channels), (a, self.read.line)];
@@ -457,16 +442,6 @@ impl<'a> Writer<'a> {
         let of = self.s.expand.as_ref().map(|e| (e.sum, sum));
         let value = self.written(&self.s.patch, &place, of);
         (bound, Stmt::Store { buffer: patch, index: vec![channel, line], value })
-    }
-
-    /// The total of a few values, which `over` counts, and what adds them up.
-    fn total(&mut self, value: Expr, over: (Var, i64)) -> (Expr, Vec<Stmt>) {
-        let buffer = self.buffer("sum", vec![1], Scope::Local);
-        let index = vec![Affine::constant(0)];
-        let zero = Stmt::Store { buffer, index: index.clone(), value: Expr::Const(0.0) };
-        let add = Stmt::Update { op: Reducer::Sum, buffer, index: index.clone(), value };
-        let all = count(over.0, over.1, Mode::Unroll, vec![add]);
-        (Expr::load(buffer, index), vec![Stmt::Local(buffer), zero, all])
     }
 
     /// The depthwise convolution of a chunk, several places of a row at a time, which share most of
@@ -529,12 +504,8 @@ impl<'a> Writer<'a> {
         (more > 0).then(|| around(&loops, Mode::Share, vec![zero]).remove(0))
     }
 
-    /// The pointwise convolution behind: adds what a chunk gives to the block's sums.
-    fn project(&mut self, p: Product, partial: Source) -> Stmt {
-        self.over_products(p, partial, Some(self.channels))
-    }
-
-    /// Goes over the block's sums: adds products of so many channels, or sets them to zero.
+    /// Goes over the block's sums of the pointwise convolution behind: adds products of so many
+    /// channels, or sets them to zero.
     fn over_products(&mut self, p: Product, partial: Source, depth: Option<i64>) -> Stmt {
         let [kt, ot, i, j] = self.vars(["kt", "ot", "i", "j"]);
         let [channels, places] = p.near;
@@ -566,7 +537,7 @@ impl<'a> Writer<'a> {
         let [k, o, r] = self.vars(["k", "o", "r"]);
         let output = Affine::new([(self.rank, share), (k, 1)], 0);
         let part = Expr::load(partial, vec![Affine::var(r), output.clone(), Affine::var(o)]);
-        let (sum, mut each) = self.total(part, (r, self.cluster));
+        let (sum, mut each) = total(&mut self.n, Reducer::Sum, part, &[(r, self.cluster)]);
         let (bound, at) = self.place(&Affine::var(o), self.outputs);
         each.extend(bound);
         let [row, column] = self.of_output(&at);
