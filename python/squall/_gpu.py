@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from squall._dlpack import Borrowed, GpuArray, is_on_gpu
-from squall._library import Library
+from squall._library import Library, address
 
 _ALIGNMENT = 256
 _NON_BLOCKING = 1
@@ -285,7 +285,7 @@ class GpuNetwork(Library):
 
 
 def _host(array: Any) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.__array_interface__["data"][0])
+    return ctypes.c_void_p(address(array))
 
 
 def _package(array: Any) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from squall import _squall
 from squall._gpu import GpuNetwork
-from squall._library import Library
+from squall._library import Library, address
 
 _OWN_NAME = "network"
 
@@ -48,7 +48,7 @@ class Network(Library):
         # The arrays live until the call is over: pointers do not keep them.
         held = [self._array(numpy, x, i) for i, x in enumerate(arrays)]
         results = [numpy.empty(shape, dtype) for dtype, shape in self._given]
-        pointers = [a.__array_interface__["data"][0] for a in (*held, *results)]
+        pointers = [address(a) for a in (*held, *results)]
         io = self._io(self._io_bytes, *pointers, 0)
         workspace = self._workspace()
         try:
