@@ -62,6 +62,23 @@ fn operators_that_share_an_axis_may_be_one_kernel() {
     }
 }
 
+#[test]
+fn a_norm_of_rows_and_the_product_behind_it_may_be_one_kernel() {
+    let mut n = Net::new();
+    let x = n.input(&[1, 8, 12]);
+    let (g, b, w) = (n.weight(&[12]), n.weight(&[12]), n.weight(&[12, 16]));
+    let y = n.node("LayerNormalization", &[x, g, b], &[1, 8, 12], &[]);
+    let y = n.node("MatMul", &[y, w], &[1, 8, 16], &[]);
+    let y = n.node("Relu", &[y], &[1, 8, 16], &[]);
+    n.0.outputs.push(y);
+    let greedy = n.lower();
+    assert_eq!(greedy.tasks().len(), 2, "{greedy:?}");
+    let cheapest = greedy.solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
+    let [one] = cheapest.tasks() else { panic!("{:?}", cheapest.tasks()) };
+    assert_eq!((one.workload.kind.as_str(), one.nodes.len()), ("back_to_back", 3));
+    assert_alike((&greedy, &cheapest), &[1, 8, 12], 1e-5);
+}
+
 /// As for a device that has no such kernels.
 #[test]
 fn the_rule_can_be_left_out() {

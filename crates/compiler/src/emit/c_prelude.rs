@@ -50,6 +50,26 @@ pub fn text(used: &Used) -> String {
     s
 }
 
+/// Every second element of the `2 * l - 1` from a place on.
+fn every_second(l: i64) -> String {
+    let mask = (0..l).map(|i| (if 2 * i < l { 2 * i } else { 2 * i + 1 }).to_string());
+    let at_once = format!("SHUFFLE({l}, a, b, {})", mask.collect::<Vec<_>>().join(", "));
+    // Compilers do not see that AVX2, whose shuffles stay within halves, does it in two steps.
+    let body = match l {
+        8 => format!(
+            "\n#if defined(__AVX2__) && !defined(__AVX512VL__)\n  \
+             v8 t = SHUFFLE(8, a, b, 0, 2, 9, 11, 4, 6, 13, 15);\n  \
+             return SHUFFLE(8, t, t, 0, 1, 4, 5, 2, 3, 6, 7);\n#else\n  return {at_once};\n#endif\n"
+        ),
+        _ => format!(" return {at_once}; "),
+    };
+    format!(
+        "static inline v{l} even_v{l}(const float *p) {{ v{l} a = *(const v{l} *)p, b = \
+         *(const v{l} *)(p + {});{body}}}\n",
+        l - 1
+    )
+}
+
 /// The types of a width, and the functions that were used.
 fn vector(l: i64, used: &Used, s: &mut String) {
     let bytes = l * 4;
@@ -81,14 +101,7 @@ fn vector(l: i64, used: &Used, s: &mut String) {
     }
     *s += &c_formats::vectors(l, used);
     if used.has("even") {
-        let mask = list(&|i| (if 2 * i < l { 2 * i } else { 2 * i + 1 }).to_string());
-        let _ = writeln!(
-            s,
-            "static inline v{l} even_v{l}(const float *p) {{ v{l} a = *(const v{l} *)p, b = \
-             *(const v{l} *)(p + {}); \
-             return SHUFFLE({l}, a, b, {mask}); }}",
-            l - 1
-        );
+        *s += &every_second(l);
     }
     for (name, first) in [("interleave_low", 0), ("interleave_high", l / 2)] {
         if used.has(name) {

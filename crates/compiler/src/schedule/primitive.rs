@@ -60,8 +60,8 @@ pub enum Primitive {
     /// Compares the elements of a buffer, of which only the largest or the least is wanted, where
     /// they are made, and does not store them.
     ReduceAtStore { buffer: String, partial: String },
-    /// Computes a 3x3 convolution of stride 1, summed into a buffer, by Winograd's minimal
-    /// filtering.
+    /// Computes a 3x3 convolution of stride 1 or 2, summed into a buffer, by Winograd's
+    /// minimal filtering.
     Winograd { buffer: String, tile: WinogradTile },
     /// Runs a loop in a mode; in that of tiles with all loops that are directly nested in it.
     Mark { mode: Mode, of: String },

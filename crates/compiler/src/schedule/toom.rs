@@ -3,6 +3,10 @@
 //! Toom and Cook from interpolation points 0, 1, -1, 2, -2, 1/2, -1/2 and infinity.
 //!
 //! A stretch of input d, a filter g and the outputs y obey y = A^T ((G g) * (B^T d)).
+//!
+//! With a stride s the taps whose places have the same remainder are a filter of stride 1 over
+//! every s-th element (Yepez and Ko, IEEE TVLSI 2020): side by side, their transforms are those of
+//! the whole, with one product for each element of the stretch.
 
 use squall_core::expr::{Binary, Expr};
 
@@ -49,6 +53,42 @@ impl Transforms {
         let column = |j: usize| if j + 1 < size { powers(points[j], m) } else { infinity(m) };
         let output = (0..m).map(|i| (0..size).map(|j| column(j)[i]).collect()).collect();
         Some(Transforms { input, filter, output })
+    }
+
+    /// A filter of one tap needs no transform.
+    fn of_one_tap(m: usize) -> Transforms {
+        let unit = |i: usize| (0..m).map(|j| if i == j { 1.0 } else { 0.0 }).collect();
+        let identity: Vec<Vec<f64>> = (0..m).map(unit).collect();
+        Transforms { input: identity.clone(), filter: vec![vec![1.0]; m], output: identity }
+    }
+
+    /// The transforms for m outputs, `stride` elements of input apart, of a filter of r taps; none
+    /// where there are fewer taps than that.
+    pub fn strided(m: usize, r: usize, stride: usize) -> Option<Transforms> {
+        if stride == 1 {
+            return Transforms::new(m, r);
+        }
+        if r < stride {
+            return None;
+        }
+        let size = m.checked_sub(1)? * stride + r;
+        let empty = vec![Vec::new(); m];
+        let mut made = Transforms { input: Vec::new(), filter: Vec::new(), output: empty };
+        for first in 0..stride {
+            let spread = |row: &[f64], len: usize| {
+                let mut all = vec![0.0; len];
+                row.iter().enumerate().for_each(|(i, x)| all[first + i * stride] = *x);
+                all
+            };
+            let part = match (r - first).div_ceil(stride) {
+                1 => Transforms::of_one_tap(m),
+                taps => Transforms::new(m, taps)?,
+            };
+            made.input.extend(part.input.iter().map(|row| spread(row, size)));
+            made.filter.extend(part.filter.iter().map(|row| spread(row, r)));
+            made.output.iter_mut().zip(part.output).for_each(|(all, row)| all.extend(row));
+        }
+        Some(made)
     }
 }
 
@@ -117,6 +157,25 @@ mod tests {
             }
         }
         assert_eq!(Transforms::new(8, 3), None);
+    }
+
+    #[test]
+    fn strided_filtering_through_the_transforms_is_filtering() {
+        for (m, r, stride) in [(2, 3, 2), (3, 3, 2), (4, 3, 2), (6, 3, 2), (3, 5, 2), (2, 5, 3)] {
+            let t = Transforms::strided(m, r, stride).expect("enough points");
+            let size = (m - 1) * stride + r;
+            assert_eq!((t.input.len(), t.filter.len()), (size, size));
+            let d: Vec<f64> = (0..size).map(|i| (i as f64 * 1.7).sin()).collect();
+            let g: Vec<f64> = (0..r).map(|i| 0.3 - i as f64 * 0.4).collect();
+            let dot = |row: &[f64], x: &[f64]| row.iter().zip(x).map(|(a, b)| a * b).sum::<f64>();
+            let products: Vec<f64> =
+                t.input.iter().zip(&t.filter).map(|(b, f)| dot(b, &d) * dot(f, &g)).collect();
+            for i in 0..m {
+                let want = dot(&d[i * stride..i * stride + r], &g);
+                assert!((dot(&t.output[i], &products) - want).abs() < 1e-12, "{m} {r} {stride}");
+            }
+        }
+        assert_eq!(Transforms::strided(2, 1, 2), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 mod parts;
 
-use super::{Facts, MOST_STACK, Primitives, Sketch, tile};
+use super::{Derived, Facts, MOST_STACK, Primitives, Sketch, tile};
 use crate::emit::stack_bytes;
 use crate::nest::{Buffer, Loop, Mode, Nest, Remap, Scope, Stmt, accesses, remapped};
 use crate::schedule::Primitive;
@@ -14,7 +14,7 @@ use parts::{Cut, cuts, put_last, sized};
 use squall_core::expr::{Affine, Source, Var};
 use squall_core::operator::{BACK_TO_BACK, between_operators, operators, part_sizes, shared_axes};
 use squall_core::workload::flatten;
-use squall_core::{Configuration, RealizeError, Space, Target, Workload};
+use squall_core::{Configuration, RealizeError, Space, Target, Workload, is_untuned};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -125,6 +125,10 @@ fn of_size(
     }
     let target = Target { threads: 1, ..f.target.clone() };
     let [one, other] = halves.each_ref().map(|w| of_part(w, &target));
+    // Rows that lie across each other have no sketch of rows.
+    if last && [&one, &other].iter().any(|list| list.iter().any(|s| is_untuned(&s.name))) {
+        return None;
+    }
     let cuts = Arc::new(cuts(&part, dims));
     let mark = if last { ",last" } else { "" };
     let mut list = Vec::new();
@@ -164,7 +168,7 @@ fn of_size(
 /// The sketches of an operator's part: those that take its reduction in one piece, where there are
 /// any.
 fn of_part(w: &Workload, t: &Target) -> Vec<Arc<Sketch>> {
-    let direct = |s: &Sketch| s.template.is_none() && !s.name.ends_with("winograd");
+    let direct = |s: &Sketch| s.template.is_none() && s.is_direct();
     let wanted = |name: &str| !name.starts_with(tile::AMX);
     let mut list = super::derive_wanted(&Facts { workload: w, target: t, wanted: &wanted });
     list.retain(direct);

@@ -7,6 +7,7 @@
 mod attention;
 mod back_to_back;
 mod collapse;
+
 mod cores;
 mod factors;
 mod few_bits;
@@ -14,6 +15,7 @@ mod floats;
 pub(crate) mod gpu;
 mod map;
 mod pairs;
+mod phases;
 mod plain;
 mod range;
 mod rows;
@@ -28,7 +30,8 @@ use crate::nest::{Nest, lower, verify};
 use crate::schedule::{Primitive, apply};
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{
-    Configuration, KernelSource, RealizeError, Space, Target, TargetKind, Tunable, Workload,
+    Configuration, KernelSource, RealizeError, Space, Target, TargetKind, Tunable, TunableName,
+    Workload,
 };
 use std::sync::Arc;
 
@@ -122,6 +125,7 @@ fn derive_wanted(facts: &Facts<'_>) -> Vec<Sketch> {
     let derived = paired.into_iter().chain(RULES.iter().map(|(_, rule)| rule(facts)));
     let derived = derived.into_iter().find(|list| !list.is_empty());
     let mut list = derived.unwrap_or_else(|| vec![plain::sketch(facts)]);
+    list.extend(phases::derive(facts));
     // Words take more memory than bytes and fewer instructions: the tuner chooses.
     if facts.target.machine.words {
         if let Some(w) = words::by_words(w) {
@@ -282,7 +286,7 @@ pub(crate) trait Derived: Send + Sync {
 
     /// Whether its algorithm computes what the expression says, operation by operation.
     fn is_direct(&self) -> bool {
-        !self.name().ends_with("winograd")
+        !TunableName::parse(self.name()).algorithm.ends_with("winograd")
     }
 
     /// The kernel of a configuration.
@@ -319,10 +323,9 @@ impl<D: Derived> Tunable for Open<D> {
         if self.derived.is_direct() {
             return None;
         }
-        // Of m x m outputs of a 3x3 filter, (m + 2) x (m + 2) elements are multiplied. Transforms
-        // and tiles over the edge come on top, so that no kernel does less.
+        // Transforms and tiles over the edge come on top, so that no kernel does less.
         let m = c.int("m").unwrap_or(GPU_TILE);
-        Some(((m + 2) * (m + 2)) as f64 / (9 * m * m) as f64)
+        Some(winograd::share_of_products(self.name(), m))
     }
 
     fn prior(&self, features: &[f32]) -> Option<f32> {

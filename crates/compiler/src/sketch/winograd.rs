@@ -1,6 +1,6 @@
-//! 3x3 convolutions of stride 1 by Winograd's minimal filtering, beside the direct sketches. Which
-//! of them is faster depends on the shape, and whether Winograd's is precise enough on the task's
-//! tolerance.
+//! 3x3 convolutions of stride 1 and 2 by Winograd's minimal filtering, beside the direct sketches.
+//! Which of them is faster depends on the shape, and whether Winograd's is precise enough on the
+//! task's tolerance.
 
 use super::{Draft, Facts, Sketch, divisors, start};
 use crate::schedule::{Convolution, Primitive, WinogradThreads, WinogradTile, find_convolution};
@@ -28,6 +28,17 @@ const MOST_FILTERS: i64 = 64 << 20;
 
 /// Elements of a block's buffers that a thread's stack has room for, beside its register tiles.
 const STACK_ELEMENTS: i64 = (super::MOST_STACK as i64 - (32 << 10)) / 4;
+
+/// The sketch of stride 1, and of stride 2.
+const NAMES: [&str; 2] = ["winograd", "winograd,stride=2"];
+
+/// The share of a direct convolution's products that a sketch of this name needs, with tiles of
+/// m x m outputs.
+pub(super) fn share_of_products(name: &str, m: i64) -> f64 {
+    let stride = if name.split(',').any(|part| part == "stride=2") { 2 } else { 1 };
+    let size = (m - 1) * stride + 3;
+    (size * size) as f64 / (9 * m * m) as f64
+}
 
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     sketch(f).into_iter().collect()
@@ -74,7 +85,7 @@ fn sketch(f: &Facts<'_>) -> Option<Sketch> {
         p
     };
     Some(Sketch {
-        name: "winograd".into(),
+        name: NAMES[conv.stride as usize - 1].into(),
         target: f.target.clone(),
         space,
         base,
@@ -92,7 +103,7 @@ fn knobs(d: &mut Draft, f: &Facts<'_>, conv: &Convolution, lanes: i64) -> Option
     let most = f.workload.tolerance().min(if of_bytes { ERROR_OF_BYTES } else { f64::INFINITY });
     let outputs: Vec<i64> = (2..=6)
         .filter(|&m| m <= conv.height && m <= conv.width && expected_error(m) <= most)
-        .filter(|m| (m + 2) * (m + 2) * conv.outputs * conv.channels * 4 <= MOST_FILTERS)
+        .filter(|m| conv.reach(*m).pow(2) * conv.outputs * conv.channels * 4 <= MOST_FILTERS)
         .collect();
     let least = *outputs.first()?;
     let rows = (1..=(conv.height + least - 1) / least).filter(|&r| r <= 8 || conv.height % r == 0);
@@ -146,13 +157,15 @@ fn parallel_over(d: &mut Draft, conv: &Convolution, threads: i64) {
         .formerly("deal", &[("0", "phases"), ("1", "blocks")]);
     let whole = knob.is("blocks");
     d.knobs.push(knob);
-    let place = Term::sum([Term::knob("m"), Term::Const(2)]);
+    let reach = |outputs: Term| {
+        let apart = Term::product([outputs, Term::Const(conv.stride)]);
+        Term::sum([apart, Term::Const(3 - conv.stride)])
+    };
+    let place = reach(Term::knob("m"));
     let channels = Term::Const(conv.channels + conv.outputs);
     let tiles = Term::product([place.clone(), place, in_block(conv), channels]);
-    let input = Term::product([
-        Term::sum([block(), Term::Const(2)]),
-        Term::Const((conv.width + 2) * conv.channels),
-    ]);
+    let input =
+        Term::product([reach(block()), Term::Const(conv.reach(conv.width) * conv.channels)]);
     let elements = Term::sum([tiles, input]).at_most(STACK_ELEMENTS);
     let blocks =
         Term::product([Term::Const(conv.height).ceil_div(block()), Term::Const(conv.batch)]);

@@ -67,4 +67,30 @@ stage S: f32[i: 24] = sum(j: 33) exp(E[i, j] - M[i])
 stage Y: f32[i: 24, j: 33] = exp(E[i, j] - M[i]) / S[i]
 output Y",
     ),
+    (
+        "norm_and_product",
+        "workload back_to_back
+data X: f32[24, 19]
+weight G: f32[19]
+weight B: f32[19]
+weight W: f32[19, 21]
+stage S: f32[i: 24] = sum(j: 19) X[i, j]
+stage D: f32[i: 24, j: 19] = X[i, j] - S[i] / 19
+stage V: f32[i: 24] = sum(j: 19) D[i, j] * D[i, j]
+stage E: f32[i: 24, j: 19] = D[i, j] / sqrt(V[i] / 19 + 1e-5) * G[j] + B[j]
+stage C: f32[m: 24, n: 21] = sum(k: 19) E[m, k] * W[k, n]
+stage Y: f32[m: 24, n: 21] = max(C[m, n], 0)
+output Y",
+    ),
+    (
+        "softmax_and_product",
+        "workload back_to_back
+data A: f32[24, 33]
+weight B: f32[33, 10]
+stage M: f32[i: 24] = max(j: 33) A[i, j]
+stage S: f32[i: 24] = sum(j: 33) exp(A[i, j] - M[i])
+stage E: f32[i: 24, j: 33] = exp(A[i, j] - M[i]) / S[i]
+stage Y: f32[m: 24, n: 10] = sum(k: 33) E[m, k] * B[k, n]
+output Y",
+    ),
 ];

@@ -3,8 +3,8 @@
 mod back_to_back;
 mod given;
 mod separable;
-
-pub use {back_to_back::BACK_TO_BACK, given::*, separable::SEPARABLE};
+mod strided;
+pub use {back_to_back::BACK_TO_BACK, given::*, separable::SEPARABLE, strided::STRIDED};
 
 pub const CASES: &[(&str, &str)] = &[
     (

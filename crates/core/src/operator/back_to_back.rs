@@ -24,7 +24,7 @@ pub fn back_to_back(first: Workload, second: &Workload) -> Result<Workload, Stri
     }
     let (made, last) = behind(first, second)?;
     let made = Workload { kind: BACK_TO_BACK.into(), ..made };
-    // Of a first operator that reads its input in several stages, no other value lies between.
+    // What lies between is found in the stages alone.
     let lies_between = |e: usize| e == last && !shared_axes(&made, e).is_empty();
     match between_operators(&made).is_some_and(lies_between) {
         true => Ok(made),
@@ -35,7 +35,8 @@ pub fn back_to_back(first: Workload, second: &Workload) -> Result<Workload, Stri
 }
 
 /// The stage that lies between the operators: the last that is elementwise in what the first
-/// reduces, and that alone of the first is read behind it.
+/// reduces, and that alone of the first is read behind it. Of a first operator with several
+/// reductions, such as a norm of rows, the first that parts the stages before the last reduction.
 pub fn between_operators(w: &Workload) -> Option<usize> {
     let reduces = |s: &Stage| s.reduction.is_some() && !s.body.loads().is_empty();
     let first = w.stages.iter().position(reduces)?;
@@ -45,7 +46,20 @@ pub fn between_operators(w: &Workload) -> Option<usize> {
             && !matches!(s.body, Expr::Select { .. })
     };
     let behind = w.stages[first + 1..].iter().take_while(alike).count();
-    (first..=first + behind).rev().find(|&e| is_read_alone(w, e))
+    let parts = |&e: &usize| is_read_alone(w, e) && shares_no_input(w, e);
+    let of_one = (first..=first + behind).rev().find(parts);
+    let mut all = (first..w.stages.len()).filter(|&i| reduces(&w.stages[i])).rev();
+    let (last, before) = (all.next()?, all.next()?);
+    of_one.or_else(|| (before..last).find(parts))
+}
+
+/// Whether no input is read both by stages up to one and by those behind it.
+fn shares_no_input(w: &Workload, stage: usize) -> bool {
+    let (ahead, behind) = w.stages.split_at(stage + 1);
+    let reads = |stages: &[Stage], i: usize| {
+        stages.iter().any(|s| s.body.loads().iter().any(|l| l.0.0 as usize == i))
+    };
+    (0..w.inputs.len()).all(|i| !(reads(ahead, i) && reads(behind, i)))
 }
 
 /// Whether stages follow a stage, and of all up to it read that one alone.
@@ -155,17 +169,22 @@ fn operator(w: &Workload, between: usize, is_first: bool) -> Workload {
 mod tests {
     use super::*;
     use crate::operator::joined::examples::{conv, numbers};
-    use crate::operator::{MatMul, Softmax};
+    use crate::operator::{LayerNorm, MatMul, Softmax};
 
     #[test]
     fn it_is_both_kernels_one_after_the_other() {
         let rows = Softmax { before: 8, extent: 5, after: 1, log: false }.workload().unwrap();
         let product = |m, n, k| MatMul::plain(m, n, k, TensorKind::Weight).workload().unwrap();
+        let bias = Some(TensorKind::Weight);
+        let norm = LayerNorm { rows: 8, cols: 5, eps: 1e-5, gain: TensorKind::Weight, bias };
+        let norm = norm.workload().unwrap();
         for (first, second) in [
             (conv(3, 8, 1, 1, 1), conv(8, 8, 3, 8, 1)),
             (conv(8, 8, 3, 8, 2), conv(8, 8, 3, 8, 1)),
             (product(8, 5, 4), product(8, 7, 5)),
-            (product(8, 5, 4), rows),
+            (product(8, 5, 4), rows.clone()),
+            (norm, product(8, 7, 5)),
+            (rows, product(8, 7, 5)),
         ] {
             let fits = first.output().shape() == second.inputs[0].shape;
             let Ok(w) = back_to_back(first.clone(), &second) else {

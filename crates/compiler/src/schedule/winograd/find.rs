@@ -29,8 +29,8 @@ impl Channels {
     }
 }
 
-/// What the primitive works on: the parts of a plain nest that is a 3x3 convolution of stride 1,
-/// with or without padding, and an epilogue.
+/// What the primitive works on: the parts of a plain nest that is a 3x3 convolution of stride 1 or
+/// 2, with or without padding, and an epilogue.
 #[derive(Clone, Debug)]
 pub struct Convolution {
     /// Input and what is added around it above and left.
@@ -59,11 +59,34 @@ pub struct Convolution {
     pub width: i64,
     /// Input channels.
     pub channels: i64,
+    /// Elements of the input from one output to the next, along both axes.
+    pub stride: i64,
     /// Whether the task has both factors rounded to tf32.
     pub rounded: bool,
 }
 
 impl Convolution {
+    /// Elements of the input that outputs side by side read, along an axis.
+    pub fn reach(&self, outputs: i64) -> i64 {
+        (outputs - 1) * self.stride + 3
+    }
+
+    /// Whether it reads all of an input of this shape, but for what a stride leaves out.
+    fn is_whole(&self, input: &[i64]) -> Result<(), &'static str> {
+        let Some([_, _, rows, columns]) = self.input_channels.read(input) else {
+            return Err("the input has not four dimensions");
+        };
+        let (down, across) = (self.reach(self.height), self.reach(self.width));
+        let left_out = |elements: i64, read| (0..self.stride).contains(&(elements - read));
+        if self.padded.is_none() && !(left_out(rows, down) && left_out(columns, across)) {
+            return Err("the input is a part of one with more rows");
+        }
+        if down <= self.pad.0 || across <= self.pad.1 {
+            return Err("it reads nothing but a border");
+        }
+        Ok(())
+    }
+
     /// Whether a statement makes the plain copy of the filter, which has no reader once the filter
     /// is transformed. One that is arranged ahead of the call is what is transformed.
     pub(crate) fn makes_copy(&self, s: &Stmt) -> bool {
@@ -133,8 +156,9 @@ fn parts(n: &Nest, sum: Source) -> Option<Parts> {
 
 /// Finds the convolution that accumulates into the buffer `name`.
 pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
-    let no =
-        |what: &str| format!("`{name}` is not the sum of a 3x3 convolution of stride 1: {what}");
+    let no = |what: &str| {
+        format!("`{name}` is not the sum of a 3x3 convolution of stride 1 or 2: {what}")
+    };
     let sum = crate::schedule::structure::buffer(n, name)?;
     let Parts { at_sum, product, output, at, epilogue, copies } =
         parts(n, sum).ok_or_else(|| no("it is not the only sum of a plain nest"))?;
@@ -160,7 +184,7 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
         return Err(no("the tensors have not four dimensions, or the filter is no weight"));
     }
     let filter_shape = shape(filter);
-    let (input_channels, output_channels) =
+    let (input_channels, output_channels, stride) =
         orders(ri, (fi, filter_shape), &at_sum).ok_or_else(|| no("its indices are others"))?;
     let (Some([batch, outputs, height, width]), Some([_, channels, ..])) =
         (output_channels.read(shape(sum)), input_channels.read(shape(read)))
@@ -185,11 +209,7 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
     let weight = weight(n, filter).ok_or_else(|| no("the filter is made otherwise"))?;
     let Padding { input, pad, border, padded } =
         padding(n, read, input_channels, &copies).map_err(no)?;
-    let all = input_channels.read(shape(input));
-    if padded.is_none() && all.is_none_or(|[_, _, h, w]| [h, w] != [height + 2, width + 2]) {
-        return Err(no("the input is a part of one with more rows"));
-    }
-    Ok(Convolution {
+    let conv = Convolution {
         input,
         input_channels,
         pad,
@@ -207,25 +227,29 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
         height,
         width,
         channels,
+        stride,
         rounded,
-    })
+    };
+    conv.is_whole(shape(input)).map_err(no)?;
+    Ok(conv)
 }
 
-/// Where the input and the output have their channels: P[n, c, p + r, q + s] * W[k, c, r, s] into
-/// C[n, k, p, q], or with channels last in P or C.
+/// Where the input and the output have their channels, and the stride: P[n, c, t*p + r, t*q + s] *
+/// W[k, c, r, s] into C[n, k, p, q], or with channels last in P or C.
 fn orders(
     read: &[Affine],
     (filter, shape): (&[Affine], &[i64]),
     sum: &[Affine],
-) -> Option<(Channels, Channels)> {
+) -> Option<(Channels, Channels, i64)> {
     let plain = |i: usize| {
         let constant = || filter[i].as_constant() == Some(0) && shape[i] == 1;
         filter[i].as_var().map_or_else(constant, |_| true)
     };
     let mut all = [Channels::First, Channels::Last]
         .into_iter()
-        .flat_map(|i| [(i, Channels::First), (i, Channels::Last)]);
-    let fits = |&(input, output): &(Channels, Channels)| {
+        .flat_map(|i| [(i, Channels::First), (i, Channels::Last)])
+        .flat_map(|(i, o)| [1, 2].map(|stride| (i, o, stride)));
+    let fits = |&(input, output, stride): &(Channels, Channels, i64)| {
         let (Some([rn, rc, rp, rq]), Some([n, k, p, q])) = (input.read(read), output.read(sum))
         else {
             return false;
@@ -233,8 +257,8 @@ fn orders(
         rn == n
             && filter[0] == k
             && rc == filter[1]
-            && rp == p.add(&filter[2])
-            && rq == q.add(&filter[3])
+            && rp == p.scale(stride).add(&filter[2])
+            && rq == q.scale(stride).add(&filter[3])
     };
     all.find(fits).filter(|_| (0..4).all(plain))
 }

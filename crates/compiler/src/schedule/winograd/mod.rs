@@ -1,8 +1,9 @@
-//! The winograd primitive: a 3x3 convolution of stride 1 by fewer multiplications (Lavin and Gray,
-//! CVPR 2016). An output tile of m x m needs (m + 2)^2 products a channel instead of 9 m^2.
+//! The winograd primitive: a 3x3 convolution by fewer multiplications (Lavin and Gray, CVPR 2016).
+//! An output tile of m x m needs (m + 2)^2 products a channel instead of 9 m^2, with a stride of 2
+//! (2 m + 1)^2.
 //!
 //! What it writes, for each block of tile rows: the input with its padding, channels last; the
-//! transformed input V; for each of the (m + 2)^2 places a matrix product M = U V in register
+//! transformed input V; for each place of a tile a matrix product M = U V in register
 //! tiles; the transformed output and the epilogue, in the output's order. Filters are transformed
 //! ahead of time into U, in the order in which the product reads them.
 
@@ -98,7 +99,7 @@ pub fn winograd(n: &mut Nest, name: &str, tile: &WinogradTile) -> Result<(), Str
     if conv.rounded {
         return Err("its factors are rounded to tf32".into());
     }
-    let t = Transforms::new(tile.output.max(0) as usize, 3)
+    let t = Transforms::strided(tile.output.max(0) as usize, 3, conv.stride as usize)
         .ok_or_else(|| format!("there are no points for tiles of {}", tile.output))?;
     let w = tile;
     if w.output < 2
@@ -142,7 +143,7 @@ struct Maker<'a> {
     conv: Convolution,
     w: &'a WinogradTile,
     t: Transforms,
-    /// Length of a transformed tile: m + 2.
+    /// Length of a tile's input, and of a transformed tile.
     size: i64,
     /// Tiles along a row, and in a block.
     across: i64,
@@ -188,7 +189,7 @@ fn vector(n: &mut Nest, lanes: i64, f: &dyn Fn(&Affine) -> Stmt) -> Stmt {
 
 impl<'a> Maker<'a> {
     fn new(n: &'a mut Nest, conv: Convolution, w: &'a WinogradTile, t: Transforms) -> Maker<'a> {
-        let size = w.output + 2;
+        let size = conv.reach(w.output);
         let across = tiles(conv.width, w.output);
         let in_block = w.rows * across;
         let block = (w.rows * w.output).min(conv.height);
@@ -206,7 +207,7 @@ impl<'a> Maker<'a> {
             Scope::Prepared,
         );
         let scope = if w.threads == Threads::Blocks { Scope::Local } else { Scope::Workspace };
-        let x = buffer("Xt", vec![block + 2, conv.width + 2, conv.channels], scope);
+        let x = buffer("Xt", vec![conv.reach(block), conv.reach(conv.width), conv.channels], scope);
         let v = buffer("V", vec![places, odd(in_block * conv.channels)], scope);
         let m = buffer("M", vec![places, odd(in_block * conv.outputs)], scope);
         let (v_row, m_row) = (conv.channels, conv.outputs);

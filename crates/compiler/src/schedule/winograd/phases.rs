@@ -16,9 +16,9 @@ impl Maker<'_> {
         let Some([_, _, height, width]) = order.read(&self.n.buffer(self.conv.input).shape) else {
             return Vec::new();
         };
-        let columns = self.conv.width + 2;
-        let row = self.shared("row_X", self.block + 2);
-        let from = y.add(&var(&row)).plus(-top);
+        let columns = self.conv.reach(self.conv.width);
+        let row = self.shared("row_X", self.conv.reach(self.block));
+        let from = y.scale(self.conv.stride).add(&var(&row)).plus(-top);
         let mut inside = Vec::new();
         let kept = width.min(columns - left);
         for (start, count) in [(0, left), (left + kept, columns - left - kept)] {
@@ -44,7 +44,7 @@ impl Maker<'_> {
             }
         });
         inside.extend(nest(vec![ct, qt, u], vec![copy]));
-        let reach = self.conv.height + 2 - top;
+        let reach = self.conv.reach(self.conv.height) - top;
         let mut body = Vec::new();
         for (low, high) in [(-top, 0), (height, reach)] {
             if low < high {
@@ -91,6 +91,7 @@ impl Maker<'_> {
     pub(super) fn input(&mut self) -> Vec<Stmt> {
         let size = self.size;
         let ((ty, y), (tx, x), number) = self.tiles_of_block("V", true);
+        let [y, x] = [y, x].map(|first| first.scale(self.conv.stride));
         let (ct, c) = self.tiled("c_V", self.conv.channels, self.w.lanes, false);
         let half = self.local("half_V", vec![size, size, self.w.lanes]);
         let rows = self.t.input.clone();

@@ -2,7 +2,7 @@
 
 use super::{Pad, computes};
 use crate::nest::{Nest, Scope, Stmt};
-use squall_core::expr::{Binary, Cond, Expr, Names, Var};
+use squall_core::expr::{Affine, Binary, Cond, Expr, Names, Var};
 
 /// The loop of a padded copy that has data between its borders: the innermost, or that around the
 /// channels of pairs along a row.
@@ -10,6 +10,8 @@ pub(super) struct Border {
     pub name: String,
     /// Whether the loop is the innermost, whose steps are lanes.
     pub is_innermost: bool,
+    /// Whether its steps read elements that are apart.
+    pub takes_steps: bool,
     pub low: i64,
     pub high: i64,
     pub extent: i64,
@@ -33,14 +35,18 @@ pub(super) fn copy_loops(n: &Nest, pad: Pad) -> (Option<Border>, Option<String>)
     let mut found = (None, None);
     for top in &n.body {
         let mut chain = Vec::new();
-        copy_chain(n, top, &mut chain, &mut |chain, conds, pairs| {
+        copy_chain(n, top, &mut chain, &mut |chain, (conds, value), pairs| {
             // Inside of the loop over pairs along a row lies that over the channels.
             let at = chain.len().checked_sub(if pairs { 2 } else { 1 });
             let Some((v, extent)) = at.map(|i| chain[i]) else { return };
-            let (low, high) = inside(conds, v, extent, pairs);
+            let (low, high) = inside(conds, (v, extent), chain, pairs);
             let name = n.var(v).to_string();
+            // One of several phases.
+            let is_apart = |i: &Affine| i.coefficient(v) > 1 && i.terms().len() > 1;
+            let loads = value.loads();
+            let takes_steps = !pairs && loads.iter().any(|(_, i)| i.last().is_some_and(is_apart));
             found = (
-                Some(Border { name, is_innermost: !pairs, low, high, extent }),
+                Some(Border { name, is_innermost: !pairs, takes_steps, low, high, extent }),
                 Some(n.var(chain[0].0).to_string()),
             );
         });
@@ -48,23 +54,34 @@ pub(super) fn copy_loops(n: &Nest, pad: Pad) -> (Option<Border>, Option<String>)
     found
 }
 
-/// The steps of a loop for which all tests of it alone hold: from the first to behind the last.
-/// Only pairs take two places a step.
-fn inside(conds: &[Cond], v: Var, extent: i64, pairs: bool) -> (i64, i64) {
-    let steps = if pairs { 1..=2 } else { 1..=1 };
-    let alone = |c: &&Cond| steps.contains(&c.index.coefficient(v)) && c.index.terms().len() == 1;
-    conds.iter().filter(alone).fold((0, extent), |(low, high), c| {
-        let (step, offset) = (c.index.coefficient(v), c.index.offset());
+/// The steps of a loop for which all tests of it hold, wherever the other loops are: from the first
+/// to behind the last. Only pairs and phases take several places a step.
+fn inside(
+    conds: &[Cond],
+    (v, extent): (Var, i64),
+    chain: &[(Var, i64)],
+    pairs: bool,
+) -> (i64, i64) {
+    let last = |u: Var| chain.iter().find(|(w, _)| *w == u).map_or(0, |(_, extent)| extent - 1);
+    let of_loop = |c: &&Cond| {
+        let step = c.index.coefficient(v);
+        step > 0 && (c.index.terms().len() > 1 || step == 1 || pairs && step == 2)
+    };
+    conds.iter().filter(of_loop).fold((0, extent), |(low, high), c| {
+        let step = c.index.coefficient(v);
+        let mut others = c.index.clone();
+        others.add_term(v, -step);
+        let (least, most) = others.range(last);
         // The quotient rounded up.
-        let from = |bound: i64| (bound - offset + step - 1).div_euclid(step);
-        let low = from(c.low).clamp(low, extent);
-        (low, from(c.high).min(high).max(low))
+        let from = |bound: i64, offset: i64| (bound - offset + step - 1).div_euclid(step);
+        let low = from(c.low, least).clamp(low, extent);
+        (low, from(c.high, most).min(high).max(low))
     })
 }
 
-/// Gets the loops around a copy, the tests of what it stores, and whether it stores pairs along a
-/// row whose channels are innermost.
-type Visit<'a> = &'a mut dyn FnMut(&[(Var, i64)], &[Cond], bool);
+/// Gets the loops around a copy, what it stores with the tests of that, and whether it stores pairs
+/// along a row whose channels are innermost.
+type Visit<'a> = &'a mut dyn FnMut(&[(Var, i64)], (&[Cond], &Expr), bool);
 
 fn copy_chain(n: &Nest, s: &Stmt, chain: &mut Vec<(Var, i64)>, f: Visit<'_>) {
     match s {
@@ -73,20 +90,22 @@ fn copy_chain(n: &Nest, s: &Stmt, chain: &mut Vec<(Var, i64)>, f: Visit<'_>) {
             l.body.iter().for_each(|s| copy_chain(n, s, chain, f));
             chain.pop();
         }
-        Stmt::Store { value: Expr::Select { conds, .. }, .. } => f(chain, conds, false),
-        Stmt::Store { value: Expr::Binary(Binary::Pair, low, high), .. }
+        Stmt::Store { value: value @ Expr::Select { conds, .. }, .. } => {
+            f(chain, (conds, value), false);
+        }
+        Stmt::Store { value: value @ Expr::Binary(Binary::Pair, low, high), .. }
             if let [Expr::Select { conds, .. }, Expr::Select { conds: more, .. }] =
                 [&**low, &**high]
                 && chain.len() > 1
                 && chain.last().is_some_and(|(v, _)| !conds.iter().any(|c| c.index.uses(*v))) =>
         {
-            f(chain, &[&conds[..], more].concat(), true);
+            f(chain, (&[&conds[..], more].concat(), value), true);
         }
         // What is computed ahead has no border.
         Stmt::Store { buffer, value, .. }
             if n.buffer(*buffer).scope != Scope::Output && computes(value) =>
         {
-            f(chain, &[], false);
+            f(chain, (&[], value), false);
         }
         _ => {}
     }

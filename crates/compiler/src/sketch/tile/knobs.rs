@@ -143,7 +143,7 @@ fn ways(d: &mut Draft, s: &Shape, t: &Target) {
     // With few registers, what one step shares with the next takes the place of sums. Texts without
     // this knob share it, and make padded copies by vectors of 16 whatever the machine's are.
     if t.vector_registers() * t.vector_bytes() <= FEW_REGISTERS {
-        let narrow = s.border.is_some() && s.copy_lanes < WIDE_COPY;
+        let narrow = s.copies_neighbours() && s.copy_lanes < WIDE_COPY;
         let words: &[&str] = if narrow { &["shared", "own", "step"] } else { &["shared", "step"] };
         let hold = Knob::words("hold", Role::Choice, words).where_absent("shared");
         let steps = || Term::Const(2).at_most(Term::knob("unroll"));

@@ -71,6 +71,11 @@ impl Shape {
     fn levels(&self) -> &'static [u8] {
         if self.whole { &[1] } else { &[2, 1] }
     }
+
+    /// Whether there is a padded copy, made of vectors that lie as they are read.
+    fn copies_neighbours(&self) -> bool {
+        self.border.as_ref().is_some_and(|b| !b.takes_steps)
+    }
 }
 
 /// How an operand may be packed.

@@ -86,7 +86,8 @@ impl<'a> Builder<'a> {
 
     /// Most lanes of the padded copy's vectors.
     fn copy_lanes(&self) -> i64 {
-        if self.k.word("hold") == Some("shared") { WIDE_COPY } else { self.s.copy_lanes }
+        let is_wide = self.k.word("hold") == Some("shared") && self.s.copies_neighbours();
+        if is_wide { WIDE_COPY } else { self.s.copy_lanes }
     }
 
     fn factor(&self, a: &TileAxis, level: u8) -> i64 {
@@ -297,7 +298,7 @@ fn epilogue(s: &Shape, p: &mut Vec<Primitive>, tile: &[String], lanes: i64) {
 
 /// Peels and vectorises the padded copy, by vectors of `most` lanes at most.
 pub(super) fn copy(border: Option<&Border>, most: i64, p: &mut Vec<Primitive>) {
-    let Some(Border { name, is_innermost, low, high, extent }) = border else { return };
+    let Some(Border { name, is_innermost, low, high, extent, .. }) = border else { return };
     let mut inside = name.clone();
     if *low > 0 && low < extent {
         p.push(Primitive::Peel { of: name.clone(), at: *low, rest: "pad_in".into() });

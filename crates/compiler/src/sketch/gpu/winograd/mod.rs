@@ -34,7 +34,8 @@ const EXPECTED_ERROR: f64 = 4e-6;
 pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Option<Program> {
     let (w, main) = with_epilogue(f.workload)?;
     let (base, _) = start(&w);
-    let conv = find_convolution(&base, &w.stages[main].name).ok().filter(|c| c.border == 0.0)?;
+    let conv = find_convolution(&base, &w.stages[main].name).ok();
+    let conv = conv.filter(|c| c.border == 0.0 && c.stride == 1)?;
     let wide =
         [conv.input, conv.weight, conv.output].iter().all(|b| base.buffer(*b).dtype == DType::F32);
     if !wide || EXPECTED_ERROR > f.workload.tolerance() {
