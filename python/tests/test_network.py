@@ -70,8 +70,8 @@ def test_arrays_are_not_copied_and_calls_cost_little(network, monkeypatch):
     assert seen[1][1] == view.ctypes.data
     monkeypatch.undo()
 
-    # What a call costs beside one that is written by hand with ctypes: a time alone says more of the
-    # machine than of the call.
+    # What a call costs, also beside one that is written by hand with ctypes: a time alone says as
+    # much of the machine as of the call.
     io = network._io(network._io_bytes, x.ctypes.data, y.ctypes.data, 0)
     workspace = network._workspace()[1]
 
@@ -89,7 +89,7 @@ def test_arrays_are_not_copied_and_calls_cost_little(network, monkeypatch):
             least[i] = min(least[i], time.perf_counter_ns() - began)
     bare, hand, over = least[0], least[1] - least[0], least[2] - least[0]
     print(f"a call costs {over} ns over the C interface's {bare} ns, by hand {hand} ns")
-    assert over <= 2 * hand
+    assert over <= 2 * hand and over <= 20_000
 
 
 def test_addresses_of_arrays_that_lend_no_buffer():
