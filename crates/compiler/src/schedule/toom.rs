@@ -65,9 +65,6 @@ impl Transforms {
     /// The transforms for m outputs, `stride` elements of input apart, of a filter of r taps; none
     /// where there are fewer taps than that.
     pub fn strided(m: usize, r: usize, stride: usize) -> Option<Transforms> {
-        if stride == 1 {
-            return Transforms::new(m, r);
-        }
         if r < stride {
             return None;
         }
@@ -140,21 +137,27 @@ pub fn row_pairs(rows: &[Vec<f64>]) -> Vec<(usize, Option<usize>)> {
 mod tests {
     use super::*;
 
+    /// Filters a stretch through the transforms and by itself.
+    fn check(t: &Transforms, (m, stride): (usize, usize), g: &[f64]) {
+        let size = (m - 1) * stride + g.len();
+        assert_eq!((t.input.len(), t.filter.len()), (size, size));
+        let d: Vec<f64> = (0..size).map(|i| (i as f64 * 1.7).sin()).collect();
+        let dot = |row: &[f64], x: &[f64]| row.iter().zip(x).map(|(a, b)| a * b).sum::<f64>();
+        let products: Vec<f64> =
+            t.input.iter().zip(&t.filter).map(|(b, f)| dot(b, &d) * dot(f, g)).collect();
+        for i in 0..m {
+            let want = dot(&d[i * stride..i * stride + g.len()], g);
+            let got = dot(&t.output[i], &products);
+            assert!((got - want).abs() < 1e-12, "F({m}, {}) by {stride}, output {i}", g.len());
+        }
+    }
+
     #[test]
     fn filtering_through_the_transforms_is_filtering() {
         for m in [2, 3, 4, 5, 6] {
             let t = Transforms::new(m, 3).expect("enough points");
-            let d: Vec<f64> = (0..m + 2).map(|i| (i as f64 * 1.7).sin()).collect();
-            let g = [0.3, -1.1, 0.7];
-            let dot = |row: &[f64], x: &[f64]| row.iter().zip(x).map(|(a, b)| a * b).sum::<f64>();
-            let products: Vec<f64> =
-                t.input.iter().zip(&t.filter).map(|(b, f)| dot(b, &d) * dot(f, &g)).collect();
-            for i in 0..m {
-                assert!(
-                    (dot(&t.output[i], &products) - dot(&d[i..i + 3], &g)).abs() < 1e-12,
-                    "F({m}, 3), output {i}"
-                );
-            }
+            assert_eq!(Transforms::strided(m, 3, 1), Some(t.clone()));
+            check(&t, (m, 1), &[0.3, -1.1, 0.7]);
         }
         assert_eq!(Transforms::new(8, 3), None);
     }
@@ -163,17 +166,8 @@ mod tests {
     fn strided_filtering_through_the_transforms_is_filtering() {
         for (m, r, stride) in [(2, 3, 2), (3, 3, 2), (4, 3, 2), (6, 3, 2), (3, 5, 2), (2, 5, 3)] {
             let t = Transforms::strided(m, r, stride).expect("enough points");
-            let size = (m - 1) * stride + r;
-            assert_eq!((t.input.len(), t.filter.len()), (size, size));
-            let d: Vec<f64> = (0..size).map(|i| (i as f64 * 1.7).sin()).collect();
             let g: Vec<f64> = (0..r).map(|i| 0.3 - i as f64 * 0.4).collect();
-            let dot = |row: &[f64], x: &[f64]| row.iter().zip(x).map(|(a, b)| a * b).sum::<f64>();
-            let products: Vec<f64> =
-                t.input.iter().zip(&t.filter).map(|(b, f)| dot(b, &d) * dot(f, &g)).collect();
-            for i in 0..m {
-                let want = dot(&d[i * stride..i * stride + r], &g);
-                assert!((dot(&t.output[i], &products) - want).abs() < 1e-12, "{m} {r} {stride}");
-            }
+            check(&t, (m, stride), &g);
         }
         assert_eq!(Transforms::strided(2, 1, 2), None);
     }

@@ -1,9 +1,23 @@
-//! What the other forms of a product (by pairs, words, floats) share: how often its factors are
-//! read, and the stages that make factors of another form, which come before all others.
+//! What the other forms of a product (by pairs, words, floats, phases) share: where it is, how
+//! often its factors are read, and the stages that make factors of another form, which come before
+//! all others.
 
 use squall_core::Workload;
-use squall_core::expr::{Affine, Source, Var};
-use squall_core::workload::Stage;
+use squall_core::expr::{Affine, Binary, Expr, Source, Var};
+use squall_core::workload::{Reducer, Stage};
+
+/// The only stage that reduces, where it adds up what this operation makes of two factors: its
+/// position and these.
+pub(super) fn only_product(w: &Workload, of: Binary) -> Option<(usize, &Expr, &Expr)> {
+    let mut mains = (0..w.stages.len()).filter(|&i| w.stages[i].reduction.is_some());
+    let (Some(main), None) = (mains.next(), mains.next()) else { return None };
+    let stage = &w.stages[main];
+    let adds = stage.reduction.as_ref().is_some_and(|r| r.op == Reducer::Sum);
+    match &stage.body {
+        Expr::Binary(op, x, y) if *op == of && adds => Some((main, x, y)),
+        _ => None,
+    }
+}
 
 /// How many stages read a source.
 pub(super) fn readers(w: &Workload, s: Source) -> usize {

@@ -7,9 +7,9 @@
 //! often enough in a copy. A first layer of stride two has its channels first: there the copy that
 //! has a border is made of pairs along a row, and a window of odd width gets a column of zeros.
 
-use super::factors::{self, put_ahead, readers};
+use super::factors::{self, only_product, put_ahead, readers};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
-use squall_core::workload::{Axis, Reducer, Stage};
+use squall_core::workload::{Axis, Stage};
 use squall_core::{DType, TensorKind, Workload};
 
 /// How often each element of data must be read for a copy of pairs to pay off.
@@ -21,14 +21,9 @@ pub fn by_pairs(w: &Workload) -> Option<Workload> {
     if !w.inputs.iter().any(|i| i.dtype == DType::Bf16) {
         return None;
     }
-    let mut mains = (0..w.stages.len()).filter(|&i| w.stages[i].reduction.is_some());
-    let (Some(main), None) = (mains.next(), mains.next()) else { return None };
+    let (main, x, y) = only_product(w, Binary::Mul)?;
+    let (Expr::Load { .. }, Expr::Load { .. }) = (x, y) else { return None };
     let stage = &w.stages[main];
-    let Expr::Binary(Binary::Mul, x, y) = &stage.body else { return None };
-    let (Expr::Load { .. }, Expr::Load { .. }) = (&**x, &**y) else { return None };
-    if stage.reduction.as_ref().is_none_or(|r| r.op != Reducer::Sum) {
-        return None;
-    }
     let first = stage.axes.len() as u32;
     let reduce = || stage.reduce_axes().iter().zip(first..);
     let along_memory = reduce().filter(|(a, _)| a.extent % 2 == 0).map(|(_, v)| (v, false));

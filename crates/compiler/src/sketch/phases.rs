@@ -6,10 +6,10 @@
 //! With stride `t` and place `s = t * so + si` of the filter along a row, a sum reads the copy at
 //! `[.., si, q + so]`. Places behind the filter's last are 0 by a test, and are skipped.
 
-use super::factors::readers;
+use super::factors::{ahead, only_product, put_ahead, readers};
 use super::{Facts, Sketch, tile};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
-use squall_core::workload::{Axis, Reducer, Stage};
+use squall_core::workload::{Axis, Stage};
 use squall_core::{TensorKind, Workload};
 
 /// Products that a result adds up at most, such as those of a depthwise convolution or a first
@@ -34,13 +34,9 @@ pub(super) fn derive(facts: &Facts<'_>) -> Vec<Sketch> {
 /// The workload by phases, and the name of the axis of its results' rows; none where no copy with
 /// a border is multiplied by a weight, or where the filter takes no steps along its rows.
 fn by_phases(w: &Workload) -> Option<(Workload, String)> {
-    let reads = |s: &Stage| s.reduction.is_some() && !s.body.loads().is_empty();
-    let mut mains = (0..w.stages.len()).filter(|&i| reads(&w.stages[i]));
-    let (Some(main), None) = (mains.next(), mains.next()) else { return None };
+    let (main, x, y) = only_product(w, Binary::Mul)?;
     let stage = &w.stages[main];
-    let Expr::Binary(Binary::Mul, x, y) = &stage.body else { return None };
-    let products: i64 = stage.reduce_axes().iter().map(|a| a.extent).product();
-    if stage.reduction.as_ref().is_none_or(|r| r.op != Reducer::Sum) || products > MOST_PRODUCTS {
+    if stage.reduce_axes().iter().map(|a| a.extent).product::<i64>() > MOST_PRODUCTS {
         return None;
     }
     let both = [(x, y), (y, x)];
@@ -116,7 +112,7 @@ impl Strided {
         let filter = self.filter_by_steps(w, &pair);
         // The sum reads both at the step and the phase in the place of the tap.
         let (copy, dim) = (w.stage_source(self.copy), self.filter.1);
-        let ahead = super::factors::ahead(0);
+        let by_steps = ahead(0);
         let [step, phase] = [self.taps, Var(self.taps.0 + 1)].map(Affine::var);
         let main = &mut made.stages[self.main];
         let axes = &mut main.reduction.as_mut()?.axes;
@@ -130,11 +126,11 @@ impl Strided {
             }
             Expr::Load { source, mut index } if source == self.filter.0 => {
                 index.splice(dim..=dim, [step.clone(), phase.clone()]);
-                Expr::Load { source: ahead, index }
+                Expr::Load { source: by_steps, index }
             }
             e => e,
         });
-        super::factors::put_ahead(&mut made, vec![filter]);
+        put_ahead(&mut made, vec![filter]);
         made.check().ok().map(|()| made)
     }
 

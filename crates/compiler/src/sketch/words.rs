@@ -7,9 +7,9 @@
 //! own. Each copy has one axis more, before its last: the bytes 0 and 2, then the bytes 1 and 3, so
 //! that vectors of elements make vectors of words.
 
-use super::factors::{self, put_ahead, readers};
+use super::factors::{self, only_product, put_ahead, readers};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Unary, Var};
-use squall_core::workload::{Axis, Reducer, Stage};
+use squall_core::workload::{Axis, Stage};
 use squall_core::{DType, TensorKind, Workload};
 
 /// How often each element of data must be read for a copy of words to pay off.
@@ -17,12 +17,7 @@ const WORTH_WIDENING: i64 = 16;
 
 /// The workload by words; none where no bytes are multiplied, or data is read too rarely.
 pub(super) fn by_words(w: &Workload) -> Option<Workload> {
-    let mut mains = (0..w.stages.len()).filter(|&i| w.stages[i].reduction.is_some());
-    let (Some(main), None) = (mains.next(), mains.next()) else { return None };
-    let Expr::Binary(Binary::Dot, x, y) = &w.stages[main].body else { return None };
-    if w.stages[main].reduction.as_ref().is_none_or(|r| r.op != Reducer::Sum) {
-        return None;
-    }
+    let (main, x, y) = only_product(w, Binary::Dot)?;
     let mut made = Widening { w, main, made: w.clone(), ahead: Vec::new() };
     let a = made.factor(x, [Unary::EvenU8, Unary::OddU8])?;
     let b = made.factor(y, [Unary::EvenI8, Unary::OddI8])?;

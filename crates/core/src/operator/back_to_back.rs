@@ -24,7 +24,7 @@ pub fn back_to_back(first: Workload, second: &Workload) -> Result<Workload, Stri
     }
     let (made, last) = behind(first, second)?;
     let made = Workload { kind: BACK_TO_BACK.into(), ..made };
-    // What lies between is found in the stages alone.
+    // Where the operators meet is found in the stages alone, so that a text needs no mark of it.
     let lies_between = |e: usize| e == last && !shared_axes(&made, e).is_empty();
     match between_operators(&made).is_some_and(lies_between) {
         true => Ok(made),
@@ -56,10 +56,12 @@ pub fn between_operators(w: &Workload) -> Option<usize> {
 /// Whether no input is read both by stages up to one and by those behind it.
 fn shares_no_input(w: &Workload, stage: usize) -> bool {
     let (ahead, behind) = w.stages.split_at(stage + 1);
-    let reads = |stages: &[Stage], i: usize| {
-        stages.iter().any(|s| s.body.loads().iter().any(|l| l.0.0 as usize == i))
-    };
-    (0..w.inputs.len()).all(|i| !(reads(ahead, i) && reads(behind, i)))
+    (0..w.inputs.len()).all(|i| !(read_input(ahead, i) && read_input(behind, i)))
+}
+
+/// Whether one of these stages reads an input.
+fn read_input(stages: &[Stage], input: usize) -> bool {
+    stages.iter().any(|s| s.body.loads().iter().any(|l| l.0.0 as usize == input))
 }
 
 /// Whether stages follow a stage, and of all up to it read that one alone.
@@ -133,9 +135,7 @@ pub fn operators(w: &Workload, between: usize) -> [Workload; 2] {
 fn operator(w: &Workload, between: usize, is_first: bool) -> Workload {
     let e = &w.stages[between];
     let stages = if is_first { &w.stages[..=between] } else { &w.stages[between + 1..] };
-    let reads =
-        |i: &usize| stages.iter().any(|s| s.body.loads().iter().any(|l| l.0.0 as usize == *i));
-    let own: Vec<usize> = (0..w.inputs.len()).filter(reads).collect();
+    let own: Vec<usize> = (0..w.inputs.len()).filter(|&i| read_input(stages, i)).collect();
     let mut inputs: Vec<Input> = own.iter().map(|&i| w.inputs[i].clone()).collect();
     let offset = usize::from(!is_first);
     if !is_first {

@@ -71,8 +71,9 @@ impl Convolution {
         (outputs - 1) * self.stride + 3
     }
 
-    /// Whether it reads all of an input of this shape, but for what a stride leaves out.
-    fn is_whole(&self, input: &[i64]) -> Result<(), &'static str> {
+    /// Refuses an input of this shape of which more is not read than a stride leaves out, and a
+    /// border of which nothing else is read.
+    fn check_input(&self, input: &[i64]) -> Result<(), &'static str> {
         let Some([_, _, rows, columns]) = self.input_channels.read(input) else {
             return Err("the input has not four dimensions");
         };
@@ -230,7 +231,7 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
         stride,
         rounded,
     };
-    conv.is_whole(shape(input)).map_err(no)?;
+    conv.check_input(shape(input)).map_err(no)?;
     Ok(conv)
 }
 
