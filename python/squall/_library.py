@@ -129,6 +129,10 @@ class Library:
             self._model = ctypes.c_void_p()
 
 
+_address_of = ctypes.addressof
+_lent = ctypes.c_char.from_buffer
+
+
 def address(array: Any) -> int:
     """Where the elements of a C-contiguous numpy array lie.
 
@@ -136,7 +140,7 @@ def address(array: Any) -> int:
     arrays that are read-only or empty.
     """
     try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+        return _address_of(_lent(array))
     except (TypeError, ValueError, BufferError):
         return array.__array_interface__["data"][0]
 

@@ -10,7 +10,6 @@ import ctypes
 import json
 import os
 import tempfile
-import threading
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -37,8 +36,9 @@ class Network(Library):
         if "architecture" in self.description:
             raise ValueError(f"{self.folder} holds a network for GPUs: squall.GpuNetwork opens it")
         self._open()
-        self._free: list[tuple[Any, int]] = []
-        self._lock = threading.Lock()
+        # What one call at a time uses: a call takes the last one and puts it back, both of which
+        # are atomic for a list, so that threads need no lock.
+        self._free: list[tuple[Any, int, Any, int]] = []
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         import numpy
@@ -48,24 +48,31 @@ class Network(Library):
         # The arrays live until the call is over: pointers do not keep them.
         held = [self._array(numpy, x, i) for i, x in enumerate(arrays)]
         results = [numpy.empty(shape, dtype) for dtype, shape in self._given]
-        pointers = [address(a) for a in (*held, *results)]
-        io = self._io(self._io_bytes, *pointers, 0)
-        workspace = self._workspace()
         try:
-            code = self._run(self._model, io, workspace[1])
+            slot = self._free.pop()
+        except IndexError:
+            slot = self._slot()
+        io = slot[2]
+        i = 1
+        for array in held:
+            io[i] = address(array)
+            i += 1
+        for array in results:
+            io[i] = address(array)
+            i += 1
+        try:
+            code = self._run(self._model, slot[3], slot[1])
         finally:
-            with self._lock:
-                self._free.append(workspace)
-        self._check(code)
+            self._free.append(slot)
+        if code:
+            self._check(code)
         return self._returned(results, arrays)
 
-    def _workspace(self) -> tuple[Any, int]:
-        """A workspace that no other call uses, and its first aligned address."""
-        with self._lock:
-            if self._free:
-                return self._free.pop()
+    def _slot(self) -> tuple[Any, int, Any, int]:
+        """A workspace and its first aligned address, the list of tensors' addresses and its own."""
         memory = ctypes.create_string_buffer(self._workspace_bytes + 63)
-        return memory, (ctypes.addressof(memory) + 63) & ~63
+        io = self._io(self._io_bytes)
+        return memory, (ctypes.addressof(memory) + 63) & ~63, io, ctypes.addressof(io)
 
 
 def export(
