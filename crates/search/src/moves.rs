@@ -7,6 +7,9 @@ use squall_core::space::{Knob, Role};
 use squall_core::{Configuration, Prefix, Space};
 use std::collections::BTreeMap;
 
+/// Of a hundred mutations, those that draw another register tile.
+const RETILED: u32 = 10;
+
 /// Positions of a configuration's values.
 pub(crate) type Indices = Vec<usize>;
 
@@ -17,6 +20,8 @@ pub(crate) struct Shape {
     numbers: Vec<Option<Vec<i64>>>,
     /// Tile knobs of equal axis, two or more.
     axes: Vec<Vec<usize>>,
+    /// The innermost tile knob of each axis: together they are the register tile.
+    innermost: Vec<usize>,
     /// What crossover inherits together: the tile knobs of an axis, every other knob alone.
     groups: Vec<Vec<usize>>,
 }
@@ -37,8 +42,14 @@ impl Shape {
             }
         }
         groups.extend(by_axis.values().cloned());
+        let level = |&k: &usize| match space.knobs()[k].role {
+            Role::Tile { level, .. } => level,
+            _ => 0,
+        };
+        let innermost = by_axis.values().filter_map(|v| v.iter().copied().max_by_key(level));
+        let innermost = innermost.collect();
         let axes = by_axis.into_values().filter(|v| v.len() > 1).collect();
-        Shape { space: space.clone(), numbers, axes, groups }
+        Shape { space: space.clone(), numbers, axes, innermost, groups }
     }
 
     pub fn space(&self) -> &Space {
@@ -174,8 +185,21 @@ impl Shape {
         go(self.space.open(), 0, wish, fixed, &mut 200)
     }
 
-    /// A configuration near `c`: a factor traded between levels, a step, a jump of one knob, or
-    /// another word.
+    /// Another register tile, with the other knobs at or near where they are. One tile may be as good
+    /// as another of which each knob's neighbours are bad or illegal (8 x 1 and 6 x 2 with 16
+    /// registers), so that no step leads from one to the other.
+    fn tiled_anew(&self, c: &Configuration, rng: &mut impl Rng) -> Option<Configuration> {
+        let mut p = indices(c);
+        for &k in &self.innermost {
+            p[k] = rng.random_range(0..self.space.knobs()[k].values.len());
+        }
+        let kept = self.innermost[rng.random_range(0..self.innermost.len())];
+        let found = self.space.configuration(&p).or_else(|| self.repair(&p, kept));
+        found.filter(|found| found != c)
+    }
+
+    /// A configuration near `c`: a factor traded between levels, a step, a jump of one knob, another
+    /// word, or another register tile.
     pub fn mutate(&self, c: &Configuration, rng: &mut impl Rng) -> Option<Configuration> {
         let at = indices(c);
         let draw = rng.random_range(0..100u32);
@@ -193,6 +217,9 @@ impl Shape {
             }
             (p[a], p[b]) = options[rng.random_range(0..options.len())];
             return self.space.configuration(&p);
+        }
+        if draw >= 100 - RETILED && self.innermost.len() > 1 {
+            return self.tiled_anew(c, rng);
         }
         let k = rng.random_range(0..at.len().max(1));
         let len = self.space.knobs().get(k)?.values.len();
@@ -276,6 +303,30 @@ mod tests {
             }
         }
         assert!(traded > 500, "{traded}");
+    }
+
+    #[test]
+    fn register_tiles_are_drawn_whole() {
+        // Of 6 x 2 neither 6 x 1 nor 8 x 2 lies between it and 8 x 1.
+        let tile = |axis: &str, level| Role::Tile { axis: axis.into(), level };
+        let knobs = vec![
+            Knob::ints("m3", tile("m", 3), 1..=14),
+            Knob::ints("n3", tile("n", 3), 1..=8),
+            Knob::ints("m1", tile("m", 1), [1, 2, 4, 8, 16]),
+        ];
+        let sums = || Term::product(["m3", "n3"].map(Term::knob));
+        let rows = Term::product(["m3", "m1"].map(Term::knob));
+        let few = Term::Const(8).at_most(sums());
+        let space = Space::new(knobs, &[sums().at_most(14), few, rows.at_most(128)]).unwrap();
+        let shape = Shape::new(&space);
+        assert_eq!(shape.innermost, [0, 1]);
+        let c = space.parse("m3=8,n3=1,m1=16").unwrap();
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
+        let drawn = (0..400).filter_map(|_| shape.mutate(&c, &mut rng));
+        let tiles: Vec<_> = drawn.map(|c| (c.int("m3").unwrap(), c.int("n3").unwrap())).collect();
+        for wanted in [(6, 2), (4, 3), (14, 1), (2, 6)] {
+            assert!(tiles.contains(&wanted), "{wanted:?} of {tiles:?}");
+        }
     }
 
     #[test]

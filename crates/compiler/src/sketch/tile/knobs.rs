@@ -126,7 +126,11 @@ fn ways(d: &mut Draft, s: &Shape, t: &Target) {
             Packing::Data => &["no", "near", "yes"],
             Packing::Far => &["near", "yes"],
         };
-        d.knobs.push(Knob::words(format!("pack_{name}"), Role::Layout, values));
+        let knob = Knob::words(format!("pack_{name}"), Role::Layout, values);
+        // A winner of a task in which the operand was data says nothing of a weight, of which a
+        // copy ahead of the call costs nothing.
+        let is_weight = *kind == Packing::Weight;
+        d.knobs.push(if is_weight { knob.where_absent("yes") } else { knob });
     }
     if s.stream.is_some() {
         d.knobs.push(prefetch_knob());
