@@ -78,7 +78,8 @@ def test_arrays_are_not_copied_and_calls_cost_little(network, monkeypatch):
     # What a call costs, beside one that is written by hand with ctypes (here 5 to 6 microseconds;
     # 18 on a machine where CI ran). The 20 microseconds are asked where Python itself is not so slow.
     io = network._io(network._io_bytes, x.ctypes.data, y.ctypes.data, 0)
-    workspace = network._slot()[1]
+    slot = network._slot()
+    workspace = slot[1]
 
     def by_hand():
         y = np.empty((1, 10), np.float32)

@@ -21,14 +21,15 @@ pub use sketch::{
 
 /// Changes whenever equal candidates may give other code; records of different versions do not
 /// mix.
-pub const CODEGEN_VERSION: u32 = 19;
+pub const CODEGEN_VERSION: u32 = 20;
 
 /// The first version whose candidates still rank as they do now, so that what was learned from its
 /// records serves. Version 12 has a shorter exponential than 11 and else the same code;
 /// in 13 warpgroups await their last copies; in 14 vectors are converted from and to bf16 by single
 /// instructions, in 15 rounded to bytes, in 16 and 17 stored as bytes by AVX2; in 18 GPUs compute
 /// what comes ahead of a contraction as elements are fetched; in 19 AVX2 takes every second element
-/// of two vectors in two shuffles.
+/// of two vectors in two shuffles; in 20 it keeps vectors that several sums use in
+/// registers: some tiles are faster than older records say, all others as they were.
 pub const RANKED_SINCE: u32 = 11;
 
 /// The greatest common divisor; of 0 and a number, that number.

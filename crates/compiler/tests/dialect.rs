@@ -15,6 +15,7 @@ const LANES: Dialect = Dialect {
     index: Index { counter: "whole", value: "let", least: "least($1, $2)", ..C.index },
     restrict: "* alone ",
     execution: Execution::Vectors(VectorWords {
+        held: "kept($1);",
         step: "",
         export: "export ",
         vector: "lanes<$1>",

@@ -147,6 +147,44 @@ fn few_rows_read_a_large_factor_a_few_rows_at_a_time() {
     assert!(depths([4 << 10, 32 << 10]) > 4, "rows of 800 bytes, 51 KB in all");
 }
 
+/// A padded copy that the first cache does not hold may be made for a tile of its rows, also where
+/// tiles overlap, and the result is the same.
+#[test]
+fn padded_copies_are_made_for_a_tile_of_rows() {
+    let t = Target { threads: 1, ..Target::cpu(32, 16, &[Bytes(256), Bytes(32 << 10)]) };
+    let (mut seen, mut smaller) = (0, 0);
+    for (name, text) in CASES.iter().chain(STRIDED) {
+        let w = Workload::parse(text).expect("parses");
+        let all = inputs(&w, 1);
+        let want = w.evaluate(&all);
+        let (data, weights) = split_inputs(&w, &all);
+        for s in sketches(&w, &t).iter().filter(|s| s.name().contains("pad=near")) {
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(9);
+            for c in (0..20).map(|_| s.space().sample(&mut rng)) {
+                if c.word("copy_at") != Some("tile") {
+                    continue;
+                }
+                let of = |stage: &str, c: &str| {
+                    squall_compiler::explain(&w, &t, stage, Some((s.name(), c)))
+                };
+                let what = format!("{name} {} {c}", s.name());
+                let nest = of("nest", &c.to_string()).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let n = nest::parse(&nest).expect("the nest parses back");
+                close(&what, &nest::interpret(&n, &data, &weights), &want, 1e-5);
+                let outside = c.to_string().replace("copy_at=tile", "copy_at=outside");
+                let outside = nest::parse(&of("nest", &outside).unwrap()).unwrap();
+                let elements = |n: &nest::Nest| -> i64 {
+                    let is_local = |b: &&nest::Buffer| b.scope == nest::Scope::Local;
+                    n.buffers.iter().filter(is_local).map(nest::Buffer::elements).sum()
+                };
+                seen += 1;
+                smaller += usize::from(elements(&n) < elements(&outside));
+            }
+        }
+    }
+    assert!(seen > 50 && smaller * 10 > seen * 9, "{smaller} of {seen}");
+}
+
 #[test]
 fn sketches_are_what_the_rules_promise() {
     let mut lines = String::new();

@@ -20,7 +20,8 @@ pub(crate) struct Shape {
     numbers: Vec<Option<Vec<i64>>>,
     /// Tile knobs of equal axis, two or more.
     axes: Vec<Vec<usize>>,
-    /// The innermost tile knob of each axis: together they are the register tile.
+    /// The tile knobs of the deepest level of all: on CPUs they are the register tile, of which a
+    /// reduction's tiles, whose levels are fewer, are no part.
     innermost: Vec<usize>,
     /// What crossover inherits together: the tile knobs of an axis, every other knob alone.
     groups: Vec<Vec<usize>>,
@@ -46,8 +47,9 @@ impl Shape {
             Role::Tile { level, .. } => level,
             _ => 0,
         };
-        let innermost = by_axis.values().filter_map(|v| v.iter().copied().max_by_key(level));
-        let innermost = innermost.collect();
+        let deepest = by_axis.values().flatten().map(level).max();
+        let of_axes = by_axis.values().filter_map(|v| v.iter().copied().max_by_key(level));
+        let innermost = of_axes.filter(|k| Some(level(k)) == deepest).collect();
         let axes = by_axis.into_values().filter(|v| v.len() > 1).collect();
         Shape { space: space.clone(), numbers, axes, innermost, groups }
     }
@@ -185,8 +187,14 @@ impl Shape {
         go(self.space.open(), 0, wish, fixed, &mut 200)
     }
 
-    /// Another register tile, with the other knobs at or near where they are. One tile may be as good
-    /// as another of which each knob's neighbours are bad or illegal (8 x 1 and 6 x 2 with 16
+    /// Positions of the values of the innermost tile knobs.
+    pub fn register_tile(&self, c: &Configuration) -> Vec<usize> {
+        let all = indices(c);
+        self.innermost.iter().map(|&k| all[k]).collect()
+    }
+
+    /// Another register tile, with the other knobs at or near where they are. One tile may be as
+    /// good as another of which each knob's neighbours are bad or illegal (8 x 1 and 6 x 2 with 16
     /// registers), so that no step leads from one to the other.
     fn tiled_anew(&self, c: &Configuration, rng: &mut impl Rng) -> Option<Configuration> {
         let mut p = indices(c);
@@ -198,8 +206,8 @@ impl Shape {
         found.filter(|found| found != c)
     }
 
-    /// A configuration near `c`: a factor traded between levels, a step, a jump of one knob, another
-    /// word, or another register tile.
+    /// A configuration near `c`: a factor traded between levels, a step, a jump of one knob,
+    /// another word, or another register tile.
     pub fn mutate(&self, c: &Configuration, rng: &mut impl Rng) -> Option<Configuration> {
         let at = indices(c);
         let draw = rng.random_range(0..100u32);
@@ -313,6 +321,7 @@ mod tests {
             Knob::ints("m3", tile("m", 3), 1..=14),
             Knob::ints("n3", tile("n", 3), 1..=8),
             Knob::ints("m1", tile("m", 1), [1, 2, 4, 8, 16]),
+            Knob::ints("k1", tile("k", 1), [8, 16]),
         ];
         let sums = || Term::product(["m3", "n3"].map(Term::knob));
         let rows = Term::product(["m3", "m1"].map(Term::knob));
@@ -320,7 +329,7 @@ mod tests {
         let space = Space::new(knobs, &[sums().at_most(14), few, rows.at_most(128)]).unwrap();
         let shape = Shape::new(&space);
         assert_eq!(shape.innermost, [0, 1]);
-        let c = space.parse("m3=8,n3=1,m1=16").unwrap();
+        let c = space.parse("m3=8,n3=1,m1=16,k1=8").unwrap();
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
         let drawn = (0..400).filter_map(|_| shape.mutate(&c, &mut rng));
         let tiles: Vec<_> = drawn.map(|c| (c.int("m3").unwrap(), c.int("n3").unwrap())).collect();

@@ -52,6 +52,7 @@ pub const C: Dialect = Dialect {
         list: "($1){$2}",
         array: "$1 $2[$3] __attribute__((aligned(64)));",
         prefetch: "__builtin_prefetch(&$1);",
+        held: "IN_REGISTER($1);",
         step: "__asm__ volatile(\"\" ::: \"memory\");",
         parallel: "#pragma omp parallel for schedule(static)",
         collapse: " collapse($1)",

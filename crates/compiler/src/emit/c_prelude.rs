@@ -47,6 +47,9 @@ pub fn text(used: &Used) -> String {
     if shuffles.iter().any(|f| used.has(f)) || ACROSS.iter().any(|(word, _)| used.has(word)) {
         s.insert_str(0, SHUFFLE);
     }
+    if used.has("in_register") {
+        s.insert_str(0, IN_REGISTER);
+    }
     s
 }
 
@@ -193,6 +196,14 @@ const SCALAR: &[(&str, &str, &str)] = &[
     ("sign", "(float)((x > 0) - (x < 0))", "(double)((x > 0) - (x < 0))"),
     ("sigmoid", "1.0f / (1.0f + expf(-x))", "1.0 / (1.0 + exp(-x))"),
 ];
+
+/// An empty instruction that takes and gives a vector in a register.
+const IN_REGISTER: &str = "#if defined(__AVX2__) && !defined(__AVX512F__)
+#define IN_REGISTER(x) __asm__(\"\" : \"+x\"(x))
+#else
+#define IN_REGISTER(x) (void)0
+#endif
+";
 
 const SHUFFLE: &str = "#if defined(__clang__) || __GNUC__ >= 12
 #define SHUFFLE(l, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)

@@ -88,6 +88,9 @@ pub struct VectorWords {
     pub array: &'static str,
     /// Asks for the cache line of an element.
     pub prefetch: &'static str,
+    /// Behind the load of a vector that several sums of a step use: the compiler keeps it in a
+    /// register, and does not read it again in each of them.
+    pub held: &'static str,
     /// Over which the compiler carries no value of memory in a register.
     pub step: &'static str,
     /// Before a loop whose iterations threads share.

@@ -36,6 +36,10 @@ pub(super) struct Simd {
     pub registers: Registers,
     /// One for each block of statements around the current one.
     pub memo: Vec<Memo>,
+    /// Whether what is added to a register is being printed, and the temporaries that more than
+    /// one such statement reads, or one twice.
+    pub adding: bool,
+    pub reused: HashSet<String>,
     /// Whether `prepare` is being printed, which writes prepared buffers.
     pub preparing: bool,
     /// The registers of tiles, what lies in them, and whether each thread has set up its own.

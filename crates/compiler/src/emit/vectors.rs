@@ -12,6 +12,9 @@ use squall_core::workload::Reducer;
 use squall_core::{Bytes, DType, KernelSource};
 use std::fmt::Write;
 
+/// Stands before and behind the name of a vector, where it may be kept in a register.
+pub(super) const MAY_BE_HELD: char = '\u{1}';
+
 /// The source of a verified nest as a program of vectors, with entry point `symbol`.
 pub(super) fn source(n: &Nest, symbol: &str, o: Options, d: &Dialect) -> KernelSource {
     let mut p = Printer::new(n, d, o);
@@ -118,7 +121,24 @@ impl Printer<'_> {
         self.simd.memo = vec![Memo::new()];
         self.depth = 1;
         self.block(stmts);
-        std::mem::take(&mut self.out)
+        let out = std::mem::take(&mut self.out);
+        self.with_held(&out)
+    }
+
+    /// A text in which each name between marks is what keeps that vector in a register, where
+    /// another sum used it, and nothing where none did.
+    fn with_held(&mut self, text: &str) -> String {
+        let held = std::mem::take(&mut self.simd.reused);
+        let mut written = String::with_capacity(text.len());
+        for (i, part) in text.split(MAY_BE_HELD).enumerate() {
+            if i % 2 == 0 {
+                written += part;
+            } else if held.contains(part) {
+                self.helper("in_register");
+                written += &format!(" {}", fill(self.simd.words.held, &[part]));
+            }
+        }
+        written
     }
 
     pub(super) fn prefetch(&mut self, buffer: Source, at: &Affine) {
@@ -409,19 +429,13 @@ impl Printer<'_> {
             return self.forget(b);
         }
         // Products of elements of several numbers take the sum in.
-        let product = match (op, value) {
-            (Some(Reducer::Sum), Expr::Binary(d @ (Binary::Dot | Binary::DotWords), x, y))
-                if whole =>
-            {
-                Some((*d, &**x, &**y))
-            }
-            (Some(Reducer::Sum), Expr::Binary(d @ Binary::DotPair, x, y)) => Some((*d, &**x, &**y)),
-            _ => None,
-        };
+        let product = dot_product(op, value, whole);
+        self.simd.adding = op.is_some() && self.simd.registers.get(b).is_some();
         let v = match product {
             Some(_) => Value::scalar(String::new()),
             None => self.value_as(value, whole),
         };
+        self.simd.adding = false;
         let Some((lane, lanes)) = self.simd.vector else {
             let place = match self.simd.registers.get(b) {
                 Some(1) => format!("{name}_{}", off.offset()),
@@ -506,5 +520,16 @@ impl Printer<'_> {
             return self.d.numbers.f64.into();
         }
         format!("{}{}", if fixed { "const " } else { "" }, self.element_type(buf.dtype))
+    }
+}
+
+/// The factors of elements of several numbers, whose products an instruction adds up.
+fn dot_product(op: Option<Reducer>, value: &Expr, whole: bool) -> Option<(Binary, &Expr, &Expr)> {
+    match (op, value) {
+        (Some(Reducer::Sum), Expr::Binary(d @ (Binary::Dot | Binary::DotWords), x, y)) if whole => {
+            Some((*d, x, y))
+        }
+        (Some(Reducer::Sum), Expr::Binary(d @ Binary::DotPair, x, y)) => Some((*d, x, y)),
+        _ => None,
     }
 }

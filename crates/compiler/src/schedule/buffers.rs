@@ -65,6 +65,18 @@ pub fn relayout(n: &mut Nest, name: &str, permutation: &[usize]) -> Result<(), S
     Ok(())
 }
 
+/// The largest value of each variable that is bound in the statements.
+pub(super) fn largest_values(stmts: &[Stmt]) -> HashMap<Var, i64> {
+    let mut found = HashMap::new();
+    visit(stmts, &mut |s| {
+        if let Stmt::Loop(x) = s {
+            found.insert(x.var, x.extent - 1);
+            found.extend(x.start.map(|s| (s.var, s.cap)));
+        }
+    });
+    found
+}
+
 pub fn contract(n: &mut Nest, name: &str, at: &str) -> Result<(), String> {
     let b = buffer(n, name)?;
     let l = named(n, at)?;
@@ -76,15 +88,7 @@ pub fn contract(n: &mut Nest, name: &str, at: &str) -> Result<(), String> {
         return Err(format!("`{name}` is used outside `{at}`"));
     }
     // Variables bound inside, with their largest values.
-    let mut inner: HashMap<Var, i64> = HashMap::new();
-    visit(&l.body, &mut |s| {
-        if let Stmt::Loop(x) = s {
-            inner.insert(x.var, x.extent - 1);
-            if let Some(st) = x.start {
-                inner.insert(st.var, st.cap);
-            }
-        }
-    });
+    let inner = largest_values(&l.body);
     let outer_part = |a: &Affine| {
         Affine::new(a.terms().iter().copied().filter(|(v, _)| !inner.contains_key(v)), 0)
     };

@@ -4,6 +4,7 @@
 
 mod buffers;
 mod caching;
+mod compute_at;
 mod dependence;
 mod loops;
 mod pack;

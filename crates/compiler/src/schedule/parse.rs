@@ -36,22 +36,14 @@ pub fn parse(text: &str) -> Result<Vec<Primitive>, TextError> {
                 Primitive::Fission { of: l, names: list(&mut c, Cursor::name)? }
             }
             "contract" => Primitive::Contract { buffer: c.name()?, at: comma_name(&mut c)? },
+            "compute_at" => Primitive::ComputeAt { buffer: c.name()?, at: comma_name(&mut c)? },
             "cache_write" => Primitive::CacheWrite {
                 at: c.name()?,
                 buffer: comma_name(&mut c)?,
                 local: comma_name(&mut c)?,
             },
             "forward" => Primitive::Forward { buffer: c.name()? },
-            "pack" => Primitive::Pack {
-                buffer: c.name()?,
-                at: comma_name(&mut c)?,
-                packed: comma_name(&mut c)?,
-            },
-            "pack_near" => Primitive::PackNear {
-                buffer: c.name()?,
-                at: comma_name(&mut c)?,
-                packed: comma_name(&mut c)?,
-            },
+            "pack" | "pack_near" => pack(&mut c, name == "pack_near")?,
             "prefetch" => Primitive::Prefetch { buffer: c.name()?, lines: comma_int(&mut c)? },
             "skip" => Primitive::Skip { buffer: c.name()? },
             "reduce_at_store" => {
@@ -89,6 +81,14 @@ pub fn parse(text: &str) -> Result<Vec<Primitive>, TextError> {
 fn split(c: &mut Cursor) -> Result<Primitive, TextError> {
     let (of, factor) = (c.name()?, comma_int(c)?);
     Ok(Primitive::Split { of, factor, outer: comma_name(c)?, inner: comma_name(c)? })
+}
+
+fn pack(c: &mut Cursor, is_near: bool) -> Result<Primitive, TextError> {
+    let (buffer, at, packed) = (c.name()?, comma_name(c)?, comma_name(c)?);
+    Ok(match is_near {
+        true => Primitive::PackNear { buffer, at, packed },
+        false => Primitive::Pack { buffer, at, packed },
+    })
 }
 
 fn comma_name(c: &mut Cursor) -> Result<String, TextError> {

@@ -1,7 +1,9 @@
 //! The primitives of schedules: what each is given, how it is applied, and its text.
 
 use super::winograd::{self, WinogradTile};
-use super::{buffers, caching, loops, pack, peel, prefetch, reduction, skip, store, structure};
+use super::{
+    buffers, caching, compute_at, loops, pack, peel, prefetch, reduction, skip, store, structure,
+};
 use crate::nest::{Mode, Nest, verify};
 use std::fmt;
 
@@ -40,6 +42,8 @@ pub enum Primitive {
     Fission { of: String, names: Vec<String> },
     /// Shrinks a buffer to what one iteration of a loop uses and declares it there.
     Contract { buffer: String, at: String },
+    /// Computes of a local buffer what an iteration of a loop reads, at its start.
+    ComputeAt { buffer: String, at: String },
     /// Accumulates in a local copy around a loop.
     CacheWrite { at: String, buffer: String, local: String },
     /// Starts a cached accumulation from the constant that its buffer was filled with.
@@ -106,6 +110,7 @@ impl Primitive {
             P::Reorder { loops } => loops::reorder(n, loops),
             P::Fission { of, names } => structure::fission(n, of, names),
             P::Contract { buffer, at } => buffers::contract(n, buffer, at),
+            P::ComputeAt { buffer, at } => compute_at::compute_at(n, buffer, at),
             P::CacheWrite { at, buffer, local } => caching::cache_write(n, at, buffer, local),
             P::Forward { buffer } => caching::forward(n, buffer),
             P::Pack { buffer, at, packed } => pack::pack(n, buffer, at, packed),
@@ -146,6 +151,7 @@ impl fmt::Display for Primitive {
             P::Reorder { loops } => write!(f, "reorder([{}])", loops.join(", ")),
             P::Fission { of, names } => write!(f, "fission({of}, [{}])", names.join(", ")),
             P::Contract { buffer, at } => write!(f, "contract({buffer}, {at})"),
+            P::ComputeAt { buffer, at } => write!(f, "compute_at({buffer}, {at})"),
             P::CacheWrite { at, buffer, local } => {
                 write!(f, "cache_write({at}, {buffer}, {local})")
             }

@@ -70,7 +70,7 @@ impl Sharing {
 
 impl Pacemaker {
     /// Replaces the present pacemaker by a kernel that took `nanos`, if that serves better.
-    pub fn propose(present: &mut Option<Pacemaker>, plan: &Arc<HostPlan>, nanos: f64) {
+    fn propose(present: &mut Option<Pacemaker>, plan: &Arc<HostPlan>, nanos: f64) {
         let worthy = present.as_ref().is_none_or(|p| nanos * BETTER < p.fastest);
         if worthy && nanos > 0.0 && nanos <= SLOWEST {
             let (number, sharing) = present
@@ -80,8 +80,30 @@ impl Pacemaker {
         }
     }
 
+    /// Times a kernel beside the present pacemaker, if there is one and it took `nanos`: takes the
+    /// moment's slowness out of its samples. A kernel that `may_lead` is proposed by what the clock
+    /// said of it: with times that were corrected each pacemaker would seem slower than it ever
+    /// was, and the next one's correction larger, without end.
+    pub fn beside(
+        present: &mut Option<Pacemaker>,
+        (plan, may_lead): (&Arc<HostPlan>, bool),
+        m: &mut Measurement,
+        nanos: Option<f64>,
+    ) -> Option<Slowness> {
+        let clock = m.median().0;
+        let mut slowness = None;
+        if let (Some(p), Some(nanos)) = (present.as_mut(), nanos) {
+            slowness = p.slowness(nanos);
+            slowness.into_iter().for_each(|slowness| p.correct(m, slowness));
+        }
+        if may_lead {
+            Pacemaker::propose(present, plan, clock);
+        }
+        slowness
+    }
+
     /// The moment's slowness, by what the pacemaker took in it.
-    pub fn slowness(&mut self, nanos: f64) -> Option<Slowness> {
+    fn slowness(&mut self, nanos: f64) -> Option<Slowness> {
         if nanos.is_nan() || nanos <= 0.0 {
             return None;
         }
@@ -185,6 +207,22 @@ mod tests {
         let mut m = clock(1000.0);
         next.correct(&mut m, Slowness { factor: 1.5, of: 0 });
         assert_eq!(m, clock(1000.0), "another pacemaker's word");
+    }
+
+    #[test]
+    fn pacemakers_do_not_outrun_the_clock() {
+        // Kernels that take 1 ms in every moment, though pacemakers take up to 2.4 times as long:
+        // what was learned of others flatters them, but not more from one to the next.
+        let (plan, sharing) = (kernel("k"), learned(1.0).sharing);
+        let mut present = Some(Pacemaker { number: 0, plan, fastest: 1e6, sharing });
+        for i in 0..200 {
+            let mut m = clock(1e6);
+            let moment = 1.0 + 0.2 * f64::from(i * 5 % 8);
+            let plan = kernel(&format!("k{i}"));
+            Pacemaker::beside(&mut present, (&plan, true), &mut m, Some(1e6 * moment));
+            assert!(m.median().0 > 0.99e6 / 2.4, "{i}: {:?}", m.median());
+        }
+        assert_eq!(present.map(|p| p.number), Some(0), "none is faster");
     }
 
     #[test]

@@ -323,17 +323,11 @@ impl Worker {
             gpu: measured.gpu,
             pace: None,
         };
-        let mut slowness = None;
-        let mut pacemaker = task.pacemaker();
-        if let (Some(p), Some(nanos)) = (pacemaker.as_mut(), measured.pace) {
-            slowness = p.slowness(nanos);
-            slowness.into_iter().for_each(|slowness| p.correct(&mut m, slowness));
-        }
+        let may_lead = self.gpu.is_none() && task.judge.is_none();
+        let slowness =
+            Pacemaker::beside(&mut task.pacemaker(), (plan, may_lead), &mut m, measured.pace);
         let time = m.median().0.max(0.0);
         task.best.fetch_min(time.to_bits(), Ordering::Relaxed);
-        if self.gpu.is_none() && task.judge.is_none() {
-            Pacemaker::propose(&mut pacemaker, plan, time);
-        }
         Ok((Outcome::Measured(m), slowness))
     }
 }

@@ -11,6 +11,7 @@ use crate::ledger::{Ledger, Point, PointSet};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use squall_core::{Candidate, Trial};
+use std::collections::HashSet;
 
 const GENERATIONS: usize = 4;
 /// Parents of a generation.
@@ -19,6 +20,12 @@ const PARENTS: usize = 128;
 const MEASURED: usize = 48;
 /// The share of a batch that is random.
 const RANDOM: f64 = 0.07;
+
+/// Of so many proposals one is the best of a tunable that was tried less than others, of each
+/// such tunable one in a batch.
+const NEGLECTED: usize = 4;
+/// A tunable whose best takes this many times as long as the best of all is left alone.
+const HOPELESS: f64 = 1.6;
 
 /// Random points before the first model is fitted.
 pub(super) fn warm_up(trials: usize) -> usize {
@@ -81,11 +88,19 @@ impl Population {
             let evaluations = evaluations * count / (n - random);
             if !ranker.is_ready() {
                 let members = self.anticipate(ledger, algorithm, evaluations, not);
-                out.extend(self.pick(ledger, &members, count));
+                let (first, others) = by_register_tile(ledger, members, count.div_ceil(2));
+                out.extend(self.pick(ledger, &others, count - first.len()));
+                out.extend(first);
                 continue;
             }
-            let members = self.evolve(ledger, ranker, algorithm, evaluations, not);
-            let picked = self.pick(ledger, &members, count);
+            let mut members = self.evolve(ledger, ranker, algorithm, evaluations, not);
+            let mut picked = Vec::new();
+            for tunable in neglected(ledger, algorithm, count.div_ceil(NEGLECTED)) {
+                if let Some(i) = members.iter().position(|m| m.point.tunable == tunable) {
+                    picked.push(members.remove(i).point);
+                }
+            }
+            picked.extend(self.pick(ledger, &members, count - picked.len()));
             let proposed: PointSet = picked.iter().cloned().collect();
             self.carried.extend(
                 members
@@ -244,6 +259,39 @@ impl Population {
         }
         out
     }
+}
+
+/// The tunables of an algorithm that were tried less than their equal share, though not found far
+/// behind the best, up to `n` of them, the least tried first. A model of a dozen trials
+/// knows one tunable and stays with it, while another would have been faster by far.
+fn neglected(ledger: &Ledger, algorithm: usize, n: usize) -> Vec<usize> {
+    let of = &ledger.algorithms()[algorithm];
+    let (mut best, mut tries) = (vec![f64::INFINITY; of.len()], vec![0; of.len()]);
+    for k in ledger.known() {
+        if let Some(i) = of.iter().position(|t| *t == k.point.tunable) {
+            best[i] = best[i].min(k.time);
+            tries[i] += 1;
+        }
+    }
+    let fastest = best.iter().copied().fold(f64::INFINITY, f64::min);
+    let fair = tries.iter().sum::<usize>() / of.len().max(1);
+    let is_near = |i: usize| tries[i] == 0 || best[i] <= HOPELESS * fastest;
+    let is_wanted = |&i: &usize| tries[i] < fair && is_near(i);
+    let mut found: Vec<usize> = (0..of.len()).filter(is_wanted).collect();
+    found.sort_by_key(|&i| tries[i]);
+    found.into_iter().take(n).map(|i| of[i]).collect()
+}
+
+/// The members with the highest scores of up to `n` register tiles, and all others. A formula knows
+/// little of registers that are spilled and of latencies, so that a tile that it likes less may be
+/// the fastest by far; of a tile that was tried once, the model knows more.
+fn by_register_tile(ledger: &Ledger, members: Vec<Member>, n: usize) -> (Vec<Point>, Vec<Member>) {
+    let mut tiles = HashSet::new();
+    let (first, others): (Vec<Member>, Vec<Member>) = members.into_iter().partition(|m| {
+        let tile = ledger.shape(&m.point).register_tile(&m.point.configuration);
+        tiles.len() < n && tiles.insert((m.point.tunable, tile))
+    });
+    (first.into_iter().map(|m| m.point).collect(), others)
 }
 
 /// Scores points; those that cannot be realized are dropped.

@@ -1,8 +1,9 @@
 //! The copy that has an image's border: its innermost loop, and where that has data.
 
-use super::{Pad, computes};
-use crate::nest::{Nest, Scope, Stmt};
-use squall_core::expr::{Affine, Binary, Cond, Expr, Names, Var};
+use super::{Main, Pad, TileAxis, computes};
+use crate::nest::{Nest, Scope, Stmt, aligned_bytes};
+use squall_core::Target;
+use squall_core::expr::{Affine, Binary, Cond, Expr, Names, Source, Var};
 
 /// The loop of a padded copy that has data between its borders: the innermost, or that around the
 /// channels of pairs along a row.
@@ -77,6 +78,28 @@ fn inside(
         let low = from(c.low, least).clamp(low, extent);
         (low, from(c.high, most).min(high).max(low))
     })
+}
+
+impl Main<'_> {
+    /// See [`super::Shape::rows_of_copy`]; the dimensions of the `border` and behind it stay
+    /// whole, for its beginning and its end are steps of their own.
+    pub(super) fn rows_of_copy(
+        &self,
+        t: &Target,
+        tiled: &[TileAxis],
+        border: Option<&Border>,
+    ) -> Option<(String, usize)> {
+        let is_near = |b: Source| self.base.buffer(b).scope == Scope::Local;
+        let (copy, index) = self.operands.iter().find(|(b, _)| is_near(*b))?;
+        let copy = self.base.buffer(*copy);
+        let kept = if border?.is_innermost { 1 } else { 2 };
+        let (rows, along) = index.split_at(index.len().checked_sub(kept)?);
+        let is_row = |a: &TileAxis| {
+            rows.iter().any(|i| i.uses(a.var)) && !along.iter().any(|i| i.uses(a.var))
+        };
+        let found = tiled.iter().position(is_row)?;
+        (aligned_bytes(copy) > t.cache(1)).then(|| (copy.name.clone(), found))
+    }
 }
 
 /// Gets the loops around a copy, what it stores with the tests of that, and whether it stores pairs

@@ -129,7 +129,7 @@ fn ways(d: &mut Draft, s: &Shape, t: &Target) {
         let knob = Knob::words(format!("pack_{name}"), Role::Layout, values);
         // A winner of a task in which the operand was data says nothing of a weight, of which a
         // copy ahead of the call costs nothing.
-        let is_weight = *kind == Packing::Weight;
+        let is_weight = matches!(kind, Packing::Forced | Packing::Weight);
         d.knobs.push(if is_weight { knob.where_absent("yes") } else { knob });
     }
     if s.stream.is_some() {
@@ -143,6 +143,18 @@ fn ways(d: &mut Draft, s: &Shape, t: &Target) {
     if s.zeros.is_some() {
         let knob = Knob::words("zeros", Role::Choice, &["skip", "multiply"]);
         d.knobs.push(knob.where_absent("multiply"));
+    }
+    // Texts without this knob copy ahead of all tiles.
+    if let Some((_, rows)) = s.rows_of_copy {
+        let knob = Knob::words("copy_at", Role::Order, &["outside", "tile"]);
+        let knob = knob.where_absent("outside");
+        // Of a single tile both are the same.
+        let a = &s.tiled[rows];
+        let tile = s.levels().iter().chain(&[3]).map(|l| Term::knob(format!("{}{l}", a.short)));
+        let lanes = (rows == s.lane).then(|| Term::knob("lanes"));
+        let two_tiles = Term::product(tile.chain(lanes).chain([Term::Const(2)]));
+        d.must.push(knob.is("outside").or(two_tiles.at_most(a.extent)));
+        d.knobs.push(knob);
     }
     // With few registers, what one step shares with the next takes the place of sums. Texts without
     // this knob share it, and make padded copies by vectors of 16 whatever the machine's are.

@@ -81,7 +81,7 @@ impl Shape {
 /// How an operand may be packed.
 #[derive(Clone, Copy, PartialEq)]
 enum Packing {
-    /// A weight whose layout the lanes cannot read: it is always packed.
+    /// A weight whose layout the lanes cannot read, or a large one: it is always packed.
     Forced,
     /// A weight that is packed ahead of time or not at all.
     Weight,
@@ -113,6 +113,9 @@ struct Shape {
     /// Loops of the padded copy: innermost loop, low border, end of the inside, extent.
     border: Option<Border>,
     copy_outer: Option<String>,
+    /// A padded copy near its use that the first cache does not hold, and which of `tiled` counts
+    /// its rows: it may be made for a tile of them.
+    rows_of_copy: Option<(String, usize)>,
     /// Lanes of the machine's own vectors, for the padded copy.
     copy_lanes: i64,
     /// An operand that the first cache does not hold, the weight or the one that vectors are read
@@ -446,7 +449,7 @@ impl Main<'_> {
     }
 
     /// What can be packed; nothing where a weight is not, and lanes cannot read it as it lies.
-    fn packable(&self, lane: &TileAxis) -> Option<Vec<(String, Packing)>> {
+    fn packable(&self, t: &Target, lane: &TileAxis) -> Option<Vec<(String, Packing)>> {
         let mut packable = Vec::new();
         for (b, i) in &self.operands {
             let buf = self.base.buffer(*b);
@@ -458,7 +461,9 @@ impl Main<'_> {
             // is faster.
             let gains = self.once(*b) && (reused || weight);
             if input && gains && !is_window(i) && buf.shape.len() > 1 {
-                let kind = match (weight, lane_stride > 1) {
+                // A large one as it lies is read by pages, several times slower.
+                let is_large = aligned_bytes(buf) > t.cache(1);
+                let kind = match (weight, lane_stride > 1 || is_large) {
                     (true, true) => Packing::Forced,
                     (true, false) => Packing::Weight,
                     (false, _) if lane_stride > 4 => Packing::Far,
@@ -545,9 +550,10 @@ fn sketch(
     let stream = main.stream(t, lane);
     let shape = Shape {
         lane: lane_at,
+        rows_of_copy: main.rows_of_copy(t, &tiled, border.as_ref()),
         by_rows: main.by_rows(t, stream.as_deref(), &tiled, lane_at),
         contiguous: lane_at + 1 == tiled.len(),
-        packable: main.packable(lane)?,
+        packable: main.packable(t, lane)?,
         orders: orders(&tiled),
         layout: main.layout(lane)?,
         stream,

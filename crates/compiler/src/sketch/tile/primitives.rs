@@ -24,6 +24,7 @@ pub(super) fn primitives(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive
         p.push(Primitive::Skip { buffer });
     }
     b.packing(&mut p);
+    b.copy_by_rows(&mut p);
     copy(s.border.as_ref(), b.copy_lanes(), &mut p);
     copy_is_parallel(s.threads, (s.copy_outer.as_ref(), s.border.as_ref()), &s.outer, &mut p);
     b.prefetching(&mut p);
@@ -227,6 +228,16 @@ impl<'a> Builder<'a> {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Makes a padded copy for a tile of its rows.
+    fn copy_by_rows(&self, p: &mut Vec<Primitive>) {
+        if let Some((buffer, rows)) = &self.s.rows_of_copy
+            && self.k.word("copy_at") == Some("tile")
+        {
+            let at = at(&self.s.tiled[*rows], 0);
+            p.push(Primitive::ComputeAt { buffer: buffer.clone(), at });
         }
     }
 
