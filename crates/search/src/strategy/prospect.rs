@@ -177,8 +177,16 @@ mod tests {
         let times: Vec<f64> = found.iter().filter_map(|c| problem.truth(c)).collect();
         let median = known[known.len() / 2].1;
         assert!(times.iter().all(|t| *t < median), "{times:?} against {median}");
-        let best = times.iter().copied().fold(f64::INFINITY, f64::min);
-        assert!(best < known[known.len() / 20].1, "{best}");
+        // Among the best twentieth with most seeds.
+        let best = |seed: u64| {
+            let outlook = Outlook { evaluations: 200, seed };
+            let model = Box::new(Oracle(rows(&known)));
+            let found = prospect(&tunables, model, &[], outlook, 4).candidates;
+            found.iter().filter_map(|c| problem.truth(c)).fold(f64::INFINITY, f64::min)
+        };
+        let mut bests: Vec<f64> = (0..9).map(best).collect();
+        bests.sort_by(f64::total_cmp);
+        assert!(bests[5] < known[known.len() / 20].1, "{bests:?}");
         // A hint that the model likes best comes first.
         let hint = known[0].0.clone();
         let hints = std::slice::from_ref(&hint);
