@@ -129,6 +129,7 @@ class Library:
             self._model = ctypes.c_void_p()
 
 
+# Looked up once, not at each call of a network.
 _address_of = ctypes.addressof
 _lent = ctypes.c_char.from_buffer
 

@@ -64,8 +64,7 @@ class Network(Library):
             code = self._run(self._model, slot[3], slot[1])
         finally:
             self._free.append(slot)
-        if code:
-            self._check(code)
+        self._check(code)
         return self._returned(results, arrays)
 
     def _slot(self) -> tuple[Any, int, Any, int]:
