@@ -53,13 +53,8 @@ class Network(Library):
         except IndexError:
             slot = self._slot()
         io = slot[2]
-        i = 1
-        for array in held:
+        for i, array in enumerate((*held, *results), 1):
             io[i] = address(array)
-            i += 1
-        for array in results:
-            io[i] = address(array)
-            i += 1
         try:
             code = self._run(self._model, slot[3], slot[1])
         finally:

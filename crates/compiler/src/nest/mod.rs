@@ -47,6 +47,7 @@ pub use warp::{Matrix, TileSlice, Warp, extents, lies_across};
 use squall_core::DType;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::workload::Reducer;
+use std::collections::HashMap;
 
 /// Where a buffer lives and what fills it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -300,7 +301,7 @@ impl Nest {
 
     /// The loop over a variable, in `prepare` or `body`.
     pub fn find_loop(&self, v: Var) -> Option<&Loop> {
-        find(&self.prepare, v).or_else(|| find(&self.body, v))
+        loop_over(&self.prepare, v).or_else(|| loop_over(&self.body, v))
     }
 
     /// Replaces the loop over `v` by what `f` makes of it; false where there is none.
@@ -338,11 +339,12 @@ pub fn shared_place(n: &Nest, b: Source, free: i64) -> i64 {
     if n.buffer(b).scope == Scope::Swizzled { (free + 1023) / 1024 * 1024 } else { free }
 }
 
-fn find(stmts: &[Stmt], v: Var) -> Option<&Loop> {
+/// The loop over a variable in the statements.
+pub fn loop_over(stmts: &[Stmt], v: Var) -> Option<&Loop> {
     stmts.iter().find_map(|s| match s {
         Stmt::Loop(l) if l.var == v => Some(l),
-        Stmt::Loop(l) => find(&l.body, v),
-        Stmt::If { body, .. } => find(body, v),
+        Stmt::Loop(l) => loop_over(&l.body, v),
+        Stmt::If { body, .. } => loop_over(body, v),
         _ => None,
     })
 }
@@ -379,6 +381,18 @@ pub fn visit<'a>(stmts: &'a [Stmt], f: &mut dyn FnMut(&'a Stmt)) {
             visit(body, f);
         }
     }
+}
+
+/// The largest value of each variable that is bound in the statements.
+pub fn largest_values(stmts: &[Stmt]) -> HashMap<Var, i64> {
+    let mut found = HashMap::new();
+    visit(stmts, &mut |s| {
+        if let Stmt::Loop(x) = s {
+            found.insert(x.var, x.extent - 1);
+            found.extend(x.start.map(|s| (s.var, s.cap)));
+        }
+    });
+    found
 }
 
 /// Calls `f` on every statement, parents first, to change them.

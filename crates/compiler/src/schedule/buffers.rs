@@ -2,9 +2,8 @@
 
 use super::loops::named;
 use super::structure::buffer;
-use crate::nest::{Nest, Scope, Stmt, accesses, rewrite, visit, visit_mut};
-use squall_core::expr::{Affine, Expr, Source, Var};
-use std::collections::HashMap;
+use crate::nest::{Nest, Scope, Stmt, accesses, largest_values, rewrite, visit_mut};
+use squall_core::expr::{Affine, Expr, Source};
 
 /// Passes every index of a buffer through `f`.
 pub fn reindex(n: &mut Nest, b: Source, f: &dyn Fn(&[Affine]) -> Vec<Affine>) {
@@ -63,18 +62,6 @@ pub fn relayout(n: &mut Nest, name: &str, permutation: &[usize]) -> Result<(), S
     n.buffers[b.0 as usize].shape = shape;
     reindex(n, b, &|index| permutation.iter().map(|&d| index[d].clone()).collect());
     Ok(())
-}
-
-/// The largest value of each variable that is bound in the statements.
-pub(super) fn largest_values(stmts: &[Stmt]) -> HashMap<Var, i64> {
-    let mut found = HashMap::new();
-    visit(stmts, &mut |s| {
-        if let Stmt::Loop(x) = s {
-            found.insert(x.var, x.extent - 1);
-            found.extend(x.start.map(|s| (s.var, s.cap)));
-        }
-    });
-    found
 }
 
 pub fn contract(n: &mut Nest, name: &str, at: &str) -> Result<(), String> {

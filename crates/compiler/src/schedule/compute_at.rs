@@ -2,10 +2,9 @@
 //! iterations, and no more of it, as in Halide. Neighbouring iterations compute twice what both
 //! read; in return the buffer stays in the cache that it was written to.
 
-use super::buffers::largest_values;
 use super::loops::named;
 use super::structure::buffer;
-use crate::nest::{Loop, Mode, Nest, Scope, Stmt, accesses, visit};
+use crate::nest::{Loop, Mode, Nest, Scope, Stmt, accesses, largest_values, loop_over};
 use squall_core::expr::{Affine, Names, Source, Var};
 use std::collections::HashMap;
 
@@ -107,13 +106,7 @@ fn take(n: &Nest, stmts: &mut Vec<Stmt>, b: Source, at: Var) -> Option<Stmt> {
         accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == of && a.write)
     };
     let made = stmts.iter().position(|s| writes(s, b))?;
-    let read = stmts.iter().position(|s| {
-        let mut found = false;
-        visit(std::slice::from_ref(s), &mut |s| {
-            found |= matches!(s, Stmt::Loop(l) if l.var == at);
-        });
-        found
-    })?;
+    let read = stmts.iter().position(|s| loop_over(std::slice::from_ref(s), at).is_some())?;
     let sources = plain_store(n, &stmts[made], b)?;
     let is_changed = stmts[made + 1..].iter().any(|s| sources.iter().any(|&of| writes(s, of)));
     if declared > made || made >= read || is_changed {

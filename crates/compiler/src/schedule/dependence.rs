@@ -1,9 +1,9 @@
 //! When iterations and statements may change places: the one test behind reorder, fission, join
 //! and parallel.
 
-use crate::nest::{Access, Loop, Nest, Stmt, accesses, visit};
+use crate::nest::{Access, Loop, Nest, Stmt, accesses, largest_values, visit};
 use squall_core::expr::{Affine, Source, Var};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// A variable that enumerates iterations: the loop's counter and, where it has one, its tile
 /// start.
@@ -122,17 +122,8 @@ pub fn exchangeable(
     a: DependenceAxis,
     b: DependenceAxis,
 ) -> Result<(), String> {
-    let mut inner: HashMap<Var, i64> = HashMap::new();
-    for stmts in [first, second] {
-        visit(stmts, &mut |s| {
-            if let Stmt::Loop(l) = s {
-                inner.insert(l.var, l.extent - 1);
-                if let Some(st) = l.start {
-                    inner.insert(st.var, st.cap);
-                }
-            }
-        });
-    }
+    let mut inner = largest_values(first);
+    inner.extend(largest_values(second));
     let (x, y) = (by_buffer(first), by_buffer(second));
     for (buffer, xs) in &x {
         let Some(ys) = y.get(buffer) else { continue };

@@ -1,7 +1,7 @@
 //! Primitives that change loops alone: split, fuse, reorder and modes.
 
 use super::dependence::{DependenceAxis, by_buffer, independent};
-use crate::nest::{Loop, Mode, Nest, Start, Stmt, rewrite, substitute, visit};
+use crate::nest::{Loop, Mode, Nest, Start, Stmt, loop_over, rewrite, substitute};
 use squall_core::expr::{Affine, Var};
 
 /// The variable and loop of a name.
@@ -134,11 +134,7 @@ pub fn reorder(n: &mut Nest, names: &[String]) -> Result<(), String> {
         wanted.push(v);
     }
     // The outermost is the one that contains all others.
-    let inside = |v: Var, l: &Loop| {
-        let mut found = false;
-        visit(&l.body, &mut |s| found |= matches!(s, Stmt::Loop(x) if x.var == v));
-        found
-    };
+    let inside = |v: Var, l: &Loop| loop_over(&l.body, v).is_some();
     let Some(&top) = wanted
         .iter()
         .find(|&&t| n.find_loop(t).is_some_and(|l| wanted.iter().all(|&v| v == t || inside(v, l))))

@@ -3,7 +3,7 @@
 
 use super::loops::named;
 use super::structure::buffer;
-use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt, accesses, rewrite, visit};
+use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt, accesses, loop_over, rewrite, visit};
 use squall_core::expr::{Affine, Expr, Source, Var};
 
 pub fn pack(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(), String> {
@@ -14,13 +14,7 @@ pub fn pack(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(), Stri
         Scope::Data(_) => Scope::Workspace,
         Scope::Workspace => {
             // The copy stands before the top-level nest that reads it, after the one that writes.
-            let inside = |s: &Stmt| {
-                let mut found = false;
-                visit(std::slice::from_ref(s), &mut |s| {
-                    found |= matches!(s, Stmt::Loop(x) if x.var == l.var)
-                });
-                found
-            };
+            let inside = |s: &Stmt| loop_over(std::slice::from_ref(s), l.var).is_some();
             let reader = n.body.iter().position(inside).unwrap_or(0);
             if n.body[reader..]
                 .iter()

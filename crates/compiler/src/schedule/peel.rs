@@ -2,9 +2,8 @@
 //! its own code and the rest needs no tests.
 
 use super::loops::{fresh, named};
-use crate::nest::{Loop, Nest, Stmt, rewrite, substitute, visit_mut};
+use crate::nest::{Loop, Nest, Stmt, largest_values, rewrite, substitute, visit_mut};
 use squall_core::expr::{Affine, Cond, Expr, Var};
-use std::collections::HashMap;
 
 pub fn peel(n: &mut Nest, name: &str, at: i64, rest: &str) -> Result<(), String> {
     let l = named(n, name)?;
@@ -72,17 +71,8 @@ fn rename(stmts: &mut [Stmt], old: Var, new: Var) {
 
 /// Removes conditions that always hold in their loops' ranges, and branches never taken.
 pub fn simplify(n: &mut Nest) {
-    let mut bounds: HashMap<Var, i64> = HashMap::new();
-    for stmts in [&n.prepare, &n.body] {
-        crate::nest::visit(stmts, &mut |s| {
-            if let Stmt::Loop(l) = s {
-                bounds.insert(l.var, l.extent - 1);
-                if let Some(st) = l.start {
-                    bounds.insert(st.var, st.cap);
-                }
-            }
-        });
-    }
+    let mut bounds = largest_values(&n.prepare);
+    bounds.extend(largest_values(&n.body));
     let decide = |c: &Cond| {
         let (lo, hi) = c.index.range(|v| bounds[&v]);
         if lo >= c.low && hi < c.high {

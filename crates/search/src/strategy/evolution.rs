@@ -4,7 +4,7 @@
 //! another, and a few random points are proposed.
 
 use super::ranker::Ranker;
-use super::sampling::{divide, policy, shares, spread};
+use super::sampling::{divide, of_tunables, policy, shares, spread};
 use super::{Expectation, Setting, Strategy};
 use crate::cost_model::{CostModel, Gbdt, GbdtSettings};
 use crate::ledger::{Ledger, Point, PointSet};
@@ -262,24 +262,19 @@ impl Population {
 }
 
 /// The tunables of an algorithm that were tried less than their equal share, though not found far
-/// behind the best, up to `n` of them, the least tried first. A model of a dozen trials
-/// knows one tunable and stays with it, while another would have been faster by far.
+/// behind the best, up to `n` of them, the least tried first. A model of a dozen trials knows one
+/// tunable and stays with it, while another would have been faster by far.
 fn neglected(ledger: &Ledger, algorithm: usize, n: usize) -> Vec<usize> {
-    let of = &ledger.algorithms()[algorithm];
-    let (mut best, mut tries) = (vec![f64::INFINITY; of.len()], vec![0; of.len()]);
-    for k in ledger.known() {
-        if let Some(i) = of.iter().position(|t| *t == k.point.tunable) {
-            best[i] = best[i].min(k.time);
-            tries[i] += 1;
-        }
-    }
+    let (best, tries) = of_tunables(ledger, algorithm);
     let fastest = best.iter().copied().fold(f64::INFINITY, f64::min);
+    let of = &ledger.algorithms()[algorithm];
     let fair = tries.iter().sum::<usize>() / of.len().max(1);
-    let is_near = |i: usize| tries[i] == 0 || best[i] <= HOPELESS * fastest;
-    let is_wanted = |&i: &usize| tries[i] < fair && is_near(i);
-    let mut found: Vec<usize> = (0..of.len()).filter(is_wanted).collect();
-    found.sort_by_key(|&i| tries[i]);
-    found.into_iter().take(n).map(|i| of[i]).collect()
+    let is_near = |t: usize| tries[t] == 0 || best[t] <= HOPELESS * fastest;
+    let is_wanted = |&t: &usize| tries[t] < fair && is_near(t);
+    let mut found: Vec<usize> = of.iter().copied().filter(is_wanted).collect();
+    found.sort_by_key(|&t| tries[t]);
+    found.truncate(n);
+    found
 }
 
 /// The members with the highest scores of up to `n` register tiles, and all others. A formula knows

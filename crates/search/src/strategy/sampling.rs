@@ -60,12 +60,7 @@ pub(super) fn divide(
     if algorithms < 2 {
         return vec![n; algorithms];
     }
-    let (mut best, mut tries) = (vec![f64::INFINITY; algorithms], vec![0usize; algorithms]);
-    for k in ledger.known() {
-        let algorithm = ledger.algorithm(k.point.tunable);
-        best[algorithm] = best[algorithm].min(k.time);
-        tries[algorithm] += 1;
-    }
+    let (best, tries) = tally(ledger, algorithms, |t| Some(ledger.algorithm(t)));
     let fastest = best.iter().copied().fold(f64::INFINITY, f64::min);
     let floor = FLOOR / (algorithms - 1) as f64;
     let weight = |f: usize| match best[f].is_finite() {
@@ -100,17 +95,34 @@ pub(super) fn divide(
     out
 }
 
+/// The best time, and the number of trials, of each of `n` groups; `group` says which a tunable is
+/// of, if it counts.
+fn tally(
+    ledger: &Ledger,
+    n: usize,
+    group: impl Fn(usize) -> Option<usize>,
+) -> (Vec<f64>, Vec<usize>) {
+    let (mut best, mut tries) = (vec![f64::INFINITY; n], vec![0; n]);
+    for k in ledger.known() {
+        if let Some(g) = group(k.point.tunable) {
+            best[g] = best[g].min(k.time);
+            tries[g] += 1;
+        }
+    }
+    (best, tries)
+}
+
+/// The best time and the number of trials of each tunable; those of other algorithms have none.
+pub(super) fn of_tunables(ledger: &Ledger, algorithm: usize) -> (Vec<f64>, Vec<usize>) {
+    tally(ledger, ledger.len(), |t| (ledger.algorithm(t) == algorithm).then_some(t))
+}
+
 /// The share of a random draw that each tunable of an algorithm gets: equal while nothing is known,
 /// later the square of how close its best time comes to the best of all, with a floor that keeps
 /// each one in play. Tunables of other algorithms get nothing.
 pub(super) fn shares(ledger: &Ledger, algorithm: usize) -> Vec<f64> {
     const FLOOR: f64 = 0.15;
-    let mut best = vec![f64::INFINITY; ledger.len()];
-    let mut tries = vec![0usize; ledger.len()];
-    for k in ledger.known().iter().filter(|k| ledger.algorithm(k.point.tunable) == algorithm) {
-        best[k.point.tunable] = best[k.point.tunable].min(k.time);
-        tries[k.point.tunable] += 1;
-    }
+    let (best, tries) = of_tunables(ledger, algorithm);
     let fastest = best.iter().copied().fold(f64::INFINITY, f64::min);
     let share = |(t, (&b, &tries)): (usize, (&f64, &usize))| match b.is_finite() {
         _ if ledger.algorithm(t) != algorithm => 0.0,
