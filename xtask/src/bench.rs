@@ -4,6 +4,7 @@
 
 mod examples;
 mod gpu_networks;
+mod held;
 mod threads;
 mod trust;
 
@@ -26,8 +27,8 @@ const USAGE: &str =
   --trials N        of each workload [default: 300]
   --only PATTERN    workloads whose name matches
   --sketch PATTERN  sketches whose name matches (`tile*`: without Winograd)
-  --isa LEVEL       kernels of a level of instructions; of x86-64-v3, libraries are held to it \
-  that can be (oneDNN, OpenVINO, OpenBLAS; onnxruntime cannot)
+  --isa LEVEL       kernels of a level of instructions; of x86-64-v3, all libraries are held to \
+  it where CPUID can be made to fault, else those that can be told (oneDNN, OpenBLAS)
   --rounds N        of the referee [default: 40]
   --python PATH     with the packages of ../shared/peers/README.md [default: peers-venv beside \
   the repository, else python3]";
@@ -65,9 +66,10 @@ pub fn cpu(root: &Path, arguments: &[&str]) -> Result<(), String> {
     let list = names.keys().cloned().collect::<Vec<_>>().join(",");
     let rounds = s.rounds.to_string();
     let mut referee = referee_command(&python, &referee);
-    if s.isa.as_deref() == Some("x86-64-v3") {
-        referee.envs([("ONEDNN_MAX_CPU_ISA", "AVX2"), ("OPENBLAS_CORETYPE", "Haswell")]);
-    }
+    let is_held = match s.isa.as_deref() {
+        Some("x86-64-v3") => held::hold_to_avx2(&mut referee, &bench.folder)?,
+        _ => false,
+    };
     referee
         .args(["--threads", "1", "--rounds", &rounds, "--workloads", &list, "--so"])
         .arg(&so)
@@ -83,6 +85,7 @@ pub fn cpu(root: &Path, arguments: &[&str]) -> Result<(), String> {
         "trials": s.trials,
         "sketches": s.sketch,
         "isa": s.isa,
+        "libraries_held_by_cpuid": is_held,
         "rounds": s.rounds,
         "table": rows.collect::<Vec<_>>(),
         "referee": read(&judged)?,

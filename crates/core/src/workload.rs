@@ -302,7 +302,9 @@ impl Workload {
     /// How far an element of a kernel's output may lie from the reference, relative to the largest
     /// element: rounding errors of a sum grow like the root of its length where they are
     /// independent. Of outputs in formats of 16 bits this is what is allowed beside their last
-    /// place. Factors rounded to tf32 cost a sum a few 1e-4 of its largest results.
+    /// place. Factors rounded to tf32 cost a sum a few 1e-4 of its largest results, and so do powers
+    /// that a kernel may round to the format of what they are multiplied by: f16 rounds as tf32
+    /// does, bf16 eight times as coarsely.
     pub fn tolerance(&self) -> f64 {
         if let Some(f) = &self.foreign {
             return f.tolerance;
@@ -314,6 +316,11 @@ impl Workload {
         match self.output().dtype {
             DType::U8 | DType::I8 => return 1.99 / 255.0,
             DType::I32 => return 0.0,
+            _ => {}
+        }
+        match self.weights_by_powers() {
+            Some(DType::F16) => return 1e-3,
+            Some(DType::Bf16) => return 4e-3,
             _ => {}
         }
         let length = (self.reduction_length() as f64).sqrt();
@@ -452,6 +459,24 @@ impl Workload {
     fn rounds_factors(&self) -> bool {
         let rounds = |s: &Stage| matches!(s.body, Expr::Unary(Unary::Round, _));
         self.stages.split_last().is_some_and(|(_, before)| before.iter().any(rounds))
+    }
+
+    /// The 16-bit format of a tensor that a sum weights by powers of an earlier stage, as attention
+    /// does: tensor cores take both factors in that format.
+    fn weights_by_powers(&self) -> Option<DType> {
+        let inputs = self.inputs.len();
+        let stage = |s: &Source| self.stages.get((s.0 as usize).checked_sub(inputs)?);
+        let is_power =
+            |s: &Source| stage(s).is_some_and(|s| matches!(s.body, Expr::Unary(Unary::Exp, _)));
+        self.stages.iter().find_map(|s| {
+            let Expr::Binary(Binary::Mul, a, b) = &s.body else { return None };
+            let (Expr::Load { source: a, .. }, Expr::Load { source: b, .. }) = (&**a, &**b) else {
+                return None;
+            };
+            let other = [(a, b), (b, a)].into_iter().find(|(x, _)| is_power(x))?.1;
+            let format = self.inputs.get(other.0 as usize)?.dtype;
+            (s.reduction.is_some() && format.is_half()).then_some(format)
+        })
     }
 
     /// Evaluates the workload in double precision, each stage rounded to its format: the meaning

@@ -1,6 +1,6 @@
 //! Device functions of ours that CUDA sources begin with, where they use them.
 
-use super::dialect::Used;
+use super::dialect::{ProductForm, Used};
 
 /// The functions that a program used.
 pub fn text(used: &Used) -> String {
@@ -12,12 +12,14 @@ pub fn text(used: &Used) -> String {
         (matrices, TENSOR_CORES),
         (used.has("tma"), TMA_TILES),
         (used.has("fours"), FOURS),
+        (used.has("lanes"), LANES),
+        (used.has("powers"), POWERS),
         (used.has("swizzled"), SWIZZLED),
         (!used.products.is_empty(), WARPGROUPS),
     ];
     let mut all: String = families.iter().filter(|f| f.0).map(|f| f.1).collect();
-    for (format, columns, across) in &used.products {
-        all += &warpgroup_product(format, *columns, *across);
+    for (format, columns, across, form) in &used.products {
+        all += &warpgroup_product(format, *columns, *across, *form);
     }
     all
 }
@@ -163,6 +165,23 @@ FOURS(bfloat_t)
 FOURS(half_t)
 ";
 
+/// What another lane of the warp has, whose number differs by a mask.
+const LANES: &str = "\
+static __device__ __forceinline__ float of_lane(float x, int mask) { return \
+__uint_as_float(__shfl_xor_sync(0xffffffffu, __float_as_uint(x), mask)); }
+";
+
+/// Powers by the multiprocessor's own instruction, of relative error 2^-22 at exponents near 0; an
+/// exponent below -126 gives 0. Powers of e lose a bit more for each doubling of the exponent:
+/// 2^-16 at -80, where the result is 2e-35.
+const POWERS: &str = "\
+static __device__ __forceinline__ float power_of_two(float x) {
+  float y;
+  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));
+  return y;
+}
+";
+
 /// Copies to shared memory that do not pass through registers, where the device has them; they have
 /// arrived at the next barrier, or once their batch is awaited. Where `valid` does not hold, zeros
 /// are written.
@@ -294,20 +313,39 @@ static __device__ __forceinline__ void product_done(float &x) { asm volatile(\"\
 ";
 
 /// The instruction that multiplies 64 rows by so many columns, 16 deep, of factors that may lie
-/// across.
-fn warpgroup_product(format: &str, columns: i64, across: [bool; 2]) -> String {
+/// across, or the first of which lies in registers.
+fn warpgroup_product(format: &str, columns: i64, across: [bool; 2], form: ProductForm) -> String {
     let (registers, [a, b]) = (columns / 2, across.map(i64::from));
+    let is_held = form == ProductForm::Held;
     let list = |f: &dyn Fn(i64) -> String| (0..registers).map(f).collect::<Vec<_>>().join(", ");
     let (names, sums) = (list(&|i| format!("%{i}")), list(&|i| format!("\"+f\"(c[{i}])")));
+    let adds = i64::from(form != ProductForm::Replacing);
+    let held = |from: i64| (0..4).map(|i| format!("%{}", from + i)).collect::<Vec<_>>().join(", ");
+    let (ty, first, second, factor, turned) = match is_held {
+        true => (
+            "const unsigned *",
+            format!("{{{}}}", held(registers)),
+            registers + 4,
+            (0..4).map(|i| format!("\"r\"(a[{i}])")).collect::<Vec<_>>().join(", "),
+            format!("{b}"),
+        ),
+        false => (
+            "unsigned long long ",
+            format!("%{registers}"),
+            registers + 1,
+            "\"l\"(a)".to_string(),
+            format!("{a}, {b}"),
+        ),
+    };
+    let word = form.word();
     format!(
-        "template <int N, int A, int B> __device__ __forceinline__ void group_{format}(float *c, \
-         unsigned long long a, unsigned long long b);\n\
-         template <> __device__ __forceinline__ void group_{format}<{columns}, {a}, {b}>(float \
-         *c, unsigned long long a, unsigned long long b) {{\n  \
-         asm volatile(\"{{\\n.reg .pred p;\\nsetp.ne.b32 p, 1, 0;\\n\"\n    \
+        "template <int N, int A, int B> __device__ __forceinline__ void group_{word}{format}(float \
+         *c, {ty}a, unsigned long long b);\n\
+         template <> __device__ __forceinline__ void group_{word}{format}<{columns}, {a}, \
+         {b}>(float *c, {ty}a, unsigned long long b) {{\n  \
+         asm volatile(\"{{\\n.reg .pred p;\\nsetp.ne.b32 p, {adds}, 0;\\n\"\n    \
          \"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{format}.{format} {{{names}}}, \
-         %{registers}, %{}, p, 1, 1, {a}, {b};\\n}}\"\n    \
-         : {sums} : \"l\"(a), \"l\"(b));\n}}\n",
-        registers + 1
+         {first}, %{second}, p, 1, 1, {turned};\\n}}\"\n    \
+         : {sums} : {factor}, \"l\"(b));\n}}\n"
     )
 }

@@ -138,7 +138,29 @@ pub struct Used {
     /// Widths of vectors.
     pub lanes: BTreeSet<i64>,
     /// What warpgroups multiply: formats, columns, and which factors lie across.
-    pub products: BTreeSet<(&'static str, i64, [bool; 2])>,
+    pub products: BTreeSet<(&'static str, i64, [bool; 2], ProductForm)>,
+}
+
+/// What a warpgroup does with a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProductForm {
+    /// It is added to the sums.
+    Adding,
+    /// It takes their place.
+    Replacing,
+    /// It is added, and its first factor lies in registers.
+    Held,
+}
+
+impl ProductForm {
+    /// What the function's name begins with, behind `group_`.
+    pub fn word(self) -> &'static str {
+        match self {
+            ProductForm::Adding => "",
+            ProductForm::Replacing => "first_",
+            ProductForm::Held => "held_",
+        }
+    }
 }
 
 impl Used {

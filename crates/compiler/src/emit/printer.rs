@@ -301,6 +301,7 @@ impl<'a> Printer<'a> {
                 if *t == DType::F32 { self.as_float(v) } else { v }
             }
             Expr::Unary(op, a) if op.makes_words() => self.words(*op, a),
+            Expr::Unary(Unary::Exp, a) if !self.simt.packed.is_empty() => self.power(a),
             Expr::Unary(op, a) => {
                 let a = self.value(a);
                 let a = self.as_float(a);

@@ -87,6 +87,8 @@ pub(super) struct Simt {
     pub guarded: bool,
     pub vectors: HashMap<String, String>,
     pub prepared: HashMap<Source, u64>,
+    /// Factors of 16 bits that threads make of what they computed.
+    pub packed: HashSet<Source>,
     /// Fragments that are second factors: their registers come in another order.
     pub second: HashSet<Source>,
     /// Whether every barrier awaits copies.

@@ -183,6 +183,11 @@ impl Printer<'_> {
             if let Stmt::Warp(Warp::Multiply { b, .. }) = s {
                 self.simt.second.insert(b.buffer);
             }
+            if let Stmt::Warp(Warp::Pack { to, .. }) = s
+                && self.n.buffer(to.buffer).dtype.is_half()
+            {
+                self.simt.packed.insert(to.buffer);
+            }
             if let Stmt::Warp(Warp::WarpgroupMultiply { to, .. }) = s
                 && !self.simt.warpgroup_sums.contains(to)
             {
@@ -223,8 +228,10 @@ impl Printer<'_> {
     /// shared memory. The launch bounds say so, because the CUDA compiler would spend all registers
     /// on addresses otherwise.
     fn resident(&self) -> i64 {
-        let sums: i64 =
-            self.simt.warpgroup_sums.iter().map(|b| self.n.buffer(*b).elements() / 32).sum();
+        let own = |b: &Source| self.n.buffer(*b).elements() / 32;
+        // Factors that threads make are half as large.
+        let sums = self.simt.warpgroup_sums.iter().map(own).sum::<i64>()
+            + self.simt.packed.iter().map(own).sum::<i64>() / 2;
         let block = Resources {
             threads: self.simt.threads as f64,
             shared: (self.simt.most + 1024) as f64,

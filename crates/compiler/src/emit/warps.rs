@@ -5,12 +5,16 @@
 //! at 4 bytes from column byte `4 * (l % 4)` on, and 16 bytes further; of a matrix of sums two
 //! neighbours at column `2 * (l % 4)` of those rows, and 8 columns further.
 
-use super::printer::{Printer, c_name};
+use super::dialect::ProductForm;
+use super::printer::{Printer, Value, c_name};
 use crate::gcd;
-use crate::nest::{Loop, Matrix, Mode, TileSlice, Warp, extents, lies_across};
+use crate::nest::{
+    Loop, Matrix, Mode, Scope, TileSlice, Warp, extents, lies_across, thread_elements,
+};
 use squall_core::DType;
-use squall_core::expr::{Affine, Source, Var};
-use squall_core::workload::flatten;
+use squall_core::expr::{Affine, Binary, Expr, Source, Var};
+use squall_core::workload::{Reducer, flatten};
+use std::f64::consts::{LN_2, LOG2_E};
 
 /// What a warp loads into a matrix: see [`Warp::Load`].
 #[derive(Clone, Copy)]
@@ -78,13 +82,76 @@ impl Printer<'_> {
                     self.line(&call);
                 }
             }
-            Warp::WarpgroupMultiply { to, rows, columns, a, b } => {
-                self.warpgroup(*to, rows, columns, a, b)
+            Warp::WarpgroupMultiply { to, rows, columns, a, b, replaces } => {
+                self.warpgroup(*to, [(a, rows), (b, columns)], *replaces)
             }
             Warp::Store { from, row, column, to, index } => {
                 self.store_matrix(from, *row, *column, *to, index)
             }
+            Warp::Unpack { to, from } => {
+                let each = thread_elements(self.n, from);
+                let (to, from) = (self.thread_part(to), self.registers_of(from));
+                self.line(self.simt.words.unrolled);
+                self.line(&format!("for (int i = 0; i < {each}; i++) ({to})[i] = ({from})[i];"));
+            }
+            Warp::Pack { to, from } => self.pack(to, from),
+            Warp::Reduce { op, buffer, lanes } => self.reduce(*op, *buffer, *lanes),
         }
+    }
+
+    /// A thread's elements of a matrix, in its local buffer.
+    fn thread_part(&self, m: &Matrix) -> String {
+        let buf = self.n.buffer(m.buffer);
+        let (leading, own) = buf.shape.split_at(m.at.len());
+        let at = self.fold(&flatten(&m.at, leading).scale(own.iter().product()));
+        format!("{} + {}", c_name(&buf.name), self.affine(&at))
+    }
+
+    /// Makes a matrix of what threads have of it: two neighbours of 16 bits are a register.
+    fn pack(&mut self, to: &Matrix, from: &Matrix) {
+        let dtype = self.n.buffer(to.buffer).dtype;
+        let second = self.simt.second.contains(&to.buffer);
+        let each = thread_elements(self.n, to);
+        let (to, from) = (self.registers_of(to), self.thread_part(from));
+        self.line(self.simt.words.unrolled);
+        if dtype == DType::F32 {
+            return self
+                .line(&format!("for (int i = 0; i < {each}; i++) ({to})[i] = ({from})[i];"));
+        }
+        let pair = format!("pair_{}", self.element_type(dtype));
+        // A first factor's registers go down its rows first, a second one's along its columns.
+        let i = if second { "(i >> 1) + (i & 1) * 2" } else { "i" };
+        self.line(&format!(
+            "for (int i = 0; i < 4; i++) ({to})[{i}] = {pair}(({from})[2*i], ({from})[2*i + 1]);"
+        ));
+    }
+
+    /// A power of e in a program that rounds what threads computed to 16 bits: the device's own
+    /// instruction for powers of two is precise enough there, and `expf` takes four times as long.
+    pub(super) fn power(&mut self, exponent: &Expr) -> Value {
+        self.helper("powers");
+        let of_two = match exponent {
+            Expr::Binary(Binary::Mul, x, by) if **by == Expr::Const(LN_2) => Some(x),
+            _ => None,
+        };
+        let text = match of_two {
+            Some(x) => self.value(x).text,
+            None => format!("{} * {}", self.value(exponent).text, self.constant(LOG2_E)),
+        };
+        Value::scalar(format!("power_of_two({text})"))
+    }
+
+    /// Combines what threads side by side have.
+    fn reduce(&mut self, op: Reducer, buffer: Source, lanes: i64) {
+        self.helper("lanes");
+        let buf = self.n.buffer(buffer);
+        let place = format!("{}[i]", c_name(&buf.name));
+        let other = format!("of_lane({place}, mask)");
+        let combined = self.combined(&place, Some(op), &other, 1);
+        self.line(self.simt.words.unrolled);
+        self.line(&format!("for (int i = 0; i < {}; i++)", buf.elements()));
+        self.line(self.simt.words.unrolled);
+        self.line(&format!("  for (int mask = 1; mask < {lanes}; mask *= 2) {combined}"));
     }
 
     /// The product with one half of a second factor.
@@ -97,16 +164,19 @@ impl Printer<'_> {
     }
 
     /// Begins a product of a warpgroup: 16 columns of both factors an instruction.
-    fn warpgroup(
-        &mut self,
-        to: Source,
-        rows: &TileSlice,
-        columns: &TileSlice,
-        a: &Matrix,
-        b: &Matrix,
-    ) {
+    fn warpgroup(&mut self, to: Source, factors: [(&Matrix, &TileSlice); 2], replaces: bool) {
+        let [(a, _), (b, _)] = factors;
+        let is_held = self.n.buffer(a.buffer).scope == Scope::Fragment;
         self.open("{");
-        for (name, m, part) in [("a", a, rows), ("b", b, columns)] {
+        for (name, (m, part)) in ["a", "b"].into_iter().zip(factors) {
+            if self.n.buffer(m.buffer).scope == Scope::Fragment {
+                let own = self.n.buffer(m.buffer).shape.len() - m.at.len();
+                let rest = vec![Affine::constant(0); own - 2];
+                let at = m.at.iter().cloned().chain(rest).collect();
+                let held = self.registers_of(&Matrix { buffer: m.buffer, at });
+                self.line(&format!("const unsigned *{name} = {held};"));
+                continue;
+            }
             let buf = self.n.buffer(m.buffer);
             // Blocks of 64 rows that lie across take as much room as 64 rows.
             let row = part.first.scale(128);
@@ -133,19 +203,27 @@ impl Printer<'_> {
         let sums = self.n.buffer(to);
         let (matrices, columns) = (sums.shape[0], sums.shape[2]);
         let (name, format) = (c_name(&sums.name), self.n.buffer(a.buffer).dtype.name());
-        let across = [a, b].map(|m| lies_across(self.n, m));
+        let across = [!is_held && lies_across(self.n, a), lies_across(self.n, b)];
         self.helper("swizzled");
-        self.used.borrow_mut().products.insert((format, columns, across));
         // Counted in 16 bytes: 16 columns, or 16 rows of 128 bytes where they lie across.
-        let [a, b] = across.map(|across| if across { 128 } else { 2 });
+        let [step_a, step_b] = across.map(|across| if across { 128 } else { 2 });
         self.line("products_begin();");
         for k in 0..4 {
+            let form = match (is_held, replaces && k == 0) {
+                (true, _) => ProductForm::Held,
+                (false, true) => ProductForm::Replacing,
+                (false, false) => ProductForm::Adding,
+            };
+            self.used.borrow_mut().products.insert((format, columns, across, form));
+            let word = form.word();
             for i in 0..matrices {
-                let (to, from) = (format!("{name} + {}", i * columns / 2), 512 * i + a * k);
+                let to = format!("{name} + {}", i * columns / 2);
+                let from = if is_held { 4 * k } else { 512 * i + step_a * k };
                 let [across_a, across_b] = across.map(i64::from);
                 self.line(&format!(
-                    "group_{format}<{columns}, {across_a}, {across_b}>({to}, a + {from}, b + {});",
-                    b * k
+                    "group_{word}{format}<{columns}, {across_a}, {across_b}>({to}, a + {from}, b \
+                     + {});",
+                    step_b * k
                 ));
             }
         }

@@ -42,7 +42,9 @@ pub(crate) use remap::{Remap, remapped};
 pub(crate) use tma_tile::{MOST_SPANNED, MOST_STEP};
 pub use tma_tile::{TmaDimension, TmaTile, copies_tma_tiles, tma_tile};
 pub use verify::verify;
-pub use warp::{Matrix, TileSlice, Warp, extents, lies_across};
+pub use warp::{
+    Matrix, THREAD_PART, TileSlice, Warp, extents, lies_across, thread_elements, thread_place,
+};
 
 use squall_core::DType;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};

@@ -193,16 +193,14 @@ fn warpgroup_multiply(c: &mut Cursor, names: &Names) -> Result<Warp, TextError> 
     let (rows, columns) = (part(c, "rows")?, part(c, "columns")?);
     c.expect(":")?;
     let to = buffer(c, names)?;
-    c.expect("+=")?;
+    let replaces = c.accept("=");
+    if !replaces {
+        c.expect("+=")?;
+    }
     let a = Matrix { buffer: buffer(c, names)?, at: c.index(names)? };
     c.expect("*")?;
-    Ok(Warp::WarpgroupMultiply {
-        to,
-        rows,
-        columns,
-        a,
-        b: Matrix { buffer: buffer(c, names)?, at: c.index(names)? },
-    })
+    let b = Matrix { buffer: buffer(c, names)?, at: c.index(names)? };
+    Ok(Warp::WarpgroupMultiply { to, rows, columns, a, b, replaces })
 }
 
 /// What stands behind `word`, the name of an instruction of warps.
@@ -258,9 +256,29 @@ fn warp(word: &str, c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<W
             c.expect("=")?;
             Ok(Warp::Store { from: matrix(c, names)?, row, column, to, index })
         }
+        "warp_unpack" | "warp_pack" => {
+            let to = matrix(c, names)?;
+            c.expect("=")?;
+            let from = matrix(c, names)?;
+            Ok(if word == "warp_pack" {
+                Warp::Pack { to, from }
+            } else {
+                Warp::Unpack { to, from }
+            })
+        }
+        "warp_reduce" => {
+            let name = c.name()?;
+            let Some(&(op, _)) = Reducer::ALL.iter().find(|r| r.1 == name) else {
+                return c.error(format!("`{name}` combines nothing"));
+            };
+            c.expect_word("of")?;
+            let lanes = c.extent()?;
+            c.expect(":")?;
+            Ok(Warp::Reduce { op, buffer: buffer(c, names)?, lanes })
+        }
         _ => c.error(format!(
-            "there is no instruction `{word}`; there are warp_zero, warp_load, \
-                              warp_multiply and warp_store"
+            "there is no instruction `{word}`; there are warp_zero, warp_load, warp_multiply, \
+             warp_store, warp_unpack, warp_pack and warp_reduce"
         )),
     }
 }

@@ -8,6 +8,22 @@
 //! warp_store row m column n: T[m, n] = C_f[i, j]
 //! ```
 //!
+//! A thread computes with its own elements of a matrix where they lie in a local buffer, whose last
+//! dimensions are `[.., 2, 2]`: thread `l` of the warp has in `[h, r, p]` the element of row
+//! `l / 4 + 8 r` and column `8 h + 2 (l mod 4) + p`; eights of columns may be counted by several
+//! dimensions. Four threads side by side share two rows.
+//!
+//! ```text
+//! fragment S_f: f32[4, 16, 16]
+//! fragment P_f: bf16[4, 16, 16]
+//! local s: f32[4, 2, 2, 2]
+//! local most: f32[2]
+//! warp_unpack s[j] = S_f[j]
+//! warp_reduce max of 4: most
+//! warp_pack P_f[j] = s[j]
+//! ```
+//!
+//!
 //! `warp_load .. column k in 7: ..` reads seven columns; the others of the matrix become zero.
 //! `warp_load ..: A_f[i] and A_rest[i] = ..` also keeps what rounding leaves.
 //! Four warps side by side, a warpgroup, multiply what lies in shared memory as it is:
@@ -23,7 +39,13 @@
 //! adds to 64 rows of sums for each of C_f's matrices; the q-th warp of the warpgroup keeps rows
 //! 16 q to 16 q + 15 of each 64. Rows and columns beyond the tile's (of 112, of 250) have undefined
 //! sums. Such a product goes on by itself until it is awaited. A factor may also lie across, `B_s:
-//! bf16[4, 4, 64, 64]` as `[stage, row / 64, k, row mod 64]`.
+//! bf16[4, 4, 64, 64]` as `[stage, row / 64, k, row mod 64]`. With `=` for `+=` sums are the
+//! product alone. The first factor of 64 rows may lie in registers instead, `P_f: bf16[2, 4, 16, 16]`
+//! as `[.., k / 16, m, k mod 16]`, each warp's rows in its own:
+//!
+//! ```text
+//! warpgroup_multiply rows from 0 of 64 columns from 0 of 64: O_f += P_f[1] * V_s[stage]
+//! ```
 //!
 //! A fragment's last two dimensions are a matrix; indices of the ones before say which matrix is
 //! meant. The second factor of a product lies transposed, as `[n, k]`, so that both are loaded
@@ -32,6 +54,7 @@
 
 use super::Nest;
 use squall_core::expr::{Affine, Names, Source, Var, print_affine};
+use squall_core::workload::Reducer;
 use std::fmt;
 
 /// One of the matrices of a fragment.
@@ -90,7 +113,7 @@ pub enum Warp {
     },
     /// Begins `to[i][m, n] += sum(k) a[rows.first + 64 i + 16 q + m, k] * b[columns.first + n, k]`
     /// for each matrix i of the fragment and the q-th of the warpgroup's four warps, which all come
-    /// here; k runs over whole rows. [`Stmt::AwaitProducts`](super::Stmt::AwaitProducts) waits for
+    /// here; k runs over whole rows of 64. [`Stmt::AwaitProducts`](super::Stmt::AwaitProducts) waits for
     /// it.
     WarpgroupMultiply {
         /// All matrices of this fragment are added to.
@@ -101,10 +124,12 @@ pub enum Warp {
         columns: TileSlice,
         /// The first factor: a swizzled buffer of which the last two dimensions, `[row, k]`, are
         /// not indexed, or the last three, `[row / 64, k, row mod 64]`, where rows lie side by
-        /// side.
+        /// side; or a fragment of which the last three, `[k / 16, m, k mod 16]`, are not.
         a: Matrix,
         /// The second, transposed.
         b: Matrix,
+        /// Whether the product takes the place of the sums.
+        replaces: bool,
     },
     /// A matrix is written to shared memory or to an output; its elements are only rounded.
     Store {
@@ -119,6 +144,44 @@ pub enum Warp {
         /// The element of a row and column.
         index: Vec<Affine>,
     },
+    /// Each thread reads its elements of a matrix of sums.
+    Unpack {
+        /// A local buffer, and the indices of its dimensions before the thread's elements.
+        to: Matrix,
+        /// The matrix.
+        from: Matrix,
+    },
+    /// A matrix of sums or of factors is made of what each thread has of it, rounded to its format.
+    Pack {
+        /// The matrix.
+        to: Matrix,
+        /// A local buffer, and the indices of its dimensions before the thread's elements.
+        from: Matrix,
+    },
+    /// Each element of a local buffer becomes that of `lanes` threads side by side, combined.
+    Reduce {
+        /// The combination.
+        op: Reducer,
+        /// All elements of this local buffer are combined, each with those of its own place.
+        buffer: Source,
+        /// How many threads have the same result: a power of two, 32 at most.
+        lanes: i64,
+    },
+}
+
+/// What a local buffer's last dimensions are that holds a thread's elements of a matrix of 16
+/// columns.
+pub const THREAD_PART: [i64; 3] = [2, 2, 2];
+
+/// How many of its elements a thread has.
+pub fn thread_elements(n: &Nest, m: &Matrix) -> i64 {
+    let (rows, columns) = extents(n, m);
+    rows * columns / 32
+}
+
+/// Row and column of a thread's element `i` of a matrix.
+pub fn thread_place(lane: i64, i: i64) -> (i64, i64) {
+    (lane / 4 + 8 * (i / 2 % 2), 8 * (i / 4) + 2 * (lane % 4) + i % 2)
 }
 
 impl Warp {
@@ -134,6 +197,8 @@ impl Warp {
                 (vec![a, b], vec![&mut rows.first, &mut columns.first])
             }
             Warp::Store { from, index, .. } => (vec![from], index.iter_mut().collect()),
+            Warp::Unpack { to, from } | Warp::Pack { to, from } => (vec![to, from], Vec::new()),
+            Warp::Reduce { .. } => Default::default(),
         };
         matrices.into_iter().flat_map(|m| &mut m.at).chain(more).for_each(f);
     }
@@ -144,7 +209,8 @@ impl Warp {
             Warp::Zero(m) | Warp::Store { from: m, .. } => vec![m],
             Warp::Load { to, rest, .. } => [to].into_iter().chain(rest).collect(),
             Warp::Multiply { to, a, b } => vec![to, a, b],
-            Warp::WarpgroupMultiply { .. } => Vec::new(),
+            Warp::Unpack { from: m, .. } | Warp::Pack { to: m, .. } => vec![m],
+            Warp::WarpgroupMultiply { .. } | Warp::Reduce { .. } => Vec::new(),
         }
     }
 }
@@ -200,13 +266,13 @@ pub(super) fn print(f: &mut fmt::Formatter<'_>, n: &Nest, w: &Warp) -> fmt::Resu
             write!(f, " * ")?;
             matrix(f, b)?;
         }
-        Warp::WarpgroupMultiply { to, rows, columns, a, b } => {
+        Warp::WarpgroupMultiply { to, rows, columns, a, b, replaces } => {
             for (word, p) in [("warpgroup_multiply rows", rows), (" columns", columns)] {
                 write!(f, "{word} from ")?;
                 print_affine(f, &p.first, n)?;
                 write!(f, " of {}", p.all)?;
             }
-            write!(f, ": {} += ", n.source(*to))?;
+            write!(f, ": {} {} ", n.source(*to), if *replaces { "=" } else { "+=" })?;
             matrix(f, a)?;
             write!(f, " * ")?;
             matrix(f, b)?;
@@ -222,6 +288,16 @@ pub(super) fn print(f: &mut fmt::Formatter<'_>, n: &Nest, w: &Warp) -> fmt::Resu
             super::text::index(f, n, index)?;
             write!(f, " = ")?;
             matrix(f, from)?;
+        }
+        Warp::Unpack { to, from } | Warp::Pack { to, from } => {
+            let word = if matches!(w, Warp::Pack { .. }) { "pack" } else { "unpack" };
+            write!(f, "warp_{word} ")?;
+            matrix(f, to)?;
+            write!(f, " = ")?;
+            matrix(f, from)?;
+        }
+        Warp::Reduce { op, buffer, lanes } => {
+            write!(f, "warp_reduce {} of {lanes}: {}", op.name(), n.source(*buffer))?;
         }
     }
     writeln!(f)

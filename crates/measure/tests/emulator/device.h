@@ -247,6 +247,11 @@ static inline unsigned __shfl_sync(unsigned, unsigned mine, int lane) {
 static inline unsigned __shfl_xor_sync(unsigned all, unsigned mine, int mask) {
   return __shfl_sync(all, mine, (int)(emulated_thread.x & 31) ^ mask);
 }
+static inline float of_lane(float x, int mask) {
+  return __uint_as_float(__shfl_xor_sync(~0u, __float_as_uint(x), mask));
+}
+/* Denormal results are 0. */
+static inline float power_of_two(float x) { return x < -126 ? 0 : exp2f(x); }
 /* Which format an instruction's name says. */
 enum { F16, BF16, TF32 };
 static constexpr int emulated_format(const char *what) {
@@ -379,7 +384,9 @@ static void tma_await(unsigned long long *, unsigned phase) {
 struct emulated_product {
   float *c;
   unsigned long long a, b;
-  int columns, bf16, across_a, across_b, batch;
+  int columns, bf16, across_a, across_b, batch, held;
+  /* Of a first factor in registers, the thread's two rows. */
+  float rows[2][16];
 };
 enum { EMULATED_THREADS = 16 * 1024, EMULATED_BEGUN = 64 };
 static emulated_product emulated_begun[EMULATED_THREADS][EMULATED_BEGUN];
@@ -394,8 +401,25 @@ static inline void emulated_begin(float *c, unsigned long long a, unsigned long 
                                   int bf16, int across_a, int across_b) {
   int me = emulated_me();
   if (emulated_count[me] == EMULATED_BEGUN) __builtin_trap();
-  emulated_begun[me][emulated_count[me]++] = {c,    a,        b,        columns,
-                                              bf16, across_a, across_b, emulated_batch[me]};
+  emulated_begun[me][emulated_count[me]++] = {
+      c, a, b, columns, bf16, across_a, across_b, emulated_batch[me], 0, {}};
+}
+static inline void emulated_begin_held(float *c, const unsigned *a, unsigned long long b,
+                                       int columns, int bf16, int across_b) {
+  int me = emulated_me(), l = (int)(emulated_thread.x & 31);
+  emulated_begin(c, 0, b, columns, bf16, 0, across_b);
+  emulated_product &p = emulated_begun[me][emulated_count[me] - 1];
+  p.held = 1;
+  const char *slots = emulated_exchange(a, 4 * sizeof *a);
+  for (int r = 0; r < 2; r++)
+    for (int k = 0; k < 16; k++) {
+      unsigned pair;
+      memcpy(&pair, slots + (l / 4 * 4 + k % 8 / 2) * EMULATED_SLOT + 4 * (r + 2 * (k / 8)), 4);
+      p.rows[r][k] = bf16 ? emulated_element<BF16>(pair, k % 2) : emulated_element<F16>(pair, k % 2);
+    }
+}
+static inline void emulated_empty(float *c, int columns) {
+  for (int i = 0; i < columns / 2; i++) c[i] = 0;
 }
 template <int N, int A, int B>
 static inline void group_bf16(float *c, unsigned long long a, unsigned long long b) {
@@ -404,6 +428,24 @@ static inline void group_bf16(float *c, unsigned long long a, unsigned long long
 template <int N, int A, int B>
 static inline void group_f16(float *c, unsigned long long a, unsigned long long b) {
   emulated_begin(c, a, b, N, 0, A, B);
+}
+template <int N, int A, int B>
+static inline void group_first_bf16(float *c, unsigned long long a, unsigned long long b) {
+  emulated_empty(c, N);
+  emulated_begin(c, a, b, N, 1, A, B);
+}
+template <int N, int A, int B>
+static inline void group_first_f16(float *c, unsigned long long a, unsigned long long b) {
+  emulated_empty(c, N);
+  emulated_begin(c, a, b, N, 0, A, B);
+}
+template <int N, int A, int B>
+static inline void group_held_bf16(float *c, const unsigned *a, unsigned long long b) {
+  emulated_begin_held(c, a, b, N, 1, B);
+}
+template <int N, int A, int B>
+static inline void group_held_f16(float *c, const unsigned *a, unsigned long long b) {
+  emulated_begin_held(c, a, b, N, 0, B);
 }
 
 /* An element of a factor that a descriptor tells of: eight rows of 128 bytes side by side, the next
@@ -434,7 +476,8 @@ template <int LAST> static void products_await(void) {
       int row = 16 * q + l / 4 + s / 2 % 2 * 8, column = s / 4 * 8 + l % 4 * 2 + s % 2;
       double sum = p.c[s];
       for (int k = 0; k < 16; k++)
-        sum += (double)emulated_factor(p.a, row, k, p.across_a, p.bf16) *
+        sum += (double)(p.held ? p.rows[s / 2 % 2][k]
+                               : emulated_factor(p.a, row, k, p.across_a, p.bf16)) *
                (double)emulated_factor(p.b, column, k, p.across_b, p.bf16);
       p.c[s] = (float)sum;
     }

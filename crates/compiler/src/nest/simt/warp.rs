@@ -3,8 +3,9 @@
 
 use super::Team;
 use crate::nest::state::flat;
-use crate::nest::{Matrix, Warp, extents};
+use crate::nest::{Matrix, Warp, extents, thread_elements, thread_place};
 use squall_core::expr::{Source, Var};
+use squall_core::workload::Reducer;
 
 impl Team<'_, '_> {
     /// Runs an instruction of warps, each of which has to come as a whole.
@@ -30,6 +31,36 @@ impl Team<'_, '_> {
         self.locals.get_mut(&(b, t / 32)).ok_or_else(|| format!("`{name}` is used undeclared"))
     }
 
+    /// A thread's elements of a matrix, in its local buffer.
+    fn thread_part(&mut self, m: &Matrix, thread: usize) -> Result<&mut [f64], String> {
+        let (lead, own) = self.s.nest.buffer(m.buffer).shape.split_at(m.at.len());
+        let size = own.iter().product::<i64>() as usize;
+        let at = flat(&m.at, lead, &self.vars[thread]) * size;
+        Ok(&mut self.local(m.buffer, thread)?[at..at + size])
+    }
+
+    /// What a thread has in a local buffer.
+    fn local(&mut self, b: Source, thread: usize) -> Result<&mut Vec<f64>, String> {
+        let name = &self.s.nest.buffer(b).name;
+        self.locals.get_mut(&(b, thread)).ok_or_else(|| format!("`{name}` is used undeclared"))
+    }
+
+    /// Combines what each `lanes` threads of a warp, the first of which is `t`, have in a local
+    /// buffer.
+    fn reduce(&mut self, op: Reducer, b: Source, lanes: usize, t: usize) -> Result<(), String> {
+        for first in (t..t + 32).step_by(lanes) {
+            let mut all = self.local(b, first)?.clone();
+            for other in first + 1..first + lanes {
+                let more = self.local(b, other)?.clone();
+                all.iter_mut().zip(more).for_each(|(x, y)| *x = op.binary().apply(*x, y));
+            }
+            for thread in first..first + lanes {
+                self.local(b, thread)?.copy_from_slice(&all);
+            }
+        }
+        Ok(())
+    }
+
     fn set(&mut self, t: usize, v: Var, x: i64) {
         self.vars[t][v.0 as usize] = x;
     }
@@ -39,7 +70,10 @@ impl Team<'_, '_> {
             self.settled(m.buffer, t)?;
         }
         match w {
-            Warp::WarpgroupMultiply { to, rows, columns, a, b } => {
+            Warp::WarpgroupMultiply { to, rows, columns, a, b, replaces } => {
+                if *replaces {
+                    self.elements(*to, t)?.fill(0.0);
+                }
                 self.begin_product(*to, [rows, columns], [a, b], t)?
             }
             Warp::Zero(m) => {
@@ -80,6 +114,25 @@ impl Team<'_, '_> {
                     self.write(*to, index, t, x)?;
                 }
             }
+            Warp::Unpack { to: local, from: matrix } | Warp::Pack { to: matrix, from: local } => {
+                let unpacks = matches!(w, Warp::Unpack { .. });
+                let (columns, at) = (extents(self.s.nest, matrix).1, self.base(matrix, t) as i64);
+                let format = self.s.nest.buffer(matrix.buffer).dtype;
+                let each = thread_elements(self.s.nest, matrix);
+                for (lane, i) in (0..32).flat_map(|l| (0..each).map(move |i| (l, i))) {
+                    let (row, column) = thread_place(lane, i);
+                    let place = (at + row * columns + column) as usize;
+                    let thread = t + lane as usize;
+                    if unpacks {
+                        let x = self.elements(matrix.buffer, t)?[place];
+                        self.thread_part(local, thread)?[i as usize] = x;
+                    } else {
+                        let x = format.round(self.thread_part(local, thread)?[i as usize]);
+                        self.elements(matrix.buffer, t)?[place] = x;
+                    }
+                }
+            }
+            Warp::Reduce { op, buffer, lanes } => self.reduce(*op, *buffer, *lanes as usize, t)?,
             Warp::Multiply { to, a, b } => {
                 let ((m, n), k) = (extents(self.s.nest, to), extents(self.s.nest, a).1);
                 let [at, a_at, b_at] = [to, a, b].map(|m| self.base(m, t));

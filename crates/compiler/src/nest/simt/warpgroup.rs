@@ -3,21 +3,24 @@
 
 use super::{Mark, Team};
 use crate::nest::state::flat;
-use crate::nest::{Matrix, TileSlice, lies_across};
+use crate::nest::{Matrix, Scope, TileSlice, lies_across};
 use squall_core::expr::Source;
 
 /// A product that was begun.
 pub(super) struct Begun {
     /// The fragment of its sums.
     to: Source,
-    /// Elements that it reads, by buffer.
+    /// The fragment of its first factor, where that lies in registers.
+    held: Option<Source>,
+    /// Elements of shared memory that it reads, by buffer.
     reads: [(Source, Vec<usize>); 2],
 }
 
 impl Team<'_, '_> {
-    /// Refuses a fragment whose sums are on their way.
+    /// Refuses a fragment whose sums are on their way, or that products on their way read.
     pub(super) fn settled(&self, b: Source, t: usize) -> Result<(), String> {
-        match self.begun.get(&(t / 32)).is_some_and(|list| list.iter().any(|p| p.to == b)) {
+        let uses = |p: &Begun| p.to == b || p.held == Some(b);
+        match self.begun.get(&(t / 32)).is_some_and(|list| list.iter().any(uses)) {
             false => Ok(()),
             true => Err(format!(
                 "`{}` is used before its products are awaited",
@@ -39,6 +42,7 @@ impl Team<'_, '_> {
         let shape = self.s.nest.buffer(to).shape.clone();
         let (matrices, n) = (shape[0], shape[2]);
         let mut reads = [(a.buffer, Vec::new()), (b.buffer, Vec::new())];
+        let is_held = self.s.nest.buffer(a.buffer).scope == Scope::Fragment;
         let mut second = Vec::new();
         for j in 0..n {
             // All four warps read every column; each notes a quarter of them.
@@ -48,7 +52,10 @@ impl Team<'_, '_> {
         for i in 0..matrices {
             for m in 0..16 {
                 let row = 64 * i + 16 * quarter + m;
-                let first = self.line(a, rows, row, t, Some(&mut reads[0].1))?;
+                let first = match is_held {
+                    true => Some(self.held_line(a, m, t)?),
+                    false => self.line(a, rows, row, t, Some(&mut reads[0].1))?,
+                };
                 let sums = self.locals.get_mut(&(to, t / 32));
                 let sums = sums.ok_or_else(|| {
                     format!("`{}` is used undeclared", self.s.nest.buffer(to).name)
@@ -67,8 +74,20 @@ impl Team<'_, '_> {
         for (b, places) in &reads {
             self.elements_mut(*b, t / self.block, places, |e| e.in_use += 1);
         }
-        self.begun.entry(t / 32).or_default().push_back(Begun { to, reads });
+        let held = is_held.then_some(a.buffer);
+        self.begun.entry(t / 32).or_default().push_back(Begun { to, held, reads });
         Ok(())
+    }
+
+    /// The elements along the reduction of a row that a warp has in its registers.
+    fn held_line(&self, m: &Matrix, row: i64, t: usize) -> Result<Vec<f64>, String> {
+        let buffer = self.s.nest.buffer(m.buffer);
+        let (lead, own) = buffer.shape.split_at(m.at.len());
+        let first = flat(&m.at, lead, &self.vars[t]) as i64 * own.iter().product::<i64>();
+        let values = self.locals.get(&(m.buffer, t / 32));
+        let values = values.ok_or_else(|| format!("`{}` is used undeclared", buffer.name))?;
+        let place = |k: i64| (first + (k / 16 * 16 + row) * 16 + k % 16) as usize;
+        Ok((0..64).map(|k| values[place(k)]).collect())
     }
 
     /// The elements along the reduction of a factor's `i`-th row of a part, and `None` where the

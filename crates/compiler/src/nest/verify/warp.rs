@@ -1,7 +1,7 @@
 //! The verifier's part for what warps and warpgroups do together.
 
 use super::{Broken, Checker, ThreadLevel};
-use crate::nest::{Matrix, Scope, TileSlice, Warp, extents, lies_across};
+use crate::nest::{Matrix, Scope, TileSlice, Warp, extents, lies_across, thread_elements};
 use squall_core::DType;
 use squall_core::expr::{Affine, Source, Var};
 
@@ -28,11 +28,14 @@ impl Checker<'_> {
         }
         match w {
             Warp::Zero(_) => Ok(()),
-            Warp::WarpgroupMultiply { to, rows, columns, a, b } => {
+            Warp::WarpgroupMultiply { to, rows, columns, a, b, .. } => {
                 let matrices = self.warpgroup_sums(*to)?;
                 let columns_taken = self.n.buffer(*to).shape[2];
                 self.same_formats(a, b)?;
-                self.warpgroup_factor(a, rows, 64 * matrices)?;
+                match self.n.buffer(a.buffer).scope {
+                    Scope::Fragment => self.warpgroup_rows_held(a, rows, matrices)?,
+                    _ => self.warpgroup_factor(a, rows, 64 * matrices)?,
+                }
                 self.warpgroup_factor(b, columns, columns_taken)
             }
             Warp::Load { to, rest, rows, first, column, columns, from, index } => {
@@ -58,6 +61,29 @@ impl Checker<'_> {
                 let (rows, column) = (&[(*row, rows)], (*column, columns));
                 self.place(LanePlace { rows, column, memory: *to, index, write: true })
             }
+            Warp::Unpack { to: local, from: matrix } | Warp::Pack { to: matrix, from: local } => {
+                let unpacks = matches!(w, Warp::Unpack { .. });
+                let dtype = self.n.buffer(matrix.buffer).dtype;
+                let (rows, columns) = extents(self.n, matrix);
+                let is_whole = match dtype {
+                    DType::F32 => rows == 16 && columns % 8 == 0,
+                    _ => (rows, columns) == (16, 16) && dtype.is_half() && !unpacks,
+                };
+                if !is_whole {
+                    return self.fail(format!(
+                        "threads have no elements of `{}`: 16 rows of sums, or 16 x 16 factors of \
+                         16 bits to be made",
+                        self.n.buffer(matrix.buffer).name
+                    ));
+                }
+                self.thread_part(local, thread_elements(self.n, matrix), unpacks)
+            }
+            Warp::Reduce { buffer, lanes, .. } => {
+                if !matches!(lanes, 2 | 4 | 8 | 16 | 32) {
+                    return self.fail(format!("{lanes} threads do not share a result"));
+                }
+                self.local(*buffer)
+            }
             Warp::Multiply { .. } => {
                 let [(m, n), (am, ak), (bn, bk)] = [0, 1, 2].map(|i| extents(self.n, list[i]));
                 if (m, n, ak) != (am, bn, bk) {
@@ -68,6 +94,36 @@ impl Checker<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Refuses what is no declared local buffer of 32-bit floats.
+    fn local(&self, b: Source) -> Result<(), Broken> {
+        let known = self.n.buffers.get(b.0 as usize);
+        let is_local = known.is_some_and(|x| x.scope == Scope::Local && x.dtype == DType::F32);
+        match is_local && self.locals.contains(&b) {
+            true => Ok(()),
+            false => self.fail(format!(
+                "`{}` is no local buffer of floats that is declared here",
+                known.map_or("?", |x| &x.name)
+            )),
+        }
+    }
+
+    /// Refuses a local buffer that cannot hold a thread's elements of matrices, so many of each.
+    fn thread_part(&self, m: &Matrix, each: i64, write: bool) -> Result<(), Broken> {
+        self.local(m.buffer)?;
+        let buffer = self.n.buffer(m.buffer);
+        let own = &buffer.shape[m.at.len().min(buffer.shape.len())..];
+        if own.len() < 3 || !own.ends_with(&[2, 2]) || own.iter().product::<i64>() != each {
+            return self.fail(format!(
+                "`{}` does not end with the dimensions of a thread's {each} elements, [{}, 2, 2]",
+                buffer.name,
+                each / 4
+            ));
+        }
+        let rest = vec![Affine::constant(0); own.len()];
+        let index: Vec<Affine> = m.at.iter().cloned().chain(rest).collect();
+        self.access(m.buffer, &index, write)
     }
 
     /// Refuses an instruction that not all threads of a warp come to, or that is not the same for
@@ -146,7 +202,8 @@ impl Checker<'_> {
     fn same_formats(&self, a: &Matrix, b: &Matrix) -> Result<(), Broken> {
         for m in [a, b] {
             let from = self.n.buffer(m.buffer);
-            if from.scope != Scope::Swizzled
+            let is_held = m.buffer == a.buffer && from.scope == Scope::Fragment;
+            if from.scope != Scope::Swizzled && !is_held
                 || !from.dtype.is_half()
                 || from.dtype != self.n.buffer(a.buffer).dtype
             {
@@ -157,6 +214,30 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Refuses what is no first factor of 64 rows in the registers of a warpgroup's warps.
+    fn warpgroup_rows_held(
+        &self,
+        m: &Matrix,
+        part: &TileSlice,
+        matrices: i64,
+    ) -> Result<(), Broken> {
+        let from = self.n.buffer(m.buffer);
+        let own = &from.shape[m.at.len().min(from.shape.len())..];
+        if own != [4, 16, 16]
+            || matrices != 1
+            || part.first != Affine::constant(0)
+            || part.all != 64
+        {
+            return self.fail(format!(
+                "`{}` is no factor of 64 rows in registers, [4, 16, 16] for each warp",
+                from.name
+            ));
+        }
+        let rest = [0, 0, 0].map(Affine::constant);
+        let index: Vec<Affine> = m.at.iter().cloned().chain(rest).collect();
+        self.access(m.buffer, &index, false)
     }
 
     /// Refuses a factor of which a warpgroup cannot take so many rows from a part's first one on.

@@ -9,6 +9,9 @@
 
 mod problem;
 mod program;
+mod rows;
+mod tensor;
+mod warpgroup;
 
 use super::super::{Draft, Facts, divisors, overlap_at_most, powers};
 use super::Program;
@@ -26,7 +29,9 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     let Some(space) = space(&p, gpu) else { return Vec::new() };
     let p = Arc::new(p);
     let make = move |c: &squall_core::Configuration| program::program(&p, c);
-    vec![Program { name: "gpu_attention".into(), space, gpu, make: Box::new(make) }]
+    let plain = Program { name: "gpu_attention".into(), space, gpu, make: Box::new(make) };
+    let by_matrices = [warpgroup::derive(f, gpu), tensor::derive(f, gpu)];
+    by_matrices.into_iter().flatten().chain([plain]).collect()
 }
 
 fn space(p: &Attention, gpu: Gpu) -> Option<Space> {

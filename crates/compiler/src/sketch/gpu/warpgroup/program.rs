@@ -186,7 +186,8 @@ impl<'a> WarpgroupTile<'a> {
         };
         let [a, b] = self.stages.map(|buffer| Matrix { buffer, at: vec![Affine::var(stage)] });
         let (rows, columns) = (part(self, 0, ROWS), part(self, 1, COLUMNS));
-        each.push(Stmt::Warp(Warp::WarpgroupMultiply { to: sums, rows, columns, a, b }));
+        let replaces = false;
+        each.push(Stmt::Warp(Warp::WarpgroupMultiply { to: sums, rows, columns, a, b, replaces }));
         let later = self.load_both(&now.plus(ahead), &Affine::var(next));
         each.push(Stmt::If {
             conds: vec![Cond { index: now.plus(ahead), low: 0, high: steps }],
