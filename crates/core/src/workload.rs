@@ -302,9 +302,10 @@ impl Workload {
     /// How far an element of a kernel's output may lie from the reference, relative to the largest
     /// element: rounding errors of a sum grow like the root of its length where they are
     /// independent. Of outputs in formats of 16 bits this is what is allowed beside their last
-    /// place. Factors rounded to tf32 cost a sum a few 1e-4 of its largest results, and so do powers
-    /// that a kernel may round to the format of what they are multiplied by: f16 rounds as tf32
-    /// does, bf16 eight times as coarsely.
+    /// place. Factors rounded to tf32 cost a sum a few 1e-4 of its largest results, and so do
+    /// powers that a kernel may round to the format of what they are multiplied by: f16 rounds as
+    /// tf32 does, bf16 eight times as coarsely. Kernels of such workloads that round no powers are
+    /// let off as well.
     pub fn tolerance(&self) -> f64 {
         if let Some(f) = &self.foreign {
             return f.tolerance;

@@ -19,7 +19,8 @@ enum { ARCH_SET_CPUID = 0x1012 };
 static const unsigned ebx7 = 1u << 16 | 1u << 17 | 1u << 21 | 1u << 26 | 1u << 27 | 1u << 28 |
                              1u << 30 | 1u << 31;
 static const unsigned ecx7 = 1u << 1 | 1u << 6 | 1u << 11 | 1u << 12 | 1u << 14;
-static const unsigned edx7 = 1u << 2 | 1u << 3 | 1u << 8 | 1u << 22 | 1u << 23 | 1u << 24 | 1u << 25;
+static const unsigned edx7 = 1u << 2 | 1u << 3 | 1u << 8 | 1u << 22 | 1u << 23 | 1u << 24 |
+                             1u << 25;
 static const unsigned eax71 = 1u << 4 | 1u << 5 | 1u << 21 | 1u << 23;
 
 static void answer(int signal, siginfo_t *info, void *context) {

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Hides from a process what x86-64-v3 lacks; see there.
+/// Hides AVX-512, AVX-VNNI and AMX from the libraries that a process loads; see there.
 const SHIM: &str = include_str!("held.c");
 
 /// Has the libraries of a process choose their kernels as on a machine without AVX-512: by a shim

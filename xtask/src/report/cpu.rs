@@ -21,6 +21,7 @@ struct Compared {
 fn machine(circumstances: &RunValue<'_>) -> Result<&'static str, String> {
     match circumstances.text("cpu")? {
         c if c.contains("AMD EPYC") => Ok("Zen 4"),
+        c if c.contains("Rapids") => Ok("Emerald or Sapphire Rapids"),
         c if c.contains("Xeon") => Ok("Cascade Lake"),
         c => Err(format!("no name for the machine `{c}`")),
     }
@@ -68,6 +69,7 @@ pub fn budgets(runs: &Runs) -> Result<String, String> {
         "2026-11-22-0650-cpu-300.json",
         "2026-11-22-1442-cpu-1000.json",
         "2026-11-21-2054-cpu-300.json",
+        "2026-11-28-1640-cpu-300-xeon.json",
     ];
     let mut table = Table::new(
         ["machine", "trials each", "over the best library", "worst kernel", "over its own layouts"],

@@ -16,6 +16,7 @@ pub fn text(used: &Used) -> String {
         (used.has("powers"), POWERS),
         (used.has("swizzled"), SWIZZLED),
         (!used.products.is_empty(), WARPGROUPS),
+        (used.products.iter().any(|p| p.3 == ProductForm::Held), HELD_FACTORS),
     ];
     let mut all: String = families.iter().filter(|f| f.0).map(|f| f.1).collect();
     for (format, columns, across, form) in &used.products {
@@ -309,6 +310,12 @@ template <int LAST> static __device__ __forceinline__ void products_await() {
   asm volatile(\"wgmma.wait_group.sync.aligned %0;\" :: \"n\"(LAST) : \"memory\");
 }
 static __device__ __forceinline__ void product_done(float &x) { asm volatile(\"\" : \"+f\"(x) \
+:: \"memory\"); }
+";
+
+/// A register of a first factor that threads made: what they wrote to it comes before what follows.
+const HELD_FACTORS: &str = "\
+static __device__ __forceinline__ void factor_made(unsigned &x) { asm volatile(\"\" : \"+r\"(x) \
 :: \"memory\"); }
 ";
 

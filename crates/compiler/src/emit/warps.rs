@@ -174,7 +174,7 @@ impl Printer<'_> {
                 let rest = vec![Affine::constant(0); own - 2];
                 let at = m.at.iter().cloned().chain(rest).collect();
                 let held = self.registers_of(&Matrix { buffer: m.buffer, at });
-                self.line(&format!("const unsigned *{name} = {held};"));
+                self.line(&format!("unsigned *{name} = {held};"));
                 continue;
             }
             let buf = self.n.buffer(m.buffer);
@@ -207,6 +207,16 @@ impl Printer<'_> {
         self.helper("swizzled");
         // Counted in 16 bytes: 16 columns, or 16 rows of 128 bytes where they lie across.
         let [step_a, step_b] = across.map(|across| if across { 128 } else { 2 });
+        if is_held {
+            // What threads wrote to these registers is ordered before the products that take them.
+            self.line(self.simt.words.unrolled);
+            self.line("for (int i = 0; i < 16; i++) factor_made(a[i]);");
+            self.line(self.simt.words.unrolled);
+            self.line(&format!(
+                "for (int i = 0; i < {}; i++) product_done({name}[i]);",
+                columns / 2
+            ));
+        }
         self.line("products_begin();");
         for k in 0..4 {
             let form = match (is_held, replaces && k == 0) {

@@ -11,6 +11,7 @@ use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::machine::GpuUnits;
 use squall_core::workload::flatten;
 use squall_core::{DType, Gpu};
+use std::collections::HashSet;
 
 struct Walk<'a> {
     n: &'a Nest,
@@ -21,6 +22,8 @@ struct Walk<'a> {
     loops: Vec<&'a Loop>,
     /// Whether matrix units are used: loops without barriers then cost no latency of their own.
     tensor: bool,
+    /// Local buffers that hold what threads have of matrices, in the same registers.
+    mirrors: HashSet<Source>,
     f: GpuFeatures,
 }
 
@@ -50,7 +53,8 @@ pub(super) fn extract(n: &Nest, gpu: Gpu, units: &GpuUnits) -> GpuFeatures {
             (f64::max(blocks, b * k), f64::max(cluster, k), f64::max(threads, t));
         let mut tensor = false;
         visit(at, &mut |s| tensor |= matches!(s, Stmt::Warp(_)));
-        let mut w = Walk { n, units, threads: t, fastest, loops: Vec::new(), tensor, f };
+        let mirrors = mirrors(at);
+        let mut w = Walk { n, units, threads: t, fastest, loops: Vec::new(), tensor, mirrors, f };
         w.stmts(at);
         f = w.f;
     }
@@ -95,6 +99,17 @@ pub(super) fn extract(n: &Nest, gpu: Gpu, units: &GpuUnits) -> GpuFeatures {
     }
 }
 
+/// See [`Walk::mirrors`].
+fn mirrors(stmts: &[Stmt]) -> HashSet<Source> {
+    let mut found = HashSet::new();
+    visit(stmts, &mut |s| {
+        if let Stmt::Warp(Warp::Unpack { to: m, .. } | Warp::Pack { from: m, .. }) = s {
+            found.insert(m.buffer);
+        }
+    });
+    found
+}
+
 impl<'a> Walk<'a> {
     fn stmts(&mut self, stmts: &'a [Stmt]) {
         for s in stmts {
@@ -115,6 +130,7 @@ impl<'a> Walk<'a> {
                 }
                 Stmt::If { body, .. } => self.stmts(body),
                 Stmt::Barrier(_) => self.f.barriers += self.each(),
+                Stmt::Local(b) if self.mirrors.contains(b) => {}
                 Stmt::Local(b) if self.n.buffer(*b).scope == Scope::Local => {
                     self.f.registers += self.n.buffer(*b).elements() as f64
                 }

@@ -23,7 +23,6 @@
 //! warp_pack P_f[j] = s[j]
 //! ```
 //!
-//!
 //! `warp_load .. column k in 7: ..` reads seven columns; the others of the matrix become zero.
 //! `warp_load ..: A_f[i] and A_rest[i] = ..` also keeps what rounding leaves.
 //! Four warps side by side, a warpgroup, multiply what lies in shared memory as it is:
@@ -40,8 +39,8 @@
 //! 16 q to 16 q + 15 of each 64. Rows and columns beyond the tile's (of 112, of 250) have undefined
 //! sums. Such a product goes on by itself until it is awaited. A factor may also lie across, `B_s:
 //! bf16[4, 4, 64, 64]` as `[stage, row / 64, k, row mod 64]`. With `=` for `+=` sums are the
-//! product alone. The first factor of 64 rows may lie in registers instead, `P_f: bf16[2, 4, 16, 16]`
-//! as `[.., k / 16, m, k mod 16]`, each warp's rows in its own:
+//! product alone. The first factor of 64 rows may lie in registers instead, each warp's rows in its
+//! own, `P_f: bf16[2, 4, 16, 16]` as `[.., k / 16, m, k mod 16]`; its product is added:
 //!
 //! ```text
 //! warpgroup_multiply rows from 0 of 64 columns from 0 of 64: O_f += P_f[1] * V_s[stage]
@@ -113,8 +112,8 @@ pub enum Warp {
     },
     /// Begins `to[i][m, n] += sum(k) a[rows.first + 64 i + 16 q + m, k] * b[columns.first + n, k]`
     /// for each matrix i of the fragment and the q-th of the warpgroup's four warps, which all come
-    /// here; k runs over whole rows of 64. [`Stmt::AwaitProducts`](super::Stmt::AwaitProducts) waits for
-    /// it.
+    /// here; k runs over whole rows of 64.
+    /// [`Stmt::AwaitProducts`](super::Stmt::AwaitProducts) waits for it.
     WarpgroupMultiply {
         /// All matrices of this fragment are added to.
         to: Source,

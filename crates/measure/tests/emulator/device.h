@@ -247,9 +247,6 @@ static inline unsigned __shfl_sync(unsigned, unsigned mine, int lane) {
 static inline unsigned __shfl_xor_sync(unsigned all, unsigned mine, int mask) {
   return __shfl_sync(all, mine, (int)(emulated_thread.x & 31) ^ mask);
 }
-static inline float of_lane(float x, int mask) {
-  return __uint_as_float(__shfl_xor_sync(~0u, __float_as_uint(x), mask));
-}
 /* Denormal results are 0. */
 static inline float power_of_two(float x) { return x < -126 ? 0 : exp2f(x); }
 /* Which format an instruction's name says. */
@@ -397,6 +394,7 @@ static inline void products_see(void) {}
 static inline void products_begin(void) {}
 static inline void products_commit(void) { emulated_batch[emulated_me()]++; }
 static inline void product_done(float &) {}
+static inline void factor_made(unsigned &) {}
 static inline void emulated_begin(float *c, unsigned long long a, unsigned long long b, int columns,
                                   int bf16, int across_a, int across_b) {
   int me = emulated_me();
@@ -415,7 +413,8 @@ static inline void emulated_begin_held(float *c, const unsigned *a, unsigned lon
     for (int k = 0; k < 16; k++) {
       unsigned pair;
       memcpy(&pair, slots + (l / 4 * 4 + k % 8 / 2) * EMULATED_SLOT + 4 * (r + 2 * (k / 8)), 4);
-      p.rows[r][k] = bf16 ? emulated_element<BF16>(pair, k % 2) : emulated_element<F16>(pair, k % 2);
+      p.rows[r][k] =
+          bf16 ? emulated_element<BF16>(pair, k % 2) : emulated_element<F16>(pair, k % 2);
     }
 }
 static inline void emulated_empty(float *c, int columns) {

@@ -12,7 +12,7 @@ use squall_core::graph::OperatorCall;
 use squall_core::{
     Bytes, KernelSource, Language, Launch, LaunchArgument, LaunchPhase, Target, TargetKind,
 };
-use squall_graph::plan::{BlockPlace, Plan, Work};
+use squall_graph::plan::{ALIGNMENT as PLACES, BlockPlace, Plan, ValueSource, Work};
 use squall_measure::cpu::Object;
 use squall_measure::cuda::{Gpu, cubins};
 use squall_runtime::host;
@@ -33,10 +33,11 @@ pub fn generated(plan: &Plan) -> Result<PlainOperators, String> {
     let mut all = PlainOperators::default();
     let mut known: HashMap<String, usize> = HashMap::new();
     for (i, step) in plan.steps.iter().enumerate() {
+        let at = |why: String| format!("node `{}` ({}): {why}", step.node, step.op);
         if matches!(step.work, Work::Kernel { .. }) {
+            aligned(&step.work).map_err(at)?;
             continue;
         }
-        let at = |why: String| format!("node `{}` ({}): {why}", step.node, step.op);
         let made = kernel(plan, &step.work, NAMELESS).map_err(at)?;
         let key = format!("{}\n{}", operands(plan, &step.work), made.source);
         let symbol = format!("made_{}", &blake3::hash(key.as_bytes()).to_hex()[..16]);
@@ -51,6 +52,24 @@ pub fn generated(plan: &Plan) -> Result<PlainOperators, String> {
         all.of_step.insert(i, index);
     }
     Ok(all)
+}
+
+/// Refuses a kernel that is given a place between those where several elements may be fetched at
+/// once, as an assignment that was written by hand may have it.
+fn aligned(work: &Work) -> Result<(), String> {
+    let read = work.reads().into_iter().filter_map(|s| match s {
+        ValueSource::Block(p) => Some(p),
+        ValueSource::Constant(_) => None,
+    });
+    let mut places = work.writes().into_iter().chain(read);
+    match places.find(|p| p.offset % PLACES != 0) {
+        None => Ok(()),
+        Some(p) => Err(format!(
+            "it has a value at element {} of another's memory, and kernels of a GPU count on \
+             multiples of {PLACES}; leave its `site` out of the assignment",
+            p.offset
+        )),
+    }
 }
 
 /// What tells kernels of the same text apart: the types and sizes of what they are given.
@@ -184,4 +203,27 @@ pub fn build(
             _ => compile(folder, &at.toolchain, &link),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_core::{Objective, TaskId};
+
+    #[test]
+    fn kernels_are_given_places_that_several_elements_are_fetched_from() {
+        let work = |read: usize, written: usize| Work::Kernel {
+            task: TaskId::of_text("", Objective::Time),
+            inputs: vec![
+                ValueSource::Constant(3),
+                ValueSource::Block(BlockPlace { block: 0, offset: read }),
+            ],
+            output: BlockPlace { block: 1, offset: written },
+        };
+        assert_eq!(aligned(&work(64, 16)), Ok(()));
+        for (read, written, place) in [(8, 0, 8), (0, 33, 33)] {
+            let why = aligned(&work(read, written)).unwrap_err();
+            assert!(why.contains(&format!("at element {place} of")), "{why}");
+        }
+    }
 }

@@ -45,6 +45,32 @@ impl Team<'_, '_> {
         self.locals.get_mut(&(b, thread)).ok_or_else(|| format!("`{name}` is used undeclared"))
     }
 
+    /// Moves the elements that each thread of a warp has of a matrix to its local buffer, or back.
+    fn exchange(
+        &mut self,
+        matrix: &Matrix,
+        local: &Matrix,
+        unpacks: bool,
+        t: usize,
+    ) -> Result<(), String> {
+        let (columns, at) = (extents(self.s.nest, matrix).1, self.base(matrix, t) as i64);
+        let format = self.s.nest.buffer(matrix.buffer).dtype;
+        let each = thread_elements(self.s.nest, matrix);
+        for (lane, i) in (0..32).flat_map(|l| (0..each).map(move |i| (l, i))) {
+            let (row, column) = thread_place(lane, i);
+            let place = (at + row * columns + column) as usize;
+            let thread = t + lane as usize;
+            if unpacks {
+                let x = self.elements(matrix.buffer, t)?[place];
+                self.thread_part(local, thread)?[i as usize] = x;
+            } else {
+                let x = format.round(self.thread_part(local, thread)?[i as usize]);
+                self.elements(matrix.buffer, t)?[place] = x;
+            }
+        }
+        Ok(())
+    }
+
     /// Combines what each `lanes` threads of a warp, the first of which is `t`, have in a local
     /// buffer.
     fn reduce(&mut self, op: Reducer, b: Source, lanes: usize, t: usize) -> Result<(), String> {
@@ -114,24 +140,8 @@ impl Team<'_, '_> {
                     self.write(*to, index, t, x)?;
                 }
             }
-            Warp::Unpack { to: local, from: matrix } | Warp::Pack { to: matrix, from: local } => {
-                let unpacks = matches!(w, Warp::Unpack { .. });
-                let (columns, at) = (extents(self.s.nest, matrix).1, self.base(matrix, t) as i64);
-                let format = self.s.nest.buffer(matrix.buffer).dtype;
-                let each = thread_elements(self.s.nest, matrix);
-                for (lane, i) in (0..32).flat_map(|l| (0..each).map(move |i| (l, i))) {
-                    let (row, column) = thread_place(lane, i);
-                    let place = (at + row * columns + column) as usize;
-                    let thread = t + lane as usize;
-                    if unpacks {
-                        let x = self.elements(matrix.buffer, t)?[place];
-                        self.thread_part(local, thread)?[i as usize] = x;
-                    } else {
-                        let x = format.round(self.thread_part(local, thread)?[i as usize]);
-                        self.elements(matrix.buffer, t)?[place] = x;
-                    }
-                }
-            }
+            Warp::Unpack { to: local, from: matrix } => self.exchange(matrix, local, true, t)?,
+            Warp::Pack { to: matrix, from: local } => self.exchange(matrix, local, false, t)?,
             Warp::Reduce { op, buffer, lanes } => self.reduce(*op, *buffer, *lanes as usize, t)?,
             Warp::Multiply { to, a, b } => {
                 let ((m, n), k) = (extents(self.s.nest, to), extents(self.s.nest, a).1);

@@ -27,12 +27,18 @@ impl Checker<'_> {
             self.access(m.buffer, &index, true)?;
         }
         match w {
-            Warp::Zero(_) => Ok(()),
-            Warp::WarpgroupMultiply { to, rows, columns, a, b, .. } => {
+            Warp::Zero(m) => match self.n.buffer(m.buffer).dtype {
+                DType::F32 => Ok(()),
+                _ => self.fail("sums alone become zero"),
+            },
+            Warp::WarpgroupMultiply { to, rows, columns, a, b, replaces } => {
                 let matrices = self.warpgroup_sums(*to)?;
                 let columns_taken = self.n.buffer(*to).shape[2];
                 self.same_formats(a, b)?;
                 match self.n.buffer(a.buffer).scope {
+                    Scope::Fragment if *replaces => {
+                        return self.fail("a product of rows in registers is added to its sums");
+                    }
                     Scope::Fragment => self.warpgroup_rows_held(a, rows, matrices)?,
                     _ => self.warpgroup_factor(a, rows, 64 * matrices)?,
                 }
@@ -62,21 +68,7 @@ impl Checker<'_> {
                 self.place(LanePlace { rows, column, memory: *to, index, write: true })
             }
             Warp::Unpack { to: local, from: matrix } | Warp::Pack { to: matrix, from: local } => {
-                let unpacks = matches!(w, Warp::Unpack { .. });
-                let dtype = self.n.buffer(matrix.buffer).dtype;
-                let (rows, columns) = extents(self.n, matrix);
-                let is_whole = match dtype {
-                    DType::F32 => rows == 16 && columns % 8 == 0,
-                    _ => (rows, columns) == (16, 16) && dtype.is_half() && !unpacks,
-                };
-                if !is_whole {
-                    return self.fail(format!(
-                        "threads have no elements of `{}`: 16 rows of sums, or 16 x 16 factors of \
-                         16 bits to be made",
-                        self.n.buffer(matrix.buffer).name
-                    ));
-                }
-                self.thread_part(local, thread_elements(self.n, matrix), unpacks)
+                self.exchange(matrix, local, matches!(w, Warp::Unpack { .. }))
             }
             Warp::Reduce { buffer, lanes, .. } => {
                 if !matches!(lanes, 2 | 4 | 8 | 16 | 32) {
@@ -94,6 +86,24 @@ impl Checker<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Refuses what threads cannot move between a matrix and their local buffers.
+    fn exchange(&self, matrix: &Matrix, local: &Matrix, unpacks: bool) -> Result<(), Broken> {
+        let buffer = self.n.buffer(matrix.buffer);
+        let (rows, columns) = extents(self.n, matrix);
+        let is_whole = match buffer.dtype {
+            DType::F32 => rows == 16 && columns % 8 == 0,
+            dtype => (rows, columns) == (16, 16) && dtype.is_half() && !unpacks,
+        };
+        if !is_whole {
+            return self.fail(format!(
+                "threads have no elements of `{}`: 16 rows of sums, or 16 x 16 factors of 16 bits \
+                 to be made",
+                buffer.name
+            ));
+        }
+        self.thread_part(local, thread_elements(self.n, matrix), unpacks)
     }
 
     /// Refuses what is no declared local buffer of 32-bit floats.
@@ -114,7 +124,8 @@ impl Checker<'_> {
         self.local(m.buffer)?;
         let buffer = self.n.buffer(m.buffer);
         let own = &buffer.shape[m.at.len().min(buffer.shape.len())..];
-        if own.len() < 3 || !own.ends_with(&[2, 2]) || own.iter().product::<i64>() != each {
+        let elements = own.iter().try_fold(1i64, |n, e| n.checked_mul(*e));
+        if own.len() < 3 || !own.ends_with(&[2, 2]) || elements != Some(each) {
             return self.fail(format!(
                 "`{}` does not end with the dimensions of a thread's {each} elements, [{}, 2, 2]",
                 buffer.name,

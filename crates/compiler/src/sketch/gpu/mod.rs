@@ -47,9 +47,8 @@ const RULES: &[(&str, Rule)] = &[
 ];
 
 pub(crate) fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
-    // Several elements at once are fetched from aligned places alone, and a part of a larger box
-    // may begin anywhere; tiles that reach over an edge count on nothing being there. Attention
-    // fetches such parts one by one.
+    // Tiles that reach over an edge count on nothing being there, which is another's in a larger
+    // box. Attention alone stays inside.
     if !f.workload.rooms.is_empty() {
         let list = attention::derive(f, gpu);
         return if list.is_empty() { vec![plain(f, gpu)] } else { list };

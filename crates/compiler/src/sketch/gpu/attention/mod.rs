@@ -6,6 +6,10 @@
 //! memory. The largest score so far and the sum of powers are kept for each row; where a tile has
 //! a larger score, what was summed before is scaled down. A thread has `m_i` rows next to each
 //! other, `n_i` scores of each, and its share of the columns of the output.
+//!
+//! Tensors of 16 bits have two more sketches, in which tensor cores multiply and powers stay in
+//! registers as well: `tensor` gives rows to warps, `warpgroup` to warpgroups, and `rows` is what
+//! their threads do with scores.
 
 mod problem;
 mod program;
@@ -20,6 +24,10 @@ use problem::{Attention, problem};
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{Gpu, Space};
 use std::sync::Arc;
+
+/// What the largest score of a row is at first: no finite score is less, and nothing is left of it
+/// in powers of a difference, as would be of an infinity.
+const LEAST: f64 = f32::MIN as f64;
 
 /// Sums that a thread holds in registers at most, of each of the two products.
 const MOST_SUMS: i64 = 64;

@@ -26,7 +26,8 @@ pub struct Product {
     pub operands: [Operand; 2],
 }
 
-/// `softmax(scores) x values` and what follows, with these loops.
+/// `softmax(scores) x values` and what follows, with these loops. Tensors may be parts of larger
+/// boxes: on GPUs those begin at multiples of 16 elements, which a network is checked for.
 #[derive(Clone)]
 pub struct Attention {
     /// The buffers, and what is done ahead of time.
@@ -48,8 +49,6 @@ pub struct Attention {
     pub result: Expr,
     pub weighted: Source,
     pub powers: Source,
-    /// The tensors that are parts of larger boxes, which begin at no aligned element.
-    pub parts: Vec<Source>,
 }
 
 /// What a stage stores, and along which variables.
@@ -122,7 +121,6 @@ pub fn problem(w: &Workload) -> Option<Attention> {
     base.buffers.iter_mut().filter(|b| b.scope == Scope::Workspace).for_each(|b| {
         b.scope = Scope::Local;
     });
-    let is_part = |s: &Source| w.rooms.contains_key(&base.buffer(*s).name);
     Some(Attention {
         batch: batch.iter().map(|v| extent(*v)).collect::<Option<_>>()?,
         row: extent(row)?,
@@ -137,7 +135,6 @@ pub fn problem(w: &Workload) -> Option<Attention> {
         result,
         weighted: parts.weighted,
         powers: parts.powers,
-        parts: (0..base.buffers.len() as u32).map(Source).filter(is_part).collect(),
         base,
     })
 }

@@ -1,6 +1,7 @@
 //! The program of attention: rows of one head in a block, and a walk through its keys.
 
 use super::super::loops::{around, count, tiles};
+use super::LEAST;
 use super::problem::{Attention, Operand, Product};
 use crate::nest::{Buffer, Mode, Nest, Reach, Scope, Stmt};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Unary, Var};
@@ -9,10 +10,6 @@ use squall_core::{Configuration, DType};
 
 /// The most multiplications that are written out.
 const MOST_UNROLLED: i64 = 2048;
-
-/// What the largest score of a row is at first: no score is less, and nothing is left of it in
-/// powers of a difference, as would be of an infinity.
-const LEAST: f64 = f32::MIN as f64;
 
 /// The nest of a configuration.
 pub fn program(p: &Attention, c: &Configuration) -> Result<Nest, String> {
@@ -256,8 +253,7 @@ impl<'a> Writer<'a> {
             let is_cut = *v == self.p.key.0;
             let is_whole = |n: i64| n % self.vector == 0;
             // What starts where another tile ends, or is moved back, may not be aligned.
-            let is_aligned = !self.p.parts.contains(&o.source)
-                && (start.terms().is_empty() || is_cut)
+            let is_aligned = (start.terms().is_empty() || is_cut)
                 && is_whole(*size)
                 && is_whole(*extent)
                 && self.n.buffer(o.source).shape.last().is_some_and(|n| is_whole(*n));
@@ -461,10 +457,7 @@ impl<'a> Writer<'a> {
         let to = p.output.1.iter().map(there).collect();
         let store = vec![Stmt::Store { buffer: p.output.0, index: to, value }];
         let last = loops.pop();
-        let loads = p.result.loads();
-        let mut touched = loads.iter().map(|l| l.0).chain([p.output.0]);
-        let is_aligned = !touched.any(|s| p.parts.contains(&s));
-        let is_vector = |e: i64| matches!(e, 2 | 4) && is_aligned;
+        let is_vector = |e: i64| matches!(e, 2 | 4);
         let inner = last.map_or_else(Vec::new, |(v, e)| {
             vec![count(v, e, if is_vector(e) { Mode::Vector } else { Mode::Unroll }, store)]
         });

@@ -1,9 +1,12 @@
 //! What a thread does with its rows of scores, where matrices lie across the registers of a warp:
-//! scores of sums, their largest, powers, and the rows of the output. Scores count in powers of
-//! two, which the device has an instruction for.
+//! scores of sums, their largest, powers, and the rows of the output.
+//!
+//! Where a score is a constant factor of a sum, it counts in powers of two, which the device has an
+//! instruction for. What a mask adds may be as large as floats are, and is not multiplied.
 
 use super::super::loops::around;
 use super::super::resources::WARP;
+use super::LEAST;
 use super::problem::Attention;
 use crate::nest::{Buffer, Mode, Nest, Scope, Stmt, THREAD_PART, Warp};
 use squall_core::DType;
@@ -14,16 +17,12 @@ use std::f64::consts::{LN_2, LOG2_E};
 /// Rows and columns of a matrix.
 pub const SIDE: i64 = 16;
 
-/// What the largest score of a row is at first: no score is less, and nothing is left of it in
-/// powers of a difference, as would be of an infinity.
-pub const LEAST: f64 = f32::MIN as f64;
-
 /// What a thread holds of each of its rows: the largest score, the sum of its own powers, the
 /// largest score with the tile's own, and what is left of the sums with it.
 #[derive(Clone, Copy)]
 pub struct Held {
     largest: Source,
-    pub sums: Source,
+    sums: Source,
     newest: Source,
     factor: Source,
 }
@@ -147,7 +146,8 @@ impl<'a> Rows<'a> {
             index: e.row_index.clone(),
             value: held(),
         };
-        let power = Stmt::Store { buffer: score, index: e.index.clone(), value: power(apart) };
+        let value = power(apart, constant_factor(self.p).is_some());
+        let power = Stmt::Store { buffer: score, index: e.index.clone(), value };
         out.extend(around(&e.loops, Mode::Unroll, vec![power, sum]));
         out
     }
@@ -162,7 +162,7 @@ impl<'a> Rows<'a> {
         around(&e.loops, Mode::Unroll, vec![scaled])
     }
 
-    /// Makes scores of sums, in powers of two; those behind the last key are less than all others.
+    /// Makes scores of sums; those behind the last key are less than all others.
     fn of_sums(&mut self, score: Source) -> Vec<Stmt> {
         let p = self.p;
         let e = self.elements(self.keys, &Affine::new([(self.step, self.wide())], 0));
@@ -174,10 +174,13 @@ impl<'a> Rows<'a> {
             })
         };
         let held = Expr::load(score, e.index.clone());
-        let mut value = in_powers_of_two(&p.score).rewrite(&mut |a| there(a), &mut |x| match x {
-            Expr::Load { source, .. } if source == p.sum => held.clone(),
-            x => x,
-        });
+        let mut value = match constant_factor(p) {
+            Some(by) => Expr::binary(Binary::Mul, held, Expr::Const(by * LOG2_E)),
+            None => p.score.rewrite(&mut |a| there(a), &mut |x| match x {
+                Expr::Load { source, .. } if source == p.sum => held.clone(),
+                x => x,
+            }),
+        };
         if p.key.1 % self.wide() != 0 {
             let inside = Cond { index: e.column.clone(), low: 0, high: p.key.1 };
             let outside = Box::new(Expr::Const(f64::NEG_INFINITY));
@@ -203,12 +206,14 @@ impl<'a> Rows<'a> {
         let mut out = vec![first];
         out.extend(around(&e.loops, Mode::Unroll, vec![max]));
         out.push(Stmt::Warp(Warp::Reduce { op: Reducer::Max, buffer: newest, lanes: 4 }));
+        let in_twos = constant_factor(self.p).is_some();
+        let exp = move |exponent| power(exponent, in_twos);
         out.push(self.each_row(&mut |at| {
             let load = |b: Source| Expr::load(b, at.clone());
             let store = |buffer, value| Stmt::Store { buffer, index: at.clone(), value };
             let lost = Expr::binary(Binary::Sub, load(largest), load(newest));
             vec![
-                store(factor, power(lost)),
+                store(factor, exp(lost)),
                 store(largest, load(newest)),
                 store(sums, Expr::binary(Binary::Mul, load(sums), load(factor))),
             ]
@@ -239,9 +244,7 @@ impl<'a> Rows<'a> {
         let to = p.output.1.iter().map(there).collect();
         let store = vec![Stmt::Store { buffer: p.output.0, index: to, value }];
         let (around_pairs, pair) = e.loops.split_at(4);
-        let loads = p.result.loads();
-        let mut touched = loads.iter().map(|l| l.0).chain([p.output.0]);
-        let is_pair = p.column.1 % 2 == 0 && !touched.any(|s| p.parts.contains(&s));
+        let is_pair = p.column.1 % 2 == 0;
         let inside = |index: Affine, high: i64, body: Vec<Stmt>| match p.column.1 % SIDE {
             0 => body,
             _ => vec![Stmt::If { conds: vec![Cond { index, low: 0, high }], body }],
@@ -260,24 +263,27 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// `e` to an exponent that counts in powers of two.
-fn power(exponent: Expr) -> Expr {
-    Expr::unary(Unary::Exp, Expr::binary(Binary::Mul, exponent, Expr::Const(LN_2)))
+/// `e` to a difference of scores, which may count in powers of two.
+fn power(exponent: Expr, in_twos: bool) -> Expr {
+    let exponent = match in_twos {
+        true => Expr::binary(Binary::Mul, exponent, Expr::Const(LN_2)),
+        false => exponent,
+    };
+    Expr::unary(Unary::Exp, exponent)
 }
 
-/// A score times the binary logarithm of e, with a constant factor of it where it has one.
-fn in_powers_of_two(score: &Expr) -> Expr {
-    let constant = match score {
-        Expr::Binary(Binary::Mul, x, by) => match **by {
-            Expr::Const(by) => Some((x, by)),
+/// What a score is of the first product's sum alone: a constant factor of it.
+fn constant_factor(p: &Attention) -> Option<f64> {
+    let of_sum = |e: &Expr| matches!(e, Expr::Load { source, .. } if *source == p.sum);
+    match &p.score {
+        Expr::Binary(Binary::Mul, x, by) if of_sum(x) => match **by {
+            Expr::Const(by) => Some(by),
             _ => None,
         },
-        Expr::Binary(Binary::Div, x, by) => match **by {
-            Expr::Const(by) => Some((x, 1.0 / by)),
+        Expr::Binary(Binary::Div, x, by) if of_sum(x) => match **by {
+            Expr::Const(by) => Some(1.0 / by),
             _ => None,
         },
-        _ => None,
-    };
-    let (rest, by) = constant.map_or((score.clone(), 1.0), |(x, by)| ((**x).clone(), by));
-    Expr::binary(Binary::Mul, rest, Expr::Const(by * LOG2_E))
+        e => of_sum(e).then_some(1.0),
+    }
 }

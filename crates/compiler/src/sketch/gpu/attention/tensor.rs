@@ -1,5 +1,5 @@
-//! Attention of 16-bit tensors by tensor cores. After FlashAttention-2 (Dao, 2023): a warp has whole
-//! rows of scores in its registers, so that warps share nothing but the tiles of keys and values.
+//! Attention of 16-bit tensors by tensor cores. After FlashAttention-2 (Dao, 2023): a warp has
+//! whole rows of scores in its registers, so that warps share nothing but tiles of keys and values.
 //!
 //! A warp multiplies its rows with a tile of keys, turns sums into scores, lets the four threads of
 //! a row agree on its largest score, and rounds the powers to the format of the values: as factors
@@ -53,6 +53,11 @@ fn matrices(extent: i64) -> i64 {
     (extent + SIDE - 1) / SIDE
 }
 
+/// Whether what is summed over lies side by side.
+fn sum_is_inner(o: &Operand, sum: Extent) -> bool {
+    o.index.last().is_some_and(|a| a.uses(sum.0))
+}
+
 fn space(p: &Attention, gpu: Gpu) -> Option<Space> {
     let tile = |axis: &str, level| Role::Tile { axis: axis.into(), level };
     let (rows, keys) = (p.row.1, p.key.1);
@@ -78,14 +83,18 @@ fn space(p: &Attention, gpu: Gpu) -> Option<Space> {
     let more = product(vec![is_held, Term::from(depth - 1)]);
     let rows_held = product(vec![knob("m_i"), Term::sum([Term::from(1), more])]);
     let factors = Term::sum([rows_held, knob("n_i")]);
-    let lines = |depth: Term, lines: Term, stages: Term| {
+    // A tile lies as its operand does: eight elements are left free behind what lies side by side.
+    let bytes = |o: &Operand, sum: Extent, (places, lines): (Term, Term), stages: Term| {
         let free = |t: Term| Term::sum([t, Term::from(FREE)]);
-        Term::product([depth, free(lines), stages, Term::from(2)])
+        let (outer, inner) = if sum_is_inner(o, sum) { (lines, places) } else { (places, lines) };
+        Term::product([outer, free(inner), stages, Term::from(2)])
     };
+    let [query, key] = &p.scores.operands;
+    let along = || Term::from(SIDE * depth);
     let shared = Term::sum([
-        lines(tall(), Term::from(SIDE * depth), Term::from(1)),
-        lines(wide(), Term::from(SIDE * depth), knob("stages")),
-        lines(wide(), Term::from(SIDE * columns), knob("stages")),
+        bytes(query, p.depth, (along(), tall()), Term::from(1)),
+        bytes(key, p.depth, (along(), wide()), knob("stages")),
+        bytes(&p.values.operands[1], p.key, (wide(), Term::from(SIDE * columns)), knob("stages")),
     ]);
     let block = Block {
         threads: product(vec![knob("m_t"), Term::from(WARP)]),
@@ -274,7 +283,7 @@ impl<'a> Writer<'a> {
         lines: i64,
         stages: i64,
     ) -> Tile<'o> {
-        let sum_is_inner = operand.index.last().is_some_and(|a| a.uses(sum.0));
+        let sum_is_inner = sum_is_inner(operand, sum);
         let (outer, inner) = if sum_is_inner { (lines, sum.1) } else { (sum.1, lines) };
         let shape = vec![stages, outer, inner + FREE];
         let buffer = self.r.buffer(name, shape, Scope::Shared, self.r.format);
@@ -350,7 +359,7 @@ impl<'a> Writer<'a> {
         // A tile of rows may be moved back to any place.
         let is_still = v != self.r.p.row.0 || self.r.p.row.1 % self.tall() == 0;
         let is_last = o.index.last().and_then(Affine::as_var) == Some(v);
-        let is_aligned = is_still && is_last && !self.r.p.parts.contains(&o.source);
+        let is_aligned = is_still && is_last;
         let fits = |w: &i64| [*line, extent].iter().all(|n| n % w == 0);
         [8, 4].into_iter().filter(|_| is_aligned).find(fits).unwrap_or(1)
     }

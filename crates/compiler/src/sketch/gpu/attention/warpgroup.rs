@@ -1,10 +1,10 @@
 //! Attention of 16-bit tensors by warpgroups (`wgmma`, compute capability 9.0). After
 //! FlashAttention-3 (Shah et al., 2024): a warpgroup has 64 rows. Queries and keys are multiplied
-//! from shared memory; powers are the first factor of the second product in registers, as they come.
+//! from shared memory; powers are the first factor of the second product where they are made, in
+//! registers.
 //!
-//! The products of a tile of keys go on while the warpgroup works on its scores: those with values
-//! are awaited only when the next scores are, so that both follow each other without a gap. Other
-//! warpgroups of the multiprocessor multiply meanwhile.
+//! Products with values are awaited only when the next scores are, so that both follow each other
+//! without a gap. While a warpgroup works on its scores, others of the multiprocessor multiply.
 
 use super::super::super::{Draft, Facts, overlap_at_most};
 use super::super::Program;
@@ -44,7 +44,6 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Option<Program> {
 fn lies_in_rows(p: &Attention) -> bool {
     let ends_with = |o: &Operand, v: Var| {
         o.index.last().and_then(Affine::as_var) == Some(v)
-            && !p.parts.contains(&o.source)
             && p.base.buffer(o.source).shape.last().is_some_and(|n| n % 8 == 0)
     };
     let [query, key] = &p.scores.operands;
@@ -59,7 +58,7 @@ fn lies_in_rows(p: &Attention) -> bool {
 fn space(p: &Attention, gpu: Gpu) -> Option<Space> {
     let tile = |axis: &str, level| Role::Tile { axis: axis.into(), level };
     let (rows, keys) = (p.row.1, p.key.1);
-    let wide = [1, 2, 3, 4].into_iter().filter(|n| *n == 1 || n * ROWS < keys + ROWS);
+    let wide = [1, 2, 3].into_iter().filter(|n| *n == 1 || n * ROWS < keys + ROWS);
     let knobs = vec![
         Knob::ints("m_t", tile("m", 0), 1..=4),
         Knob::ints("n_i", tile("n", 0), wide),
@@ -146,7 +145,8 @@ impl<'a> Writer<'a> {
         let zeroed = |buffer| Warp::Zero(Matrix { buffer, at: vec![Affine::constant(0)] });
         body.extend([f.score, f.acc].map(|b| Stmt::Warp(zeroed(b))));
         body.push(self.fetch_query(t.query));
-        // A stage more than are on their way, or two, for products that still read theirs.
+        // Of more than two stages one is multiplied, and one has the values of the step before,
+        // whose products may still read them; the others are on their way.
         let ahead = (self.stages - 2).max(1);
         for s in 0..ahead {
             let fetch = self.fetch(t, &Affine::constant(s), &Affine::constant(s));
@@ -288,8 +288,8 @@ impl<'a> Writer<'a> {
         vec![key, self.values(t.value, step, stage)]
     }
 
-    /// Copies the values of a step to a stage, where they lie across: blocks of 64 columns, in which
-    /// each key has a row.
+    /// Copies the values of a step to a stage, where they lie across: blocks of 64 columns, in
+    /// which each key has a row.
     fn values(&mut self, to: Source, step: &Affine, stage: &Affine) -> Stmt {
         let p = self.r.p;
         let [x, line, block, part, lane] =
