@@ -137,7 +137,8 @@ pub struct Used {
     pub helpers: BTreeSet<&'static str>,
     /// Widths of vectors.
     pub lanes: BTreeSet<i64>,
-    /// What warpgroups multiply: formats, columns, and which factors lie across.
+    /// What warpgroups multiply: formats, columns, which factors lie across, and what is done with
+    /// the product.
     pub products: BTreeSet<(&'static str, i64, [bool; 2], ProductForm)>,
 }
 

@@ -90,9 +90,7 @@ impl Printer<'_> {
             }
             Warp::Unpack { to, from } => {
                 let each = thread_elements(self.n, from);
-                let (to, from) = (self.thread_part(to), self.registers_of(from));
-                self.line(self.simt.words.unrolled);
-                self.line(&format!("for (int i = 0; i < {each}; i++) ({to})[i] = ({from})[i];"));
+                self.copy_registers(each, &self.thread_part(to), &self.registers_of(from));
             }
             Warp::Pack { to, from } => self.pack(to, from),
             Warp::Reduce { op, buffer, lanes } => self.reduce(*op, *buffer, *lanes),
@@ -107,17 +105,22 @@ impl Printer<'_> {
         format!("{} + {}", c_name(&buf.name), self.affine(&at))
     }
 
+    /// Copies so many registers, which takes no instruction.
+    fn copy_registers(&mut self, count: i64, to: &str, from: &str) {
+        self.line(self.simt.words.unrolled);
+        self.line(&format!("for (int i = 0; i < {count}; i++) ({to})[i] = ({from})[i];"));
+    }
+
     /// Makes a matrix of what threads have of it: two neighbours of 16 bits are a register.
     fn pack(&mut self, to: &Matrix, from: &Matrix) {
         let dtype = self.n.buffer(to.buffer).dtype;
         let second = self.simt.second.contains(&to.buffer);
         let each = thread_elements(self.n, to);
         let (to, from) = (self.registers_of(to), self.thread_part(from));
-        self.line(self.simt.words.unrolled);
         if dtype == DType::F32 {
-            return self
-                .line(&format!("for (int i = 0; i < {each}; i++) ({to})[i] = ({from})[i];"));
+            return self.copy_registers(each, &to, &from);
         }
+        self.line(self.simt.words.unrolled);
         let pair = format!("pair_{}", self.element_type(dtype));
         // A first factor's registers go down its rows first, a second one's along its columns.
         let i = if second { "(i >> 1) + (i & 1) * 2" } else { "i" };

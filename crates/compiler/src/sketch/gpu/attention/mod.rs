@@ -33,12 +33,11 @@ const LEAST: f64 = f32::MIN as f64;
 const MOST_SUMS: i64 = 64;
 
 pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
-    let Some(p) = problem(f.workload) else { return Vec::new() };
+    let Some(p) = problem(f.workload).map(Arc::new) else { return Vec::new() };
+    let by_matrices = [warpgroup::derive(&p, gpu), tensor::derive(&p, gpu)];
     let Some(space) = space(&p, gpu) else { return Vec::new() };
-    let p = Arc::new(p);
     let make = move |c: &squall_core::Configuration| program::program(&p, c);
     let plain = Program { name: "gpu_attention".into(), space, gpu, make: Box::new(make) };
-    let by_matrices = [warpgroup::derive(f, gpu), tensor::derive(f, gpu)];
     by_matrices.into_iter().flatten().chain([plain]).collect()
 }
 

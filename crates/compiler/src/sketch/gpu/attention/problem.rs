@@ -4,7 +4,7 @@
 use super::super::loops::launches;
 use crate::nest::{Nest, Scope, Stmt, lower, visit};
 use squall_core::Workload;
-use squall_core::expr::{Affine, Binary, Expr, Source, Unary, Var};
+use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Unary, Var};
 use squall_core::workload::Reducer;
 use std::collections::HashMap;
 
@@ -49,6 +49,48 @@ pub struct Attention {
     pub result: Expr,
     pub weighted: Source,
     pub powers: Source,
+}
+
+impl Attention {
+    /// The score of a row and a key, made of a product's sum.
+    pub fn score_at(&self, row: &Affine, key: &Affine, sum: &Expr) -> Expr {
+        let there = places_of([(self.row.0, row), (self.key.0, key)]);
+        self.score.rewrite(&mut |a| a.map_vars(&there), &mut |e| match e {
+            Expr::Load { source, .. } if source == self.sum => sum.clone(),
+            e => e,
+        })
+    }
+
+    /// A score in tiles of so many keys: what lies behind the last key is less than all others.
+    pub fn up_to_the_last_key(&self, key: &Affine, tile: i64, score: Expr) -> Expr {
+        if self.key.1 % tile == 0 {
+            return score;
+        }
+        let inside = Cond { index: key.clone(), low: 0, high: self.key.1 };
+        let outside = Box::new(Expr::Const(f64::NEG_INFINITY));
+        Expr::Select { conds: vec![inside], then: Box::new(score), other: outside }
+    }
+
+    /// Stores the output of a row and a column, made of a sum of values and of the row's powers.
+    pub fn stored_at(&self, row: &Affine, column: &Affine, sum: &Expr, powers: &Expr) -> Stmt {
+        let there = places_of([(self.row.0, row), (self.column.0, column)]);
+        let value = self.result.rewrite(&mut |a| a.map_vars(&there), &mut |e| match e {
+            Expr::Load { source, .. } if source == self.weighted => sum.clone(),
+            Expr::Load { source, .. } if source == self.powers => powers.clone(),
+            e => e,
+        });
+        let index = self.output.1.iter().map(|a| a.map_vars(&there)).collect();
+        Stmt::Store { buffer: self.output.0, index, value }
+    }
+}
+
+/// What two variables stand for.
+fn places_of(both: [(Var, &Affine); 2]) -> impl Fn(Var) -> Affine {
+    let both = both.map(|(v, at)| (v, at.clone()));
+    move |v| {
+        let known = both.iter().find(|b| b.0 == v);
+        known.map_or_else(|| Affine::var(v), |b| b.1.clone())
+    }
 }
 
 /// What a stage stores, and along which variables.

@@ -1,6 +1,7 @@
 //! The program of attention: rows of one head in a block, and a walk through its keys.
 
 use super::super::loops::{around, count, tiles};
+use super::super::tensor::tile::guarded;
 use super::LEAST;
 use super::problem::{Attention, Operand, Product};
 use crate::nest::{Buffer, Mode, Nest, Reach, Scope, Stmt};
@@ -278,12 +279,7 @@ impl<'a> Writer<'a> {
             })
         };
         let load = Expr::load(o.source, o.index.iter().map(index).collect());
-        let value = match conds.is_empty() {
-            true => load,
-            false => {
-                Expr::Select { conds, then: Box::new(load), other: Box::new(Expr::Const(0.0)) }
-            }
-        };
+        let value = guarded(conds, load);
         // Threads side by side read elements side by side.
         if last.uses(both[0].0.0) {
             loops.reverse();
@@ -331,27 +327,8 @@ impl<'a> Writer<'a> {
         let p = self.p;
         let (loops, row, key, index) = self.both(self.keys, "e");
         let (row, key) = (row.add(&Affine::var(self.start)), key.add(from));
-        let there = |a: &Affine| {
-            a.map_vars(|v| match v {
-                v if v == p.row.0 => row.clone(),
-                v if v == p.key.0 => key.clone(),
-                v => Affine::var(v),
-            })
-        };
-        let held = Expr::load(score, index.clone());
-        let mut value = p.score.rewrite(&mut |a| there(a), &mut |e| match e {
-            Expr::Load { source, .. } if source == p.sum => held.clone(),
-            e => e,
-        });
-        if p.key.1 % self.keys.size() != 0 {
-            let inside = Cond { index: key.clone(), low: 0, high: p.key.1 };
-            let outside = Expr::Const(f64::NEG_INFINITY);
-            value = Expr::Select {
-                conds: vec![inside],
-                then: Box::new(value),
-                other: Box::new(outside),
-            };
-        }
+        let made = p.score_at(&row, &key, &Expr::load(score, index.clone()));
+        let value = p.up_to_the_last_key(&key, self.keys.size(), made);
         around(&loops, Mode::Unroll, vec![Stmt::Store { buffer: score, index, value }])
     }
 
@@ -441,21 +418,8 @@ impl<'a> Writer<'a> {
         out.extend(self.met(Reducer::Sum, sums, part));
         let (mut loops, row, column, index) = self.both(self.columns, "y");
         let row = row.add(&Affine::var(self.start));
-        let there = |a: &Affine| {
-            a.map_vars(|v| match v {
-                v if v == p.row.0 => row.clone(),
-                v if v == p.column.0 => column.clone(),
-                v => Affine::var(v),
-            })
-        };
         let (own, all) = (Expr::load(sums, vec![index[0].clone()]), Expr::load(acc, index));
-        let value = p.result.rewrite(&mut |a| there(a), &mut |e| match e {
-            Expr::Load { source, .. } if source == p.weighted => all.clone(),
-            Expr::Load { source, .. } if source == p.powers => own.clone(),
-            e => e,
-        });
-        let to = p.output.1.iter().map(there).collect();
-        let store = vec![Stmt::Store { buffer: p.output.0, index: to, value }];
+        let store = vec![p.stored_at(&row, &column, &all, &own)];
         let last = loops.pop();
         let is_vector = |e: i64| matches!(e, 2 | 4);
         let inner = last.map_or_else(Vec::new, |(v, e)| {

@@ -4,7 +4,7 @@
 //! Where a score is a constant factor of a sum, it counts in powers of two, which the device has an
 //! instruction for. What a mask adds may be as large as floats are, and is not multiplied.
 
-use super::super::loops::around;
+use super::super::loops::{around, tiles};
 use super::super::resources::WARP;
 use super::LEAST;
 use super::problem::Attention;
@@ -166,26 +166,12 @@ impl<'a> Rows<'a> {
     fn of_sums(&mut self, score: Source) -> Vec<Stmt> {
         let p = self.p;
         let e = self.elements(self.keys, &Affine::new([(self.step, self.wide())], 0));
-        let there = |a: &Affine| {
-            a.map_vars(|v| match v {
-                v if v == p.row.0 => e.row.clone(),
-                v if v == p.key.0 => e.column.clone(),
-                v => Affine::var(v),
-            })
-        };
         let held = Expr::load(score, e.index.clone());
-        let mut value = match constant_factor(p) {
+        let made = match constant_factor(p) {
             Some(by) => Expr::binary(Binary::Mul, held, Expr::Const(by * LOG2_E)),
-            None => p.score.rewrite(&mut |a| there(a), &mut |x| match x {
-                Expr::Load { source, .. } if source == p.sum => held.clone(),
-                x => x,
-            }),
+            None => p.score_at(&e.row, &e.column, &held),
         };
-        if p.key.1 % self.wide() != 0 {
-            let inside = Cond { index: e.column.clone(), low: 0, high: p.key.1 };
-            let outside = Box::new(Expr::Const(f64::NEG_INFINITY));
-            value = Expr::Select { conds: vec![inside], then: Box::new(value), other: outside };
-        }
+        let value = p.up_to_the_last_key(&e.column, self.wide(), made);
         around(&e.loops, Mode::Unroll, vec![Stmt::Store { buffer: score, index: e.index, value }])
     }
 
@@ -207,18 +193,26 @@ impl<'a> Rows<'a> {
         out.extend(around(&e.loops, Mode::Unroll, vec![max]));
         out.push(Stmt::Warp(Warp::Reduce { op: Reducer::Max, buffer: newest, lanes: 4 }));
         let in_twos = constant_factor(self.p).is_some();
-        let exp = move |exponent| power(exponent, in_twos);
         out.push(self.each_row(&mut |at| {
             let load = |b: Source| Expr::load(b, at.clone());
             let store = |buffer, value| Stmt::Store { buffer, index: at.clone(), value };
             let lost = Expr::binary(Binary::Sub, load(largest), load(newest));
             vec![
-                store(factor, exp(lost)),
+                store(factor, power(lost, in_twos)),
                 store(largest, load(newest)),
                 store(sums, Expr::binary(Binary::Mul, load(sums), load(factor))),
             ]
         }));
         out
+    }
+
+    /// The program whose threads do so with tiles of so many rows.
+    pub fn launched(mut self, threads: &[(Var, i64)], tall: i64, body: Vec<Stmt>) -> Nest {
+        let block = around(threads, Mode::Thread, body);
+        let number = self.n.new_var("mb");
+        let block = tiles(number, self.start, self.p.row.1, tall, block);
+        self.n.body = around(&self.p.batch, Mode::Block, vec![block]);
+        self.n
     }
 
     /// Stores a thread's elements of the output, of which it has the sums in so many matrices.
@@ -227,22 +221,9 @@ impl<'a> Rows<'a> {
         let mut out =
             vec![Stmt::Warp(Warp::Reduce { op: Reducer::Sum, buffer: own.sums, lanes: 4 })];
         let e = self.elements(columns, &Affine::constant(0));
-        let there = |a: &Affine| {
-            a.map_vars(|v| match v {
-                v if v == p.row.0 => e.row.clone(),
-                v if v == p.column.0 => e.column.clone(),
-                v => Affine::var(v),
-            })
-        };
         let (held, all) =
             (Expr::load(sum, e.index.clone()), Expr::load(own.sums, e.row_index.clone()));
-        let value = p.result.rewrite(&mut |a| there(a), &mut |x| match x {
-            Expr::Load { source, .. } if source == p.weighted => held.clone(),
-            Expr::Load { source, .. } if source == p.powers => all.clone(),
-            x => x,
-        });
-        let to = p.output.1.iter().map(there).collect();
-        let store = vec![Stmt::Store { buffer: p.output.0, index: to, value }];
+        let store = vec![p.stored_at(&e.row, &e.column, &held, &all)];
         let (around_pairs, pair) = e.loops.split_at(4);
         let is_pair = p.column.1 % 2 == 0;
         let inside = |index: Affine, high: i64, body: Vec<Stmt>| match p.column.1 % SIDE {

@@ -5,11 +5,12 @@
 //! a row agree on its largest score, and rounds the powers to the format of the values: as factors
 //! they lie in registers as sums do.
 
-use super::super::super::{Draft, Facts, overlap_at_most, powers};
+use super::super::super::{Draft, overlap_at_most, powers};
 use super::super::Program;
-use super::super::loops::{around, count, tiles};
+use super::super::loops::{around, count};
 use super::super::resources::{Block, WARP, warp_registers};
-use super::problem::{Attention, Extent, Operand, problem};
+use super::super::tensor::tile::guarded;
+use super::problem::{Attention, Extent, Operand};
 use super::rows::{Held, Rows, SIDE};
 use crate::nest::{Matrix, Mode, Nest, Reach, Scope, Stmt, Warp};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
@@ -21,14 +22,13 @@ use std::sync::Arc;
 /// shall not begin in the same banks.
 const FREE: i64 = 8;
 
-pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Option<Program> {
+pub fn derive(p: &Arc<Attention>, gpu: Gpu) -> Option<Program> {
     if gpu.capability < 80 {
         return None;
     }
-    let p = problem(f.workload)?;
-    let format = format(&p)?;
-    let space = space(&p, gpu)?;
-    let p = Arc::new(p);
+    let format = format(p)?;
+    let space = space(p, gpu)?;
+    let p = Arc::clone(p);
     let make = move |c: &Configuration| Ok(Writer::new(&p, format, c).program());
     Some(Program { name: "gpu_attention_tensor".into(), space, gpu, make: Box::new(make) })
 }
@@ -218,11 +218,7 @@ impl<'a> Writer<'a> {
         body.extend(self.r.finish(own, sum, self.columns));
         body.push(Stmt::Barrier(Reach::Block));
         let threads = [(self.warp, self.warps), (self.r.lane, WARP)];
-        let block = around(&threads, Mode::Thread, body);
-        let number = self.r.n.new_var("mb");
-        let block = tiles(number, self.r.start, p.row.1, tall, block);
-        self.r.n.body = around(&p.batch, Mode::Block, vec![block]);
-        self.r.n
+        self.r.launched(&threads, tall, body)
     }
 
     /// A tile of keys whose values arrive while scores are computed, and the next keys while values
@@ -338,12 +334,7 @@ impl<'a> Writer<'a> {
             is_cut.then(|| Cond { index: b.start.add(at), low: 0, high: b.axis.1 })
         };
         let conds: Vec<Cond> = both.iter().zip(&at).filter_map(cut).collect();
-        let value = match conds.is_empty() {
-            true => load,
-            false => {
-                Expr::Select { conds, then: Box::new(load), other: Box::new(Expr::Const(0.0)) }
-            }
-        };
+        let value = guarded(conds, load);
         let index = [vec![stage.clone()], at.to_vec()].concat();
         let mut copy = vec![Stmt::Store { buffer: to.buffer, index, value }];
         if width > 1 {

@@ -6,11 +6,12 @@
 //! Products with values are awaited only when the next scores are, so that both follow each other
 //! without a gap. While a warpgroup works on its scores, others of the multiprocessor multiply.
 
-use super::super::super::{Draft, Facts, overlap_at_most};
+use super::super::super::{Draft, overlap_at_most};
 use super::super::Program;
-use super::super::loops::{around, count, tiles};
+use super::super::loops::{around, count};
 use super::super::resources::{Block, SWIZZLE_ALIGNMENT, WARP, WARPGROUP};
-use super::problem::{Attention, Operand, problem};
+use super::super::tensor::tile::guarded;
+use super::problem::{Attention, Operand};
 use super::rows::{Held, Rows, SIDE};
 use super::tensor::format;
 use crate::nest::{Matrix, Mode, Nest, Reach, Scope, Stmt, TileSlice, Warp};
@@ -25,17 +26,16 @@ const ROWS: i64 = 64;
 /// Columns of a warpgroup's sums at most.
 const MOST_COLUMNS: i64 = 256;
 
-pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Option<Program> {
+pub fn derive(p: &Arc<Attention>, gpu: Gpu) -> Option<Program> {
     if gpu.capability / 10 != 9 {
         return None;
     }
-    let p = problem(f.workload)?;
-    let format = format(&p)?;
-    if !lies_in_rows(&p) {
+    let format = format(p)?;
+    if !lies_in_rows(p) {
         return None;
     }
-    let space = space(&p, gpu)?;
-    let p = Arc::new(p);
+    let space = space(p, gpu)?;
+    let p = Arc::clone(p);
     let make = move |c: &Configuration| Ok(Writer::new(&p, format, c).program());
     Some(Program { name: "gpu_attention_warpgroup".into(), space, gpu, make: Box::new(make) })
 }
@@ -161,11 +161,7 @@ impl<'a> Writer<'a> {
         body.extend(self.r.finish(own, sum, p.column.1 / SIDE));
         body.push(Stmt::Barrier(Reach::Block));
         let threads = [(self.group, self.groups), (self.quarter, 4), (self.r.lane, WARP)];
-        let block = around(&threads, Mode::Thread, body);
-        let number = self.r.n.new_var("mb");
-        let block = tiles(number, self.r.start, p.row.1, tall, block);
-        self.r.n.body = around(&p.batch, Mode::Block, vec![block]);
-        self.r.n
+        self.r.launched(&threads, tall, body)
     }
 
     /// What is done with a tile of keys and values, `ahead` of which are on their way.
@@ -348,10 +344,8 @@ impl<'a> Writer<'a> {
             v => Affine::var(v),
         };
         let load = Expr::load(o.source, o.index.iter().map(|a| a.map_vars(there)).collect());
-        if line.0 != p.key.0 || p.key.1 % self.r.wide() == 0 {
-            return load;
-        }
-        let conds = vec![Cond { index: line.1.clone(), low: 0, high: p.key.1 }];
-        Expr::Select { conds, then: Box::new(load), other: Box::new(Expr::Const(0.0)) }
+        let is_cut = line.0 == p.key.0 && p.key.1 % self.r.wide() != 0;
+        let inside = is_cut.then(|| Cond { index: line.1.clone(), low: 0, high: p.key.1 });
+        guarded(inside.into_iter().collect(), load)
     }
 }
