@@ -14,6 +14,8 @@ const PREFIX: &str = "squall-";
 const LOCK: &str = "lock";
 /// The lock before it has its name.
 const EARLY: &str = "lock.new";
+/// What a folder of a dead process is called from the moment when its removal begins.
+const DEAD: &str = "squall-dead-";
 /// A folder without a lock that is older was left by a process that died in its first moments.
 const YOUNG: Duration = Duration::from_secs(3600);
 
@@ -58,20 +60,41 @@ impl TemporaryFolder {
 /// Removes the folders of processes that were killed. Nothing here is worth an error.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(PREFIX) && is_abandoned(&entry.path()) {
-            let _ = fs::remove_dir_all(entry.path());
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(PREFIX) && is_abandoned(&entry.path(), name.starts_with(DEAD)) {
+            remove(&entry.path());
         }
     }
 }
 
-/// Whether a folder is one of this user's whose process is dead. Others may have put anything
-/// there, so links are not followed and pipes not waited for.
-fn is_abandoned(path: &Path) -> bool {
+/// Removes a dead process's folder. A compiler that outlived its process may still write there, so
+/// that the folder is not empty when it is to go, and then its lock is gone already. Therefore the
+/// folder first gets a name that says that it is dead, under which the next sweep needs no lock,
+/// and which writers by the old path do not find.
+fn remove(path: &Path) {
+    let is_named = path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(DEAD));
+    let dead = match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) if !is_named => {
+            parent.join(format!("{DEAD}{}", name.to_string_lossy().trim_start_matches(PREFIX)))
+        }
+        _ => path.to_path_buf(),
+    };
+    let is_renamed = is_named || fs::rename(path, &dead).is_ok();
+    let _ = fs::remove_dir_all(if is_renamed { &dead } else { path });
+}
+
+/// Whether a folder is one of this user's whose process is dead, as its name says already or a free
+/// lock tells. Others may have put anything there, so links are not followed and pipes not waited
+/// for.
+fn is_abandoned(path: &Path, is_dead_by_name: bool) -> bool {
     let folder = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(folder) = open(path, folder | OFlags::RDONLY, Mode::empty()) else { return false };
     let ours = rustix::process::geteuid().as_raw();
     if !fstat(&folder).is_ok_and(|s| s.st_uid == ours) {
         return false;
+    }
+    if is_dead_by_name {
+        return true;
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(&folder, LOCK, flags, Mode::empty()) {
@@ -126,6 +149,45 @@ mod tests {
         let path = second.path().to_path_buf();
         drop(second);
         assert!(!path.exists());
+    }
+
+    /// A dead process's folder is swept while a compiler writes into it by a handle, as a process
+    /// does whose working directory it is; then once more.
+    fn swept_while_written() {
+        let parent = tempfile::tempdir().unwrap();
+        let dead = parent.path().join("squall-probe-x");
+        fs::create_dir(&dead).unwrap();
+        fs::write(dead.join(LOCK), "").unwrap();
+        let handle = File::open(&dead).unwrap();
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let is_writing = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut n = 0;
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+                    let _ = openat(&handle, format!("cc{n}.s"), flags, Mode::RWXU);
+                    n += 1;
+                    if n == 100 {
+                        is_writing.wait();
+                    }
+                }
+            });
+            is_writing.wait();
+            for _ in 0..20 {
+                sweep(parent.path());
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        sweep(parent.path());
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_compiler_that_still_writes_leaves_nothing_for_ever() {
+        for _ in 0..20 {
+            swept_while_written();
+        }
     }
 
     #[test]
