@@ -155,7 +155,7 @@ fn random_primitive(n: &Nest, rng: &mut Xoshiro256PlusPlus, fresh: &mut usize) -
     } else {
         inner[pick(inner.len())].clone()
     };
-    match pick(21) {
+    match pick(22) {
         0..=2 => Primitive::Split {
             of: l.0,
             factor: pick(l.1 as usize) as i64 + 1,
@@ -177,6 +177,7 @@ fn random_primitive(n: &Nest, rng: &mut Xoshiro256PlusPlus, fresh: &mut usize) -
         15 => Primitive::Rfactor { of: l.0, partial: format!("part{f}") },
         17 => Primitive::Prefetch { buffer, lines: pick(20) as i64 },
         18 => Primitive::Skip { buffer },
+        20 => Primitive::Version { at: l.0 },
         19 => Primitive::ReduceAtStore { buffer, partial: format!("largest{f}") },
         16 => Primitive::Peel { of: l.0, at: pick(l.1 as usize) as i64, rest: format!("rest{f}") },
         _ => {

@@ -43,7 +43,7 @@ pub fn text(used: &Used) -> String {
         }
     }
     used.lanes.iter().for_each(|&l| vector(l, used, &mut s));
-    let shuffles = ["even", "transpose", "interleave_low", "interleave_high"];
+    let shuffles = ["even", "masked_even", "transpose", "interleave_low", "interleave_high"];
     if shuffles.iter().any(|f| used.has(f)) || ACROSS.iter().any(|(word, _)| used.has(word)) {
         s.insert_str(0, SHUFFLE);
     }
@@ -70,6 +70,58 @@ fn every_second(l: i64) -> String {
         "static inline v{l} even_v{l}(const float *p) {{ v{l} a = *(const v{l} *)p, b = \
          *(const v{l} *)(p + {});{body}}}\n",
         l - 1
+    )
+}
+
+/// `inside_vN`: the lanes for which `0 <= from + step * lane < extent`. `some_vN`: the elements of
+/// such lanes, no other of which is read. `masked_vN` and `masked_even_vN`: such lanes of the
+/// elements from a place on, or of every second one, and those of `other` else.
+fn masked(l: i64, has_half: bool) -> String {
+    let list =
+        |f: &dyn Fn(i64) -> i64| (0..l).map(|i| f(i).to_string()).collect::<Vec<_>>().join(", ");
+    let by_element = format!(
+        "v{l} r = all_v{l}(0.0f); for (int i = 0; i < {l}; i++) if (m[i]) r[i] = p[i]; return r;"
+    );
+    let typedefs = |bytes: i64| {
+        format!(
+            "typedef float w __attribute__((vector_size({bytes}))); typedef int k \
+             __attribute__((vector_size({bytes})));"
+        )
+    };
+    let at_once = |call: &str| {
+        format!(
+            "\n#if defined(__AVX__) && !defined(__clang__)\n  {} return (v{l}){call}((const w *)p, \
+             (k)m);\n#else\n  {by_element}\n#endif\n",
+            typedefs(4 * l)
+        )
+    };
+    let some = match l {
+        4 => at_once("__builtin_ia32_maskloadps"),
+        8 => at_once("__builtin_ia32_maskloadps256"),
+        16 if has_half => " union { i16 whole; i8 part[2]; } k = {m}; union { v8 part[2]; v16 \
+                           whole; } r = {{some_v8(p, k.part[0]), some_v8(p + 8, k.part[1])}}; \
+                           return r.whole; "
+            .to_string(),
+        _ => format!(" {by_element} "),
+    };
+    let place = list(&|i| i);
+    // Of the elements from a place on the even ones, and of those `l - 1` later the odd ones.
+    let low = list(&|i| if i % 2 == 0 { i / 2 } else { l });
+    let high = list(&|i| if i % 2 == 1 { (l - 1 + i) / 2 } else { l });
+    let both = list(&|i| if 2 * i < l { 2 * i } else { 2 * i + 1 });
+    format!(
+        "static inline i{l} inside_v{l}(long from, int step, int extent) {{ i{l} x = (int)from + \
+         step * (i{l}){{{place}}}; return (x >= 0) & (x < extent); }}\n\
+         static inline v{l} some_v{l}(const float *p, i{l} m) {{{some}}}\n\
+         static inline v{l} masked_v{l}(const float *p, i{l} m, v{l} other) {{ return \
+         (v{l})((i{l})some_v{l}(p, m) | ((i{l})other & ~m)); }}\n\
+         #ifdef SHUFFLE\n\
+         static inline v{l} masked_even_v{l}(const float *p, i{l} m, v{l} other) {{\n  \
+         i{l} none = m ^ m;\n  \
+         v{l} a = some_v{l}(p, SHUFFLE({l}, m, none, {low}));\n  \
+         v{l} b = some_v{l}(p + {last}, SHUFFLE({l}, m, none, {high}));\n  \
+         return (v{l})((i{l})SHUFFLE({l}, a, b, {both}) | ((i{l})other & ~m));\n}}\n#endif\n",
+        last = l - 1
     )
 }
 
@@ -105,6 +157,9 @@ fn vector(l: i64, used: &Used, s: &mut String) {
     *s += &c_formats::vectors(l, used);
     if used.has("even") {
         *s += &every_second(l);
+    }
+    if used.has("masked") {
+        *s += &masked(l, used.lanes.contains(&(l / 2)));
     }
     for (name, first) in [("interleave_low", 0), ("interleave_high", l / 2)] {
         if used.has(name) {

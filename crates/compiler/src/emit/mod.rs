@@ -23,6 +23,7 @@ mod tiles;
 mod tma;
 mod vector_values;
 mod vectors;
+mod versions;
 mod warps;
 
 pub use c::C;

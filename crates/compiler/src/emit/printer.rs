@@ -6,7 +6,7 @@ use super::Options;
 use super::dialect::{Dialect, Execution, Used, fill};
 use super::registers::Registers;
 use super::state::{Memo, Simd, Simt};
-use crate::nest::{Loop, Nest, Scope, Start, Stmt, tile_registers};
+use crate::nest::{Loop, Nest, Scope, Start, Stmt, largest_values, tile_registers};
 use squall_core::DType;
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Unary, Var};
 use squall_core::workload::{Reducer, flatten};
@@ -56,6 +56,8 @@ impl<'a> Printer<'a> {
             Execution::Vectors(words) => {
                 simd.words = words;
                 simd.registers = Registers::find(n);
+                simd.bounds = largest_values(&n.prepare);
+                simd.bounds.extend(largest_values(&n.body));
                 simd.tiles = tile_registers(n).filter(|_| !o.double);
             }
             Execution::Threads(words) => simt.words = words,
@@ -107,7 +109,13 @@ impl<'a> Printer<'a> {
         if self.is_threads() {
             self.thread_statements(stmts);
         } else {
-            stmts.iter().for_each(|s| self.statement(s));
+            for (i, s) in stmts.iter().enumerate() {
+                if *s == Stmt::Version {
+                    self.versions(&stmts[i + 1..]);
+                    break;
+                }
+                self.statement(s);
+            }
         }
         self.simt.top = top;
     }
@@ -133,6 +141,8 @@ impl<'a> Printer<'a> {
                 }
             },
             Stmt::Prefetch { buffer, at } => self.prefetch(*buffer, at),
+            // Programs of many threads have no versions, and [`Printer::block`] makes them.
+            Stmt::Version => {}
             // Programs of many threads only.
             Stmt::Barrier(reach) => self.barrier(*reach),
             Stmt::Let { var, value, divisor, modulo } => self.bind(*var, value, *divisor, *modulo),
@@ -320,6 +330,7 @@ impl<'a> Printer<'a> {
                 self.simt.guarded = guarded;
                 Value::scalar(format!("({test} ? {a} : {b})"))
             }
+            Expr::Select { then, .. } if self.simd.is_inside => self.value(then),
             Expr::Select { conds, then, other } => self.vector_select(e, conds, then, other),
         }
     }

@@ -40,6 +40,12 @@ pub(super) struct Simd {
     /// one such statement reads, or one twice.
     pub adding: bool,
     pub reused: HashSet<String>,
+    /// Whether the version of statements is being printed for which all tests hold.
+    pub is_inside: bool,
+    /// Whether one of two versions is being printed.
+    pub has_versions: bool,
+    /// The largest value of each variable.
+    pub bounds: HashMap<Var, i64>,
     /// Whether `prepare` is being printed, which writes prepared buffers.
     pub preparing: bool,
     /// The registers of tiles, what lies in them, and whether each thread has set up its own.

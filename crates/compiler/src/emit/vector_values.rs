@@ -23,7 +23,7 @@ impl Printer<'_> {
     ) -> Value {
         let lane = self.simd.vector.map(|v| v.0);
         if lane.is_some_and(|l| conds.iter().any(|c| c.index.uses(l))) {
-            return self.by_lane(e);
+            return self.masked(conds, then, other).unwrap_or_else(|| self.by_lane(e));
         }
         let test = self.conds(conds);
         let lanes = self.simd.vector.map_or(1, |v| v.1);

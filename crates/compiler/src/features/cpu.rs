@@ -39,6 +39,8 @@ struct Walk<'a> {
     loops: Vec<&'a Loop>,
     /// The tests around the current statement.
     tests: Vec<&'a [Cond]>,
+    /// Whether the current statement is written out once more, without its tests.
+    has_versions: bool,
     /// Sums over all statements.
     sums: Features,
     /// Facts of the statement with most work, and its points.
@@ -58,6 +60,7 @@ pub(super) fn extract(n: &Nest, machine: &MachineModel) -> Features {
         machine,
         loops: Vec::new(),
         tests: Vec::new(),
+        has_versions: false,
         sums: Features::default(),
         main: Features::default(),
         main_points: 0.0,
@@ -138,6 +141,7 @@ fn share(conds: &[Cond], loops: &[&Loop]) -> f64 {
 
 impl<'a> Walk<'a> {
     fn statements(&mut self, stmts: &'a [Stmt]) {
+        let had_versions = self.has_versions;
         for s in stmts {
             match s {
                 Stmt::Loop(l) => {
@@ -154,6 +158,8 @@ impl<'a> Walk<'a> {
                     self.statements(body);
                     self.tests.pop();
                 }
+                // Nearly all iterations run the version without tests.
+                Stmt::Version => self.has_versions = true,
                 Stmt::Prefetch { buffer, at } => {
                     self.sums.hints += product(self.loops.iter());
                     let bytes = at.offset() * self.n.buffer(*buffer).dtype.bytes() as i64;
@@ -168,6 +174,7 @@ impl<'a> Walk<'a> {
                 _ => {}
             }
         }
+        self.has_versions = had_versions;
     }
 
     /// Bytes of a cache line.
@@ -199,7 +206,9 @@ impl<'a> Walk<'a> {
         }
         self.total_points += points;
         let mut branches = 0;
-        value.visit(&mut |e| branches += u32::from(matches!(e, Expr::Select { .. })));
+        if !self.has_versions {
+            value.visit(&mut |e| branches += u32::from(matches!(e, Expr::Select { .. })));
+        }
         self.sums.branches += f64::from(branches) * points;
         let is_main = update && points > self.main_points;
         if is_main {

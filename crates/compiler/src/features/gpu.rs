@@ -147,6 +147,7 @@ impl<'a> Walk<'a> {
                 Stmt::Local(_)
                 | Stmt::Let { .. }
                 | Stmt::Prefetch { .. }
+                | Stmt::Version
                 | Stmt::CommitCopies
                 | Stmt::AwaitProducts(_) => {}
                 Stmt::Store { buffer, index, value } => {

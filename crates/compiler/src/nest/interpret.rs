@@ -61,7 +61,7 @@ impl State<'_> {
                 | Stmt::AwaitProducts(_) => {
                     return Err("what threads do together stands outside of thread loops".into());
                 }
-                Stmt::Prefetch { .. } => {}
+                Stmt::Prefetch { .. } | Stmt::Version => {}
                 Stmt::Let { var, value, divisor, modulo } => {
                     self.vars[var.0 as usize] =
                         (value.eval(|v| self.vars[v.0 as usize]) / divisor).rem_euclid(*modulo);

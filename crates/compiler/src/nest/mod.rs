@@ -220,6 +220,9 @@ pub enum Stmt {
         /// Elements from its start.
         at: Affine,
     },
+    /// The rest of the block is written out twice, of which the version for iterations that all
+    /// tests in it hold for has no tests. Only a hint to programs of vectors: both do the same.
+    Version,
     /// Threads wait for each other; what was written before is seen after.
     Barrier(Reach),
     /// Binds a variable for the rest of the block: `value / divisor mod modulo`, rounded down.

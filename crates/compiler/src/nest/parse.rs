@@ -126,6 +126,8 @@ fn block(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Vec<Stmt>, T
             let divisor = if c.accept_word("over") { c.extent()? } else { 1 };
             c.expect_word("mod")?;
             out.push(Stmt::Let { var, value, divisor, modulo: c.extent()? });
+        } else if c.accept_word("version") {
+            out.push(Stmt::Version);
         } else if c.accept_word("prefetch") {
             let buffer = buffer(c, names)?;
             c.expect_word("at")?;

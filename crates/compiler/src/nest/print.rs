@@ -55,6 +55,7 @@ fn block(f: &mut fmt::Formatter<'_>, n: &Nest, stmts: &[Stmt], depth: usize) -> 
                 print_affine(f, at, n)?;
                 writeln!(f)?;
             }
+            Stmt::Version => writeln!(f, "version")?,
             Stmt::Local(b) => writeln!(f, "local {}", n.source(*b))?,
             Stmt::Store { buffer, index: i, value } => {
                 write!(f, "{}", n.source(*buffer))?;

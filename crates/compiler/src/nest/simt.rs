@@ -208,7 +208,7 @@ impl Team<'_, '_> {
                 }
                 Ok(())
             }
-            Stmt::Prefetch { .. } => Ok(()),
+            Stmt::Prefetch { .. } | Stmt::Version => Ok(()),
             Stmt::Warp(w) => self.warps(w, active),
             Stmt::CommitCopies => {
                 self.flying.iter_mut().for_each(|f| f.push_back(Vec::new()));

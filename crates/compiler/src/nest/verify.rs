@@ -132,6 +132,7 @@ impl Checker<'_> {
                     self.bind(*var, modulo - 1)?;
                     lets.push(*var);
                 }
+                Stmt::Version => {}
                 Stmt::Prefetch { buffer, at } => {
                     self.affine(at)?;
                     if self.level != ThreadLevel::Host

@@ -45,6 +45,7 @@ pub fn parse(text: &str) -> Result<Vec<Primitive>, TextError> {
             "forward" => Primitive::Forward { buffer: c.name()? },
             "pack" | "pack_near" => pack(&mut c, name == "pack_near")?,
             "prefetch" => Primitive::Prefetch { buffer: c.name()?, lines: comma_int(&mut c)? },
+            "version" => Primitive::Version { at: c.name()? },
             "skip" => Primitive::Skip { buffer: c.name()? },
             "reduce_at_store" => {
                 Primitive::ReduceAtStore { buffer: c.name()?, partial: comma_name(&mut c)? }

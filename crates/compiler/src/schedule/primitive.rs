@@ -57,6 +57,9 @@ pub enum Primitive {
     /// Asks for what the innermost loop that moves through a buffer reads, about so many cache
     /// lines before it is read.
     Prefetch { buffer: String, lines: i64 },
+    /// Writes the body of a loop out twice, without tests for the iterations at which all of them
+    /// hold.
+    Version { at: String },
     /// Leaves out the steps of a sum whose prepared factor is 0 by the test that it was made with.
     Skip { buffer: String },
     /// Accumulates a reduction separately for each iteration of a loop, then combines.
@@ -116,6 +119,7 @@ impl Primitive {
             P::Pack { buffer, at, packed } => pack::pack(n, buffer, at, packed),
             P::PackNear { buffer, at, packed } => pack::pack_near(n, buffer, at, packed),
             P::Prefetch { buffer, lines } => prefetch::prefetch(n, buffer, *lines),
+            P::Version { at } => structure::version(n, at),
             P::Skip { buffer } => skip::skip(n, buffer),
             P::Rfactor { of, partial } => reduction::rfactor(n, of, partial),
             P::ReduceAtStore { buffer, partial } => store::reduce_at_store(n, buffer, partial),
@@ -159,6 +163,7 @@ impl fmt::Display for Primitive {
             P::Pack { buffer, at, packed } => write!(f, "pack({buffer}, {at}, {packed})"),
             P::PackNear { buffer, at, packed } => write!(f, "pack_near({buffer}, {at}, {packed})"),
             P::Prefetch { buffer, lines } => write!(f, "prefetch({buffer}, {lines})"),
+            P::Version { at } => write!(f, "version({at})"),
             P::Skip { buffer } => write!(f, "skip({buffer})"),
             P::Rfactor { of, partial } => write!(f, "rfactor({of}, {partial})"),
             P::ReduceAtStore { buffer, partial } => {

@@ -12,10 +12,6 @@ use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
 use squall_core::workload::{Axis, Stage};
 use squall_core::{TensorKind, Workload};
 
-/// Products that a result adds up at most, such as those of a depthwise convolution or a first
-/// layer. Of more, lanes of output channels are two to three times as fast.
-const MOST_PRODUCTS: i64 = 200;
-
 /// What the names of these sketches end with.
 const MARK: &str = ",phases";
 
@@ -36,7 +32,7 @@ pub(super) fn derive(facts: &Facts<'_>) -> Vec<Sketch> {
 fn by_phases(w: &Workload) -> Option<(Workload, String)> {
     let (main, x, y) = only_product(w, Binary::Mul)?;
     let stage = &w.stages[main];
-    if stage.reduce_axes().iter().map(|a| a.extent).product::<i64>() > MOST_PRODUCTS {
+    if stage.reduce_axes().iter().map(|a| a.extent).product::<i64>() > tile::MOST_PRODUCTS {
         return None;
     }
     let both = [(x, y), (y, x)];

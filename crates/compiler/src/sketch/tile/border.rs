@@ -2,8 +2,9 @@
 
 use super::{Main, Pad, TileAxis, computes};
 use crate::nest::{Nest, Scope, Stmt, aligned_bytes};
-use squall_core::Target;
 use squall_core::expr::{Affine, Binary, Cond, Expr, Names, Source, Var};
+use squall_core::workload::flatten;
+use squall_core::{DType, Target};
 
 /// The loop of a padded copy that has data between its borders: the innermost, or that around the
 /// channels of pairs along a row.
@@ -16,6 +17,56 @@ pub(super) struct Border {
     pub low: i64,
     pub high: i64,
     pub extent: i64,
+}
+
+/// How the lanes of a sum differ in the tests of what they read.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum TestsOfLanes {
+    /// A test is the same for all lanes.
+    None,
+    /// A test decides of each lane whether it is read from neighbours, or from every second
+    /// element, or is a number.
+    OfLoads,
+    /// A test decides of more.
+    Others,
+}
+
+impl TestsOfLanes {
+    /// Whether they leave lanes that are faster than others; lanes that differ in more than what is
+    /// loaded are computed one by one.
+    pub fn is_worth_it(self, is_for_few: bool) -> bool {
+        self == TestsOfLanes::None || self == TestsOfLanes::OfLoads && is_for_few
+    }
+}
+
+/// How the tests of what is added to a buffer differ between the lanes that `lane` counts.
+pub(super) fn tests_of_lanes(n: &Nest, name: &str, lane: Var) -> TestsOfLanes {
+    let (mut found, target) = (TestsOfLanes::None, n.find_buffer(name));
+    let is_load = |then: &Expr| match then {
+        Expr::Load { source, index } => {
+            let step = flatten(index, &n.buffer(*source).shape).coefficient(lane);
+            n.buffer(*source).dtype == DType::F32 && [1, 2].contains(&step)
+        }
+        _ => false,
+    };
+    crate::nest::visit(&n.body, &mut |s| {
+        let (Stmt::Update { buffer, value, .. }, false) = (s, found == TestsOfLanes::Others) else {
+            return;
+        };
+        if Some(*buffer) != target {
+            return;
+        }
+        value.visit(&mut |e| {
+            if let Expr::Select { conds, then, other } = e
+                && conds.iter().any(|c| c.index.uses(lane))
+                && found != TestsOfLanes::Others
+            {
+                let is_of_loads = is_load(then) && matches!(**other, Expr::Const(_));
+                found = if is_of_loads { TestsOfLanes::OfLoads } else { TestsOfLanes::Others };
+            }
+        });
+    });
+    found
 }
 
 /// What a sketch's name says of its padding.

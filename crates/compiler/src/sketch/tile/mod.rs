@@ -19,7 +19,7 @@ use super::words::is_by_words;
 use super::{Facts, Sketch, attempt, start};
 use crate::nest::{Loop, Nest, Scope, Stmt, accesses, aligned_bytes};
 use crate::schedule::{Primitive, has_zeros};
-use border::{Border, copy_loops, pad_name};
+use border::{Border, TestsOfLanes, copy_loops, pad_name, tests_of_lanes};
 use knobs::{draft, orders};
 use primitives::primitives;
 use squall_core::expr::{Affine, Binary, Expr, Names, Source, Var};
@@ -39,6 +39,11 @@ const MOST_TILED: usize = 5;
 
 /// Results of a step of the reduction, for each lane, that are few beside what the step reads.
 const FEW_RESULTS: i64 = 16;
+
+/// Products that a result adds up at most, such as those of a depthwise convolution or a first
+/// layer, where lanes of results along a row are worth it. Of more, lanes of output channels are
+/// two to three times as fast.
+pub(super) const MOST_PRODUCTS: i64 = 200;
 
 /// Reductions below this many steps stay in one piece.
 const SHORT: i64 = 32;
@@ -116,6 +121,8 @@ struct Shape {
     /// A padded copy near its use that the first cache does not hold, and which of `tiled` counts
     /// its rows: it may be made for a tile of them.
     rows_of_copy: Option<(String, usize)>,
+    /// Lanes differ in whether they lie in the border, so that what lies inside has its own code.
+    has_versions: bool,
     /// Lanes of the machine's own vectors, for the padded copy.
     copy_lanes: i64,
     /// An operand that the first cache does not hold, the weight or the one that vectors are read
@@ -386,24 +393,6 @@ fn lane_axes(n: &Nest, c: &str) -> Vec<String> {
     if as_it_lies.is_empty() { all(true) } else { as_it_lies }
 }
 
-/// What the accumulation tests.
-fn tests(n: &Nest, c: &str) -> Vec<Affine> {
-    let mut out = Vec::new();
-    let target = n.find_buffer(c);
-    crate::nest::visit(&n.body, &mut |s| {
-        if let Stmt::Update { buffer, value, .. } = s
-            && Some(*buffer) == target
-        {
-            value.visit(&mut |e| {
-                if let Expr::Select { conds, .. } = e {
-                    out.extend(conds.iter().map(|c| c.index.clone()));
-                }
-            });
-        }
-    });
-    out
-}
-
 /// Whether a dimension is indexed by the sum of two axes, a window, which makes packed copies grow.
 fn is_window(index: &[Affine]) -> bool {
     index.iter().any(|a| a.terms().len() > 1)
@@ -542,10 +531,12 @@ fn sketch(
     let (outer, tiled) = (main.spatial[..cut].to_vec(), main.spatial[cut..].to_vec());
     let lane_at = lane_at - cut;
     let lane = &tiled[lane_at];
-    // Lanes whose tests differ are computed one by one, which is not worth a sketch.
-    if pad == Pad::Guard && tests(base, c).iter().any(|index| index.uses(lane.var)) {
-        return None;
-    }
+    let tested = match pad {
+        Pad::Guard => tests_of_lanes(base, c, lane.var),
+        _ => TestsOfLanes::None,
+    };
+    let is_for_few = whole && reduce.iter().map(|a| a.extent).product::<i64>() <= MOST_PRODUCTS;
+    tested.is_worth_it(is_for_few).then_some(())?;
     let (border, copy_outer) = copy_loops(base, pad);
     let stream = main.stream(t, lane);
     let shape = Shape {
@@ -565,6 +556,7 @@ fn sketch(
         copy_lanes: t.lanes_f32().min(WIDE_COPY),
         border,
         copy_outer,
+        has_versions: tested == TestsOfLanes::OfLoads,
         tiled,
     };
     let kind = pad_name(pad);

@@ -28,6 +28,9 @@ pub(super) fn primitives(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive
     copy(s.border.as_ref(), b.copy_lanes(), &mut p);
     copy_is_parallel(s.threads, (s.copy_outer.as_ref(), s.border.as_ref()), &s.outer, &mut p);
     b.prefetching(&mut p);
+    if s.has_versions {
+        p.push(Primitive::Version { at: b.home() });
+    }
     b.threads(&mut p);
     p
 }
@@ -165,11 +168,15 @@ impl<'a> Builder<'a> {
         mark_tile(p, &self.tile, "");
     }
 
+    /// The innermost loop around the whole of a tile's work.
+    fn home(&self) -> String {
+        let last_outer = if self.s.whole { &self.middle } else { &self.outside };
+        last_outer.last().map_or("v", |l| l).to_string()
+    }
+
     fn accumulators(&self, c: &str, p: &mut Vec<Primitive>) {
         let s = self.s;
-        let last_outer = if s.whole { &self.middle } else { &self.outside };
-        let home = last_outer.last().map_or("v", |l| l).to_string();
-        p.push(Primitive::Contract { buffer: c.into(), at: home });
+        p.push(Primitive::Contract { buffer: c.into(), at: self.home() });
         if s.contiguous && s.whole {
             return mark_tile(p, &self.tile, "i");
         }
