@@ -11,7 +11,7 @@ use crate::event::{Event, Listen, without_opening};
 use crate::export::kernels_of;
 use crate::held_cover::{for_costs, name, recorded_as};
 use crate::input::{Input, InputKind};
-use crate::layout::times_here;
+use crate::layout::{Channels, times_here};
 use crate::network::{Network, Times};
 use crate::network_runoff::{NetworkRunOff, keep_both};
 use crate::precision::Precision;
@@ -168,6 +168,7 @@ impl CoverRunOff<'_> {
                 )));
             }
             let input = Input { tasks, ..base.clone().with_graph(contenders) };
+            let input = input.in_precision(self.precision(), self.request.target)?;
             let request =
                 TuneRequest { budget: left, inference: None, roof: true, ..self.request.clone() };
             let session = Session { request: &request, store: self.store, stop: self.stop };
@@ -193,7 +194,26 @@ impl CoverRunOff<'_> {
 
     /// What is known of times here.
     fn known(&self) -> Result<HashMap<TaskId, f64>, Error> {
-        times_here(self.store, self.at)
+        times_here((self.store, self.at), self.precision())
+    }
+
+    fn precision(&self) -> Precision {
+        self.request.input.precision
+    }
+
+    /// The model by a cover, its images as its kernels are fastest together where they were tuned
+    /// in more than one order, in the precision that is asked for.
+    fn placed(
+        &self,
+        input: &Input,
+        cover: Assignment,
+        known: &HashMap<TaskId, f64>,
+    ) -> Result<Input, Error> {
+        let (input, target) = (input.clone().with_graph(cover), self.request.target);
+        match self.precision() {
+            Precision::F32 => Ok(input.laid_out(known, self.at)),
+            p => input.with_channels(Channels::usual(target, p), target).in_precision(p, target),
+        }
     }
 
     /// What the kernels of a model have reached that are known.
@@ -202,7 +222,7 @@ impl CoverRunOff<'_> {
         // A launch takes longer than many a kernel's arithmetic, and no roof knows of it.
         let Some(roof) = self.roof.filter(|_| !self.at.gpus.is_empty()) else { return reached };
         let timed = |t: &Task| {
-            let w = &t.workload;
+            let w = &self.precision().rounded(&t.workload);
             known.get(&t.id).map(|time| (roof.bound_of(w, w.flop()).0 / time, *time))
         };
         let timed: Vec<(f64, f64)> = base.tasks().iter().filter_map(timed).collect();
@@ -229,7 +249,10 @@ impl CoverRunOff<'_> {
         let known = self.known().map_err(|e| e.to_string())?;
         let reached = self.reached(base, &known);
         let bound = |w: &Workload| match self.roof {
-            Some(r) => reached.bound(r.bound_of(w, w.flop()).0),
+            Some(r) => {
+                let w = &self.precision().rounded(w);
+                reached.bound(r.bound_of(w, w.flop()).0)
+            }
             None => 1.0,
         };
         let all = base.candidates();
@@ -262,8 +285,8 @@ impl CoverRunOff<'_> {
         listen: &mut Listen<'_>,
     ) -> Result<(), Error> {
         let mut known = self.known()?;
-        let held = input.clone().with_graph(base.clone()).laid_out(&known, self.at);
-        let task = recorded_as(base.model(), &input.name);
+        let held = self.placed(input, base.clone(), &known)?;
+        let task = recorded_as(base.model(), &input.name, self.precision());
         let (place, seed) = (self.at.place.clone(), self.request.seed);
         let recorder = Recorder { store: self.store, place, seed };
         let copy = self.reached(base, &known).copy;
@@ -283,7 +306,7 @@ impl CoverRunOff<'_> {
             if both[0] == both[1] || met.iter().any(|r| r.configuration == names[1].1) {
                 return Ok(());
             }
-            let other = input.clone().with_graph(graph).laid_out(&known, self.at);
+            let other = self.placed(input, graph, &known)?;
             let challenger = self.network(&other, listen)?;
             let network = match &network {
                 Some(network) => network,
@@ -324,7 +347,7 @@ impl CoverRunOff<'_> {
     fn meeting<'r>(&'r self, input: &'r Input, end: Instant) -> NetworkRunOff<'r> {
         NetworkRunOff {
             input,
-            precision: Precision::F32,
+            precision: self.precision(),
             guess: &self.wanted.guess,
             store: self.store,
             at: self.at,
@@ -386,7 +409,8 @@ fn slower_in_place(
         let of = |(i, task): (usize, TaskId)| {
             let nodes = graph.candidates().list[i].nodes.clone();
             let first = &model.nodes[*nodes.first()?].name;
-            let layer = times.layers.iter().find(|l| l.task == Some(task) && l.node == *first)?;
+            let run = input.remade.get(&task).copied().unwrap_or(task);
+            let layer = times.layers.iter().find(|l| l.task == Some(run) && l.node == *first)?;
             Some((nodes, task, layer.in_place_ns as f64))
         };
         Ok(steps(graph).filter_map(of).collect())

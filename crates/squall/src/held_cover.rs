@@ -3,6 +3,7 @@
 
 use crate::error::Error;
 use crate::input::Input;
+use crate::precision::Precision;
 use crate::recorder::RecordedTask;
 use crate::target_context::TargetContext;
 use squall_core::graph::Model;
@@ -16,12 +17,17 @@ use squall_records::{Name, Query, Store};
 const COVER: &str = "cover";
 const KERNELS: &str = "kernels=";
 
-/// The task that covers of a model of a name are recorded as.
-pub(crate) fn recorded_as(model: &Model, name: &str) -> RecordedTask {
+/// The task that covers of a model of a name are recorded as, in a precision.
+pub(crate) fn recorded_as(model: &Model, name: &str, precision: Precision) -> RecordedTask {
     let digest = blake3::hash(model.to_string().as_bytes()).to_hex();
-    let workload = format!("cover of the model {}", &digest[..32]);
+    let (of, mut name) = (&digest[..32], format!("cover_of_{name}"));
+    let mut workload = format!("cover of the model {of}");
+    if precision != Precision::F32 {
+        workload += &format!(" in {}", precision.name());
+        name += &format!("_{}", precision.name());
+    }
     let id = TaskId::of_text(&workload, Objective::Time);
-    RecordedTask { id, name: format!("cover_of_{name}"), workload }
+    RecordedTask { id, name, workload }
 }
 
 /// Whether a record's workload is a model's covers: no kernel is made for it.
@@ -35,13 +41,18 @@ pub(crate) fn for_costs(graph: &Assignment) -> impl Iterator<Item = &FusionCandi
 }
 
 impl Input {
-    /// The same model by the kernels that a run-off of covers chose on this device, if one did, all
-    /// in the model's layout.
-    pub(crate) fn by_decision(self, store: &Store, at: &TargetContext) -> Result<Input, Error> {
+    /// The same model by the kernels that a run-off of covers chose on this device in a precision,
+    /// if one did, all in the model's layout and not yet in that precision.
+    pub(crate) fn by_decision(
+        self,
+        (store, at): (&Store, &TargetContext),
+        precision: Precision,
+    ) -> Result<Input, Error> {
         let Some(graph) = self.graph.as_ref().filter(|g| for_costs(g).next().is_some()) else {
             return Ok(self);
         };
-        let found = store.serving(&Query::task(recorded_as(graph.model(), "").id), &at.place)?;
+        let found =
+            store.serving(&Query::task(recorded_as(graph.model(), "", precision).id), &at.place)?;
         let line = found.into_iter().find(|(near, _)| near.is_here()).map(|(_, r)| r.configuration);
         // A line that a build with other rules wrote fits no longer: greedy fusion stays.
         let made = line.and_then(|l| graph.covered_by(l.strip_prefix(KERNELS)?).ok());

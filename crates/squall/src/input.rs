@@ -180,7 +180,7 @@ impl Input {
     /// The same model, covered by the kernels of another assignment.
     pub fn with_graph(self, graph: Assignment) -> Input {
         let (tasks, untuned) = (graph.tasks().to_vec(), graph.untuned());
-        Input { graph: Some(graph), tasks, untuned, ..self }
+        Input { graph: Some(graph), tasks, untuned, remade: HashMap::new(), ..self }
     }
 
     /// Reads operator lines that are not in a file.

@@ -7,7 +7,7 @@ use crate::input::Input;
 use crate::precision::Precision;
 use crate::settings::TargetRequest;
 use crate::target_context::TargetContext;
-use squall_core::{TaskId, Workload};
+use squall_core::{Objective, TaskId, Workload};
 use squall_graph::solvers::{
     ATTENTION_IN_PLACE, CHANNELS_LAST, CHANNELS_LAST_IN_PLACE, Cost, CoverCost, FASTEST_IN_PLACE,
     FASTEST_LAYOUTS, IN_PLACE, SOLVERS, solver, standings,
@@ -60,11 +60,31 @@ pub fn known_times(store: &Store, at: &TargetContext) -> Result<HashMap<TaskId, 
     Ok(known)
 }
 
-/// The same of this device and toolchain alone: times of others say nothing beside estimates.
-pub(crate) fn times_here(store: &Store, at: &TargetContext) -> Result<HashMap<TaskId, f64>, Error> {
+/// The same of this device and toolchain alone, since times of others say nothing beside estimates,
+/// and of a precision: by the tasks that stand in a model's graph for kernels of it. Of two that
+/// differ in what they give alone, the slower counts.
+pub(crate) fn times_here(
+    (store, at): (&Store, &TargetContext),
+    precision: Precision,
+) -> Result<HashMap<TaskId, f64>, Error> {
     let mut known = known_times(store, at)?;
     known.retain(|_, t| *t < ELSEWHERE);
-    Ok(known)
+    match precision {
+        Precision::F32 => return Ok(known),
+        // Its kernels are those of 32 bits or others, which is not seen in a store.
+        Precision::Tf32 => return Ok(HashMap::new()),
+        Precision::Bf16 | Precision::F16 => {}
+    }
+    let mut of_graph: HashMap<TaskId, f64> = HashMap::new();
+    for (_, r) in store.serving(&Query::default(), &at.place)? {
+        let Some(&time) = known.get(&r.task) else { continue };
+        let Ok(w) = Workload::parse(&r.workload) else { continue };
+        if let Some(w) = precision.in_graph(w) {
+            let slower = of_graph.entry(TaskId::of(&w, Objective::Time)).or_insert(time);
+            *slower = slower.max(time);
+        }
+    }
+    Ok(of_graph)
 }
 
 /// The ways to cover a model by kernels that can be asked for by name, each with what it does.

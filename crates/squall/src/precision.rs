@@ -5,8 +5,8 @@ use crate::error::Error;
 use crate::input::Input;
 use crate::settings::TargetRequest;
 use squall_core::graph::ValueId;
-use squall_core::operator::{in_format, in_half};
-use squall_core::{DType, Task, TaskId};
+use squall_core::operator::{in_format, in_half, of_floats};
+use squall_core::{DType, Task, TaskId, Workload};
 use squall_graph::assignment::reads;
 use squall_graph::candidate::root;
 use squall_graph::{Assignment, Step};
@@ -46,6 +46,21 @@ impl Precision {
             Precision::F16 => Some(DType::F16),
             Precision::F32 | Precision::Tf32 => None,
         }
+    }
+
+    /// The workload of 32-bit floats that stands in a model's graph for a kernel of this precision;
+    /// none where no kernel of this precision computes it.
+    pub(crate) fn in_graph(self, w: Workload) -> Option<Workload> {
+        let Some(format) = self.half() else { return Some(w) };
+        // What cannot be rounded stays as it is.
+        let stays = |w: &Workload| in_half(w.clone(), format, format).is_err();
+        of_floats(&w, format).or_else(|| Some(w).filter(stays))
+    }
+
+    /// What a kernel of a model's graph computes in this precision.
+    pub(crate) fn rounded(self, w: &Workload) -> Workload {
+        let made = self.half().and_then(|format| in_half(w.clone(), format, format).ok());
+        made.unwrap_or_else(|| w.clone())
     }
 
     /// How far floats of a network may be from exact ones, absolutely and relative to values above

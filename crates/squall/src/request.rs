@@ -76,7 +76,7 @@ impl InputRequest {
     /// Whether the kernels of a model are Squall's to choose: nothing else is asked for.
     pub(crate) fn is_cover_open(&self) -> bool {
         let is_asked = self.assignment.is_some() || self.cover.is_some() || self.channels.is_some();
-        !is_asked && self.precision == Precision::F32
+        !is_asked && self.precision != Precision::Tf32
     }
 
     /// How the candidates for kernels of a model stand to each other by the times that a store has,
@@ -90,7 +90,8 @@ impl InputRequest {
         let input = self.read(target, &[])?;
         let known = match store {
             Some(path) => {
-                times_here(&Store::open_read_only(path)?, &context.target(target, threads)?)?
+                let at = &context.target(target, threads)?;
+                times_here((&Store::open_read_only(path)?, at), self.precision)?
             }
             None => HashMap::new(),
         };
@@ -118,22 +119,30 @@ impl InputRequest {
         (target, threads): (TargetRequest, usize),
         given: &[NamedArray],
     ) -> Result<Input, Error> {
-        // Times of other precisions say nothing of layouts in this one.
-        let store = store.filter(|_| self.precision == Precision::F32);
         let (Some(store), None, None) = (store, &self.assignment, self.channels) else {
             return self.load_given(target, given);
         };
         let input = self.read(target, given)?;
         if let Some(name) = &self.cover {
-            let known = times_here(store, &context.target(target, threads)?)?;
-            return input.covered(name, &known, target);
+            let at = &context.target(target, threads)?;
+            let known = times_here((store, at), self.precision)?;
+            return input.covered(name, &known, target)?.in_precision(self.precision, target);
         }
         if input.graph.is_some() {
             let at = &context.target(target, threads)?;
-            let input = if self.is_cover_open() { input.by_decision(store, at)? } else { input };
-            return input.with_fastest_layout(store, at);
+            let input = match self.is_cover_open() {
+                true => input.by_decision((store, at), self.precision)?,
+                false => input,
+            };
+            if self.precision == Precision::F32 {
+                return input.with_fastest_layout(store, at);
+            }
+            // Kernels of other precisions are tuned in the usual layouts alone.
+            let usual = Channels::usual(target, self.precision);
+            return input.with_channels(usual, target).in_precision(self.precision, target);
         }
-        Ok(input.with_channels(Channels::usual(target, self.precision), target))
+        let usual = Channels::usual(target, self.precision);
+        input.with_channels(usual, target).in_precision(self.precision, target)
     }
 }
 

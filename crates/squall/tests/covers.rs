@@ -4,7 +4,7 @@
 use prost::Message;
 use squall::{
     BenchRequest, BudgetRequest, Context, Event, GuessRequest, InferenceRequest, InputRequest,
-    NetworkRequest, Query, Store, TargetRequest, TuneRequest,
+    NetworkRequest, Precision, Query, Store, TargetRequest, TuneRequest,
 };
 use squall_core::{Measurement, Nanos, Outcome, Record, RecordKind};
 use squall_frontend::onnx::proto::*;
@@ -56,10 +56,21 @@ fn after(r: &Record, kind: RecordKind, nanos: f64) -> Record {
 
 #[test]
 fn the_cover_that_won_in_whole_networks_is_what_a_model_runs_by() {
+    covers_meet(Precision::F32, 1e-5);
+}
+
+/// Kernels of 16 bits have times of their own.
+#[test]
+fn covers_meet_in_16_bits() {
+    covers_meet(Precision::Bf16, 2e-2);
+}
+
+fn covers_meet(precision: Precision, tolerance: f32) {
     let folder = tempfile::tempdir().unwrap();
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
     let context = Context::with_cache(Some(cache));
-    let input = InputRequest::new(attention(folder.path()).display().to_string());
+    let source = attention(folder.path()).display().to_string();
+    let input = InputRequest { precision, ..InputRequest::new(source) };
     let path = folder.path().join("s.squall");
     let budget = BudgetRequest { trials_per_task: Some(4), ..BudgetRequest::default() };
     let request = TuneRequest { inference: None, ..TuneRequest::new(input.clone(), &path, budget) };
@@ -109,6 +120,8 @@ fn the_cover_that_won_in_whole_networks_is_what_a_model_runs_by() {
     let covers: Vec<Record> = store.query(&Query::default()).unwrap();
     let covers: Vec<&Record> = covers.iter().filter(|r| r.tunable == "cover").collect();
     assert_eq!(covers.len(), 2, "{covers:?}");
+    let is_named = |r: &&Record| r.workload.ends_with(" in bf16");
+    assert_eq!(covers.iter().all(is_named), precision == Precision::Bf16);
     let one = covers.iter().find(|r| r.configuration == "kernels=0+1+2").expect("one kernel");
     let all = covers.iter().find(|r| r.configuration == "kernels=0,1,2").expect("three");
     // What runs, and what the report counts, is the cover that was kept last.
@@ -124,7 +137,7 @@ fn the_cover_that_won_in_whole_networks_is_what_a_model_runs_by() {
             a.bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
         };
         for (a, b) in floats(&y).iter().zip(floats(&three)) {
-            assert!((a - b).abs() <= 1e-5, "{a} instead of {b}");
+            assert!((a - b).abs() <= tolerance, "{a} instead of {b}");
         }
     }
     // Covers that met are not run again.

@@ -4,6 +4,7 @@
  * answers the faults: with what the processor says, without those bits. */
 #define _GNU_SOURCE
 #include <cpuid.h>
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,25 @@ static const unsigned edx7 = 1u << 2 | 1u << 3 | 1u << 8 | 1u << 22 | 1u << 23 |
                              1u << 25;
 static const unsigned eax71 = 1u << 4 | 1u << 5 | 1u << 21 | 1u << 23;
 
+/* The C library's own `sigaction`. */
+static int handle(int signal, const struct sigaction *act, struct sigaction *old) {
+  typedef int (*function)(int, const struct sigaction *, struct sigaction *);
+  static function real;
+  if (!real) real = (function)dlsym(RTLD_NEXT, "sigaction");
+  return real(signal, act, old);
+}
+
+/* A program that handles these faults itself, as compilers do to say so, would end at the first
+ * CPUID: it goes without. */
+int sigaction(int signal, const struct sigaction *act, struct sigaction *old) {
+  return handle(signal, signal == SIGSEGV ? NULL : act, old);
+}
+
+sighandler_t signal(int number, sighandler_t handler) {
+  typedef sighandler_t (*function)(int, sighandler_t);
+  return number == SIGSEGV ? SIG_DFL : ((function)dlsym(RTLD_NEXT, "signal"))(number, handler);
+}
+
 static void answer(int signal, siginfo_t *info, void *context) {
   (void)info;
   greg_t *r = ((ucontext_t *)context)->uc_mcontext.gregs;
@@ -30,7 +50,7 @@ static void answer(int signal, siginfo_t *info, void *context) {
   if (at[0] != 0x0F || at[1] != 0xA2) {
     /* A fault of another kind ends the process as it would have, when it comes again. */
     struct sigaction usual = {.sa_handler = SIG_DFL};
-    sigaction(signal, &usual, NULL);
+    handle(signal, &usual, NULL);
     return;
   }
   unsigned leaf = (unsigned)r[REG_RAX], part = (unsigned)r[REG_RCX], a, b, c, d;
@@ -46,7 +66,7 @@ static void answer(int signal, siginfo_t *info, void *context) {
 
 __attribute__((constructor)) static void hold(void) {
   struct sigaction act = {.sa_sigaction = answer, .sa_flags = SA_SIGINFO | SA_NODEFER};
-  sigaction(SIGSEGV, &act, NULL);
+  handle(SIGSEGV, &act, NULL);
   if (syscall(SYS_arch_prctl, ARCH_SET_CPUID, 0) != 0) {
     fputs("this machine's CPUID cannot be made to fault\n", stderr);
     exit(69);

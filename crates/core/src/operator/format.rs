@@ -39,8 +39,9 @@ pub fn in_half(mut w: Workload, format: DType, output: DType) -> Result<Workload
     if let Some(other) = tensors.into_iter().find(|d| *d != DType::F32) {
         return Err(format!("it has a tensor of {}", other.name()));
     }
+    let last = w.stages.len().checked_sub(1).ok_or("it computes nothing that is known")?;
     w.inputs.iter_mut().for_each(|i| i.dtype = format);
-    let (inputs, last) = (w.inputs.len(), w.stages.len() - 1);
+    let inputs = w.inputs.len();
     let mut is_read: Vec<bool> = vec![true; inputs];
     for (k, s) in w.stages.iter_mut().enumerate() {
         let is_copy = s.reduction.is_none() && k != last && hands_on(&s.body, &is_read);
@@ -62,6 +63,24 @@ pub fn in_half(mut w: Workload, format: DType, output: DType) -> Result<Workload
         w.stages.push(Stage { name: given, dtype: output, axes, reduction: None, body });
     }
     checked(w)
+}
+
+/// The workload of 32-bit floats that [`in_half`] makes this one of; none where it does not.
+pub fn of_floats(w: &Workload, format: DType) -> Option<Workload> {
+    let output = w.stages.last()?.dtype;
+    let comes_back = |made: &Workload| in_half(made.clone(), format, output).as_ref() == Ok(w);
+    let mut made = w.clone();
+    made.inputs.iter_mut().for_each(|i| i.dtype = DType::F32);
+    made.stages.iter_mut().for_each(|s| s.dtype = DType::F32);
+    // A sum that is the output got a stage of its own.
+    let mut of_sum = made.clone();
+    if let (Some(given), Some(sum)) = (of_sum.stages.pop(), of_sum.stages.last_mut()) {
+        sum.name = given.name;
+        if comes_back(&of_sum) {
+            return Some(of_sum);
+        }
+    }
+    Some(made).filter(comes_back)
 }
 
 /// Whether an expression is an element of what is read, or a number outside of it.

@@ -33,7 +33,7 @@ pub use conv::Conv;
 pub use convolution::{Channels, ConvAxis, Convolution, Direction};
 pub use elementwise::elementwise;
 pub use few_bits::{FewBits, FewBitsZero};
-pub use format::{in_format, in_half};
+pub use format::{in_format, in_half, of_floats};
 pub use matmul::MatMul;
 pub use pool::{Pool, PoolKind};
 pub use quantised::{ByteRange, ByteResult, ByteSum, OFFSET_UNIT, sum_unit};

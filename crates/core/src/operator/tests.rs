@@ -345,3 +345,44 @@ fn impossible_problems_have_messages() {
         assert!(e.contains(what), "{e}");
     }
 }
+
+/// Formats of 16 bits are those of tensors alone, so that they can be taken back.
+#[test]
+fn workloads_of_16_bits_come_back_to_floats() {
+    let c = conv(4, 6, 2);
+    let (output, shape) = (c.output(), [1, 2, 6, 5]);
+    let max = Pool {
+        kind: PoolKind::Max,
+        n: shape[0],
+        c: shape[1],
+        h: shape[2],
+        w: shape[3],
+        r: 2,
+        s: 3,
+        stride: [2, 1],
+        pads: [1, 1, 0, 1],
+        dilation: [1, 1],
+        positions: None,
+    };
+    let average = Pool { kind: PoolKind::Average { count_padding: false }, ..max.clone() };
+    let softmax = Softmax { before: 2, extent: 3, after: 1, log: false };
+    let sum = Reduce { op: ReduceOp::Sum, axes: vec![(2, false), (2, true)] };
+    let all = [
+        bias_add_relu(6, &output).attach(c.workload().unwrap(), &output),
+        MatMul::plain(3, 5, 4, TensorKind::Data).workload(),
+        max.workload(),
+        average.workload(),
+        softmax.workload(),
+        sum.workload(),
+    ];
+    for w in all.map(Result::unwrap) {
+        assert_eq!(of_floats(&w, DType::Bf16), None);
+        for (format, other) in [(DType::Bf16, DType::F16), (DType::F16, DType::Bf16)] {
+            for output in [format, DType::F32] {
+                let made = in_half(w.clone(), format, output).unwrap();
+                assert_eq!(of_floats(&made, format).as_ref(), Some(&w), "{made}");
+                assert_eq!(of_floats(&made, other), None);
+            }
+        }
+    }
+}

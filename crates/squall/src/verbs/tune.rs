@@ -8,7 +8,6 @@ use crate::error::Error;
 use crate::event::{Event, Listen, without_opening};
 use crate::input::{Input, InputKind};
 use crate::layout::Channels;
-use crate::precision::Precision;
 use crate::report::{FailureClass, Inference, Report, StopReason, TaskReport, Winner};
 use crate::request::{InferenceRequest, TuneRequest};
 use crate::session::Session;
@@ -92,9 +91,11 @@ fn decided(
         return Ok(input);
     }
     let at = context.target(target, request.threads)?.with_caches(request.caches);
-    Ok(input
-        .by_decision(store, &at)?
-        .with_channels(Channels::usual(target, Precision::F32), target))
+    let precision = request.input.precision;
+    input
+        .by_decision((store, &at), precision)?
+        .with_channels(Channels::usual(target, precision), target)
+        .in_precision(precision, target)
 }
 
 /// Lets the kernels that only costs choose have their share of trials, and the cheapest cover meet
