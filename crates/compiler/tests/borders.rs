@@ -10,6 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::emit::{Options, emit};
 use squall_compiler::{nest, sketches};
+use squall_core::operator::Conv;
 use squall_core::{Isa, KernelSource, TensorKind, Workload};
 
 /// Cases with sums and means, with the largest, and with every second element.
@@ -128,4 +129,46 @@ fn versions_are_not_made_of_versions() {
     let options = Options { threads: 1, double: false, full_optimisation: false };
     let text = emit(&n, "f", options).source;
     assert!(text.matches("else {").count() < 4, "{text}");
+}
+
+/// Of rows of 14 both vectors of 8 reach into the border, the second of which begins at 6: there is
+/// no inside to write out. Of rows of 24 one of three does not.
+#[test]
+fn only_what_has_an_inside_is_written_out_twice() {
+    let target = at_level(Isa::X86_64V3);
+    let versions = |w: i64| {
+        let (c, h) = (4, 14);
+        let conv = Conv {
+            n: 1,
+            c,
+            h,
+            w,
+            k: c,
+            r: 3,
+            s: 3,
+            stride: [1, 1],
+            pads: [1; 4],
+            dilation: [1, 1],
+            groups: c,
+        };
+        let w = conv.workload().expect("a depthwise convolution");
+        let all = sketches(&w, &target);
+        let s = all.iter().find(|s| s.name() == "tile@q,pad=guard").expect("it has one");
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(2);
+        let (mut with, mut seen) = (0, 0);
+        for c in (0..200).map(|_| s.space().sample(&mut rng)) {
+            if c.int("lanes") != Some(8) || c.int("q3") != Some(1) || c.int("p3") > Some(4) {
+                continue;
+            }
+            let of = Some((s.name(), &c.to_string()[..]));
+            let nest = squall_compiler::explain(&w, &target, "nest", of).expect("it is realized");
+            seen += 1;
+            with += usize::from(nest.contains("version"));
+        }
+        assert!(seen > 3, "{seen}");
+        (with, seen)
+    };
+    assert_eq!(versions(14).0, 0);
+    let (with, seen) = versions(24);
+    assert_eq!(with, seen);
 }

@@ -94,7 +94,8 @@ fn is_abandoned(path: &Path, is_dead_by_name: bool) -> bool {
         return false;
     }
     if is_dead_by_name {
-        return true;
+        // Ours are their owner's alone.
+        return fstat(&folder).is_ok_and(|s| s.st_mode & 0o777 == 0o700);
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(&folder, LOCK, flags, Mode::empty()) {
@@ -157,6 +158,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let dead = parent.path().join("squall-probe-x");
         fs::create_dir(&dead).unwrap();
+        fs::set_permissions(&dead, Permissions::from_mode(0o700)).unwrap();
         fs::write(dead.join(LOCK), "").unwrap();
         let handle = File::open(&dead).unwrap();
         let is_over = std::sync::atomic::AtomicBool::new(false);

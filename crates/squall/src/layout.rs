@@ -177,7 +177,9 @@ impl Input {
             (Channels::First, true) => self.solved(IN_PLACE, &|_| None),
             (Channels::Last, true) => self.solved(CHANNELS_LAST_IN_PLACE, &|_| None),
             (Channels::First, false) => self.solved(ATTENTION_IN_PLACE, &|_| None),
-            (Channels::Last, false) => self.solved(CHANNELS_LAST, &|_| None),
+            (Channels::Last, false) => {
+                self.solved(CHANNELS_LAST, &|_| None).solved(ATTENTION_IN_PLACE, &|_| None)
+            }
         }
     }
 

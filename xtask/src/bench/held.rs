@@ -16,7 +16,7 @@ pub fn hold_to_avx2(process: &mut Command, folder: &Path) -> Result<bool, String
     let (source, shim) = (folder.join("held.c"), folder.join("held.so"));
     fs::write(&source, SHIM).map_err(|e| format!("{}: {e}", source.display()))?;
     let mut compile = Command::new("cc");
-    run(compile.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&shim).arg(&source))?;
+    run(compile.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&shim).arg(&source).arg("-ldl"))?;
     // The shim ends a process that it cannot hold.
     let works = Command::new("true").env("LD_PRELOAD", &shim).stderr(Stdio::null()).status();
     let is_held = works.is_ok_and(|s| s.success());

@@ -2,20 +2,18 @@
 //! for the inside of an image has no tests, and loads of the lanes for which a test holds.
 
 use super::printer::{Printer, Value};
-use crate::nest::{Stmt, largest_values, visit};
+use crate::nest::{Stmt, decided, inside};
 use squall_core::expr::{Affine, Cond, Expr};
 
 impl Printer<'_> {
     /// The statements twice: without their tests where all of them hold, and else with them.
     pub(super) fn versions(&mut self, stmts: &[Stmt]) {
-        // Versions of versions would be many, and a variable that is bound in the block is not
-        // known before it.
-        let binds = stmts.iter().any(|s| matches!(s, Stmt::Let { .. }));
-        if self.simd.has_versions || binds {
-            return self.block(stmts);
-        }
-        let Some(conds) = self.all_hold(stmts) else { return self.block(stmts) };
+        // Versions of versions would be many.
+        let known = if self.simd.has_versions { None } else { self.all_hold(stmts) };
+        let Some(conds) = known else { return self.block(stmts) };
         self.simd.has_versions = true;
+        // What one version leaves in registers of tiles is not there in the other.
+        self.simd.loaded.clear();
         match conds.is_empty() {
             true => self.inside(stmts),
             false => {
@@ -23,11 +21,13 @@ impl Printer<'_> {
                 self.open(&format!("if ({test}) {{"));
                 self.inside(stmts);
                 self.close();
+                self.simd.loaded.clear();
                 self.open("else {");
                 self.block(stmts);
                 self.close();
             }
         }
+        self.simd.loaded.clear();
         self.simd.has_versions = false;
     }
 
@@ -37,44 +37,13 @@ impl Printer<'_> {
         self.simd.is_inside = before;
     }
 
-    /// Under what conditions all tests in the statements hold at all iterations of their loops;
-    /// none where that never is.
+    /// Under what conditions all tests in the statements hold; none where that never is.
     fn all_hold(&self, stmts: &[Stmt]) -> Option<Vec<Cond>> {
-        let bounds = largest_values(stmts);
-        let mut tests: Vec<Cond> = Vec::new();
-        let mut note = |e: &Expr| {
-            if let Expr::Select { conds, .. } = e {
-                tests.extend(conds.iter().cloned());
-            }
-        };
-        visit(stmts, &mut |s| {
-            if let Stmt::Store { value, .. } | Stmt::Update { value, .. } = s {
-                value.visit(&mut note);
-            }
-        });
-        let mut all: Vec<Cond> = Vec::new();
-        for c in tests {
-            let index = self.fold(&c.index);
-            let mut outer = Affine::constant(0);
-            index.terms().iter().filter(|t| !bounds.contains_key(&t.0)).for_each(|&(v, by)| {
-                outer.add_term(v, by);
-            });
-            let mut inner = index;
-            outer.terms().iter().for_each(|&(v, by)| inner.add_term(v, -by));
-            let (least, most) = inner.range(|v| bounds[&v]);
-            let (low, high) = (c.low.saturating_sub(least), c.high.saturating_sub(most));
-            match all.iter_mut().find(|o| o.index == outer) {
-                Some(o) => (o.low, o.high) = (o.low.max(low), o.high.min(high)),
-                None => all.push(Cond { index: outer, low, high }),
-            }
-        }
-        if all.iter().any(|c| c.low >= c.high) {
-            return None;
-        }
-        let is_open = |c: &Cond| !c.index.terms().is_empty();
-        let holds = |c: &Cond| (c.low..c.high).contains(&c.index.offset());
-        let decided = all.iter().filter(|c| !is_open(c)).all(holds);
-        decided.then(|| all.into_iter().filter(is_open).collect())
+        let fold = |c: Cond| Cond { index: self.fold(&c.index), ..c };
+        let mut all: Vec<Cond> = inside(stmts)?.into_iter().map(fold).collect();
+        let is_never = all.iter().any(|c| decided(c) == Some(false));
+        all.retain(|c| decided(c).is_none());
+        Some(all).filter(|_| !is_never)
     }
 
     /// The lanes of a load for which the conditions hold, and a constant in the others; none where
@@ -101,6 +70,15 @@ impl Printer<'_> {
         let (of_lanes, shared): (Vec<Cond>, Vec<Cond>) =
             conds.iter().cloned().partition(|c| c.index.uses(lane));
         let open: Vec<Cond> = of_lanes.into_iter().filter(|c| !self.always(c)).collect();
+        // Lanes are counted by 32 bits.
+        let is_short = |x: i64| i32::try_from(x).is_ok();
+        let fits = |c: &Cond| {
+            let (least, most) = self.range(&c.index)?;
+            Some([least - c.low, most - c.low, c.high - c.low].into_iter().all(is_short))
+        };
+        if !open.iter().all(|c| fits(c) == Some(true)) {
+            return None;
+        }
         let ty = self.vector_type(lanes);
         let t = self.temporary();
         self.line(&format!("{ty} {t} = {};", self.all_lanes(other, lanes)));
@@ -146,9 +124,13 @@ impl Printer<'_> {
 
     /// Whether a condition holds at every iteration, with what loops that are written out decide.
     fn always(&self, c: &Cond) -> bool {
-        let index = self.fold(&c.index);
-        let is_known = index.terms().iter().all(|t| self.simd.bounds.contains_key(&t.0));
-        let (low, high) = index.range(|v| self.simd.bounds.get(&v).copied().unwrap_or(0));
-        is_known && low >= c.low && high < c.high
+        self.range(&c.index).is_some_and(|(low, high)| low >= c.low && high < c.high)
+    }
+
+    /// The least and the largest value of a form, with what loops that are written out decide.
+    fn range(&self, a: &Affine) -> Option<(i64, i64)> {
+        let a = self.fold(a);
+        let is_known = a.terms().iter().all(|t| self.simd.bounds.contains_key(&t.0));
+        is_known.then(|| a.range(|v| self.simd.bounds.get(&v).copied().unwrap_or(0)))
     }
 }

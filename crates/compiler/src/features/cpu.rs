@@ -4,7 +4,7 @@
 use super::cpu_cost::estimate;
 use super::cpu_table::Features;
 use crate::emit::{register_count, stack_bytes};
-use crate::nest::{Loop, Mode, Nest, Scope, Stmt, tile_registers};
+use crate::nest::{Loop, Mode, Nest, Scope, Stmt, inside, share, tile_registers};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source};
 use squall_core::workload::flatten;
 use squall_core::{AMX_TILES, MachineModel};
@@ -39,8 +39,8 @@ struct Walk<'a> {
     loops: Vec<&'a Loop>,
     /// The tests around the current statement.
     tests: Vec<&'a [Cond]>,
-    /// Whether the current statement is written out once more, without its tests.
-    has_versions: bool,
+    /// The share of iterations that run the version of the current statement with tests.
+    tested: f64,
     /// Sums over all statements.
     sums: Features,
     /// Facts of the statement with most work, and its points.
@@ -60,7 +60,7 @@ pub(super) fn extract(n: &Nest, machine: &MachineModel) -> Features {
         machine,
         loops: Vec::new(),
         tests: Vec::new(),
-        has_versions: false,
+        tested: 1.0,
         sums: Features::default(),
         main: Features::default(),
         main_points: 0.0,
@@ -110,39 +110,10 @@ fn product<'a>(loops: impl Iterator<Item = &'a &'a Loop>) -> f64 {
     loops.map(|l| l.extent as f64).product()
 }
 
-/// More combinations of counters than this are not looked at one by one.
-const MOST_COMBINED: i64 = 4096;
-
-/// The part of the loops' steps for which all conditions hold; all, where these are too many.
-fn share(conds: &[Cond], loops: &[&Loop]) -> f64 {
-    let deciding: Vec<&Loop> =
-        loops.iter().copied().filter(|l| conds.iter().any(|c| l.moves(&c.index))).collect();
-    let all: i64 = deciding.iter().map(|l| l.extent).fold(1, i64::saturating_mul);
-    if !(1..=MOST_COMBINED).contains(&all) {
-        return 1.0;
-    }
-    let holds = |mut step: i64| {
-        let mut conds = conds.to_vec();
-        for l in &deciding {
-            let at = step % l.extent;
-            step /= l.extent;
-            for c in &mut conds {
-                c.index = c.index.substitute(l.var, &Affine::constant(at));
-                if let Some(s) = l.start {
-                    let start = Affine::constant((s.step * at).min(s.cap));
-                    c.index = c.index.substitute(s.var, &start);
-                }
-            }
-        }
-        conds.iter().all(|c| (c.low..c.high).contains(&c.index.offset()))
-    };
-    (0..all).filter(|&step| holds(step)).count() as f64 / all as f64
-}
-
 impl<'a> Walk<'a> {
     fn statements(&mut self, stmts: &'a [Stmt]) {
-        let had_versions = self.has_versions;
-        for s in stmts {
+        let tested = self.tested;
+        for (i, s) in stmts.iter().enumerate() {
             match s {
                 Stmt::Loop(l) => {
                     self.loops.push(l);
@@ -158,8 +129,10 @@ impl<'a> Walk<'a> {
                     self.statements(body);
                     self.tests.pop();
                 }
-                // Nearly all iterations run the version without tests.
-                Stmt::Version => self.has_versions = true,
+                Stmt::Version => {
+                    let untested = inside(&stmts[i + 1..]).map_or(0.0, |c| share(&c, &self.loops));
+                    self.tested *= 1.0 - untested;
+                }
                 Stmt::Prefetch { buffer, at } => {
                     self.sums.hints += product(self.loops.iter());
                     let bytes = at.offset() * self.n.buffer(*buffer).dtype.bytes() as i64;
@@ -174,7 +147,7 @@ impl<'a> Walk<'a> {
                 _ => {}
             }
         }
-        self.has_versions = had_versions;
+        self.tested = tested;
     }
 
     /// Bytes of a cache line.
@@ -206,10 +179,8 @@ impl<'a> Walk<'a> {
         }
         self.total_points += points;
         let mut branches = 0;
-        if !self.has_versions {
-            value.visit(&mut |e| branches += u32::from(matches!(e, Expr::Select { .. })));
-        }
-        self.sums.branches += f64::from(branches) * points;
+        value.visit(&mut |e| branches += u32::from(matches!(e, Expr::Select { .. })));
+        self.sums.branches += f64::from(branches) * points * self.tested;
         let is_main = update && points > self.main_points;
         if is_main {
             self.main_points = points;

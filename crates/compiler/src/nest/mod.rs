@@ -22,6 +22,7 @@
 //! stay inside: `for mo in 8 at m = 8*mo cap 54` gives `m = min(8*mo, 54)`.
 
 mod amx;
+mod inside;
 mod interpret;
 mod lower;
 mod parse;
@@ -35,6 +36,7 @@ mod verify;
 mod warp;
 
 pub use amx::{TilePlace, TileRegisters, TileStep, TileWork, has_tiles, tile_registers, tile_step};
+pub use inside::{decided, inside, share};
 pub use interpret::{interpret, try_interpret};
 pub use lower::lower;
 pub use parse::parse;

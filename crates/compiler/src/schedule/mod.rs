@@ -17,6 +17,7 @@ mod skip;
 mod store;
 pub(crate) mod structure;
 mod toom;
+mod version;
 mod winograd;
 
 pub use parse::parse;

@@ -3,6 +3,7 @@
 use super::winograd::{self, WinogradTile};
 use super::{
     buffers, caching, compute_at, loops, pack, peel, prefetch, reduction, skip, store, structure,
+    version,
 };
 use crate::nest::{Mode, Nest, verify};
 use std::fmt;
@@ -119,7 +120,7 @@ impl Primitive {
             P::Pack { buffer, at, packed } => pack::pack(n, buffer, at, packed),
             P::PackNear { buffer, at, packed } => pack::pack_near(n, buffer, at, packed),
             P::Prefetch { buffer, lines } => prefetch::prefetch(n, buffer, *lines),
-            P::Version { at } => structure::version(n, at),
+            P::Version { at } => version::version(n, at),
             P::Skip { buffer } => skip::skip(n, buffer),
             P::Rfactor { of, partial } => reduction::rfactor(n, of, partial),
             P::ReduceAtStore { buffer, partial } => store::reduce_at_store(n, buffer, partial),

@@ -2,7 +2,7 @@
 
 use super::dependence::{DependenceAxis, exchangeable, independent};
 use super::loops::{fresh, named};
-use crate::nest::{Loop, Mode, Nest, Scope, Start, Stmt, accesses, rewrite, substitute};
+use crate::nest::{Loop, Nest, Scope, Start, Stmt, accesses, rewrite, substitute};
 use squall_core::expr::{Affine, Expr, Source, Var};
 
 pub fn buffer(n: &Nest, name: &str) -> Result<Source, String> {
@@ -69,19 +69,6 @@ pub fn drop_hints(n: &mut Nest, b: Source) {
         });
     }
     without(&mut n.body, b);
-}
-
-/// Writes the body of a loop out twice, for its inside and for its border.
-pub fn version(n: &mut Nest, name: &str) -> Result<(), String> {
-    let l = named(n, name)?;
-    if !matches!(l.mode, Mode::Serial | Mode::Parallel | Mode::Unroll | Mode::Step) {
-        return Err(format!("`{name}` is written out as instructions of its own"));
-    }
-    n.replace_loop(l.var, &mut |mut l| {
-        l.body.insert(0, Stmt::Version);
-        vec![Stmt::Loop(l)]
-    });
-    Ok(())
 }
 
 /// Removes a buffer that nothing uses any more and renumbers the others.
