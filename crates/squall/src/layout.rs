@@ -8,10 +8,12 @@ use crate::precision::Precision;
 use crate::settings::TargetRequest;
 use crate::target_context::TargetContext;
 use squall_core::{Objective, TaskId, Workload};
+use squall_graph::rules::ATTENTION;
 use squall_graph::solvers::{
     ATTENTION_IN_PLACE, CHANNELS_LAST, CHANNELS_LAST_IN_PLACE, Cost, CoverCost, FASTEST_IN_PLACE,
     FASTEST_LAYOUTS, IN_PLACE, SOLVERS, solver, standings,
 };
+use squall_graph::{Assignment, Step};
 use squall_records::{Query, Store};
 use std::collections::HashMap;
 
@@ -114,6 +116,13 @@ pub struct CoverRow {
     pub behind: Option<f64>,
 }
 
+/// Whether one of the kernels that a model is made of is attention.
+fn has_attention(graph: &Assignment) -> bool {
+    let list = &graph.candidates().list;
+    let is = |s: &Step| matches!(*s, Step::Kernel(i) if list[i].rule == ATTENTION);
+    graph.choice().steps.iter().any(is)
+}
+
 impl Input {
     /// How the candidates for kernels of a model stand to each other, by what is known of times.
     pub fn cover_report(&self, known: &HashMap<TaskId, f64>) -> Result<CoverReport, Error> {
@@ -178,7 +187,11 @@ impl Input {
             (Channels::Last, true) => self.solved(CHANNELS_LAST_IN_PLACE, &|_| None),
             (Channels::First, false) => self.solved(ATTENTION_IN_PLACE, &|_| None),
             (Channels::Last, false) => {
-                self.solved(CHANNELS_LAST, &|_| None).solved(ATTENTION_IN_PLACE, &|_| None)
+                let made = self.solved(CHANNELS_LAST, &|_| None);
+                match made.graph.as_ref().is_some_and(has_attention) {
+                    true => made.solved(ATTENTION_IN_PLACE, &|_| None),
+                    false => made,
+                }
             }
         }
     }
