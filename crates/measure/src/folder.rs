@@ -60,27 +60,22 @@ impl TemporaryFolder {
 /// Removes the folders of processes that were killed. Nothing here is worth an error.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with(PREFIX) && is_abandoned(&entry.path(), name.starts_with(DEAD)) {
-            remove(&entry.path());
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        let Some(own) = name.strip_prefix(PREFIX) else { continue };
+        let known = name.strip_prefix(DEAD);
+        if is_abandoned(&path, known.is_some()) {
+            remove(&path, &path.with_file_name(format!("{DEAD}{}", known.unwrap_or(own))));
         }
     }
 }
 
-/// Removes a dead process's folder. A compiler that outlived its process may still write there, so
-/// that the folder is not empty when it is to go, and then its lock is gone already. Therefore the
-/// folder first gets a name that says that it is dead, under which the next sweep needs no lock,
-/// and which writers by the old path do not find.
-fn remove(path: &Path) {
-    let is_named = path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(DEAD));
-    let dead = match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) if !is_named => {
-            parent.join(format!("{DEAD}{}", name.to_string_lossy().trim_start_matches(PREFIX)))
-        }
-        _ => path.to_path_buf(),
-    };
-    let is_renamed = is_named || fs::rename(path, &dead).is_ok();
-    let _ = fs::remove_dir_all(if is_renamed { &dead } else { path });
+/// Removes a dead process's folder, which gets the name `dead` first, if it does not have it. A
+/// compiler that outlived its process may still write there, so that the folder is not empty when
+/// it is to go, and then its lock is gone already. By that name the next sweep needs no lock, and
+/// writers by the old path do not find the folder.
+fn remove(path: &Path, dead: &Path) {
+    let is_renamed = fs::rename(path, dead).is_ok();
+    let _ = fs::remove_dir_all(if is_renamed { dead } else { path });
 }
 
 /// Whether a folder is one of this user's whose process is dead, as its name says already or a free
@@ -90,12 +85,10 @@ fn is_abandoned(path: &Path, is_dead_by_name: bool) -> bool {
     let folder = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(folder) = open(path, folder | OFlags::RDONLY, Mode::empty()) else { return false };
     let ours = rustix::process::geteuid().as_raw();
-    if !fstat(&folder).is_ok_and(|s| s.st_uid == ours) {
-        return false;
-    }
+    let Some(stat) = fstat(&folder).ok().filter(|s| s.st_uid == ours) else { return false };
     if is_dead_by_name {
         // Ours are their owner's alone.
-        return fstat(&folder).is_ok_and(|s| s.st_mode & 0o777 == 0o700);
+        return stat.st_mode & 0o777 == 0o700;
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(&folder, LOCK, flags, Mode::empty()) {

@@ -11,7 +11,7 @@ use crate::event::{Event, Listen, without_opening};
 use crate::export::kernels_of;
 use crate::held_cover::{for_costs, name, recorded_as};
 use crate::input::{Input, InputKind};
-use crate::layout::{Channels, times_here};
+use crate::layout::times_here;
 use crate::network::{Network, Times};
 use crate::network_runoff::{NetworkRunOff, keep_both};
 use crate::precision::Precision;
@@ -209,10 +209,10 @@ impl CoverRunOff<'_> {
         cover: Assignment,
         known: &HashMap<TaskId, f64>,
     ) -> Result<Input, Error> {
-        let (input, target) = (input.clone().with_graph(cover), self.request.target);
+        let input = input.clone().with_graph(cover);
         match self.precision() {
             Precision::F32 => Ok(input.laid_out(known, self.at)),
-            p => input.with_channels(Channels::usual(target, p), target).in_precision(p, target),
+            p => input.in_usual_form(p, self.request.target),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::input::Input;
 use crate::precision::Precision;
 use crate::settings::TargetRequest;
 use crate::target_context::TargetContext;
-use squall_core::{Objective, TaskId, Workload};
+use squall_core::{Objective, Record, TaskId, Workload};
 use squall_graph::rules::ATTENTION;
 use squall_graph::solvers::{
     ATTENTION_IN_PLACE, CHANNELS_LAST, CHANNELS_LAST_IN_PLACE, Cost, CoverCost, FASTEST_IN_PLACE,
@@ -15,7 +15,7 @@ use squall_graph::solvers::{
 };
 use squall_graph::{Assignment, Step};
 use squall_records::{Query, Store};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Where images between kernels have their channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,12 @@ const ELSEWHERE: f64 = 1e10;
 /// The time of each task's record that serves it, in nanoseconds; of other devices and toolchains
 /// more than any that is from here.
 pub fn known_times(store: &Store, at: &TargetContext) -> Result<HashMap<TaskId, f64>, Error> {
-    let mut known: HashMap<TaskId, f64> = HashMap::new();
+    Ok(records_with_times(store, at)?.into_iter().map(|(r, time)| (r.task, time)).collect())
+}
+
+/// The record that serves each task, with its time.
+fn records_with_times(store: &Store, at: &TargetContext) -> Result<Vec<(Record, f64)>, Error> {
+    let (mut known, mut found) = (HashSet::new(), Vec::new());
     for (near, r) in store.serving(&Query::default(), &at.place)? {
         let Some(time) = r.outcome.time() else { continue };
         let is_possible = |w: &Workload| time.0 >= least_time(w, &at.target, None).0;
@@ -57,9 +62,11 @@ pub fn known_times(store: &Store, at: &TargetContext) -> Result<HashMap<TaskId, 
             continue;
         }
         let far = if near.is_here() { 0.0 } else { ELSEWHERE };
-        known.entry(r.task).or_insert(far + time.0);
+        if known.insert(r.task) {
+            found.push((r, far + time.0));
+        }
     }
-    Ok(known)
+    Ok(found)
 }
 
 /// The same of this device and toolchain alone, since times of others say nothing beside estimates,
@@ -69,24 +76,25 @@ pub(crate) fn times_here(
     (store, at): (&Store, &TargetContext),
     precision: Precision,
 ) -> Result<HashMap<TaskId, f64>, Error> {
-    let mut known = known_times(store, at)?;
-    known.retain(|_, t| *t < ELSEWHERE);
-    match precision {
-        Precision::F32 => return Ok(known),
-        // Its kernels are those of 32 bits or others, which is not seen in a store.
-        Precision::Tf32 => return Ok(HashMap::new()),
-        Precision::Bf16 | Precision::F16 => {}
+    // Kernels of tf32 are those of 32 bits or others, which is not seen in a store.
+    if precision == Precision::Tf32 {
+        return Ok(HashMap::new());
     }
-    let mut of_graph: HashMap<TaskId, f64> = HashMap::new();
-    for (_, r) in store.serving(&Query::default(), &at.place)? {
-        let Some(&time) = known.get(&r.task) else { continue };
-        let Ok(w) = Workload::parse(&r.workload) else { continue };
-        if let Some(w) = precision.in_graph(w) {
-            let slower = of_graph.entry(TaskId::of(&w, Objective::Time)).or_insert(time);
-            *slower = slower.max(time);
+    let in_graph = |r: &Record| match precision.half() {
+        None => Some(r.task),
+        Some(_) => {
+            let w = precision.in_graph(Workload::parse(&r.workload).ok()?)?;
+            Some(TaskId::of(&w, Objective::Time))
+        }
+    };
+    let mut times: HashMap<TaskId, f64> = HashMap::new();
+    for (r, time) in records_with_times(store, at)?.iter().filter(|(_, t)| *t < ELSEWHERE) {
+        if let Some(task) = in_graph(r) {
+            let slower = times.entry(task).or_insert(*time);
+            *slower = slower.max(*time);
         }
     }
-    Ok(of_graph)
+    Ok(times)
 }
 
 /// The ways to cover a model by kernels that can be asked for by name, each with what it does.
@@ -194,6 +202,11 @@ impl Input {
                 }
             }
         }
+    }
+
+    /// The same model as it is usually tuned in a format.
+    pub(crate) fn in_usual_form(self, p: Precision, target: TargetRequest) -> Result<Input, Error> {
+        self.with_channels(Channels::usual(target, p), target).in_precision(p, target)
     }
 
     /// The same model without the kernels of a rule that greedy fusion does not know.

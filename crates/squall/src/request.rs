@@ -122,7 +122,7 @@ impl InputRequest {
         let (Some(store), None, None) = (store, &self.assignment, self.channels) else {
             return self.load_given(target, given);
         };
-        let input = self.read(target, given)?;
+        let mut input = self.read(target, given)?;
         if let Some(name) = &self.cover {
             let at = &context.target(target, threads)?;
             let known = times_here((store, at), self.precision)?;
@@ -130,19 +130,15 @@ impl InputRequest {
         }
         if input.graph.is_some() {
             let at = &context.target(target, threads)?;
-            let input = match self.is_cover_open() {
-                true => input.by_decision((store, at), self.precision)?,
-                false => input,
-            };
+            if self.is_cover_open() {
+                input = input.by_decision((store, at), self.precision)?;
+            }
+            // Kernels of other precisions are tuned in the usual layouts alone.
             if self.precision == Precision::F32 {
                 return input.with_fastest_layout(store, at);
             }
-            // Kernels of other precisions are tuned in the usual layouts alone.
-            let usual = Channels::usual(target, self.precision);
-            return input.with_channels(usual, target).in_precision(self.precision, target);
         }
-        let usual = Channels::usual(target, self.precision);
-        input.with_channels(usual, target).in_precision(self.precision, target)
+        input.in_usual_form(self.precision, target)
     }
 }
 

@@ -53,10 +53,29 @@ pub fn text(used: &Used) -> String {
     s
 }
 
+/// A number for each lane.
+fn lanes(l: i64, f: impl Fn(i64) -> i64) -> String {
+    (0..l).map(|i| f(i).to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Every second element, of `l` from a place on and `l` from `l - 1` behind it, `a` and `b`.
+fn shuffled_even(l: i64) -> String {
+    let list = lanes(l, |i| if 2 * i < l { 2 * i } else { 2 * i + 1 });
+    format!("SHUFFLE({l}, a, b, {list})")
+}
+
+/// The body of a function that one instruction does where a feature is there, by the name that GCC
+/// has for it.
+fn built_in(feature: &str, by_one: &str, portable: &str) -> String {
+    format!(
+        "\n#if defined({feature}) && !defined(__clang__)\n  {by_one}\n#else\n  \
+         {portable}\n#endif\n"
+    )
+}
+
 /// Every second element of the `2 * l - 1` from a place on.
 fn every_second(l: i64) -> String {
-    let mask = (0..l).map(|i| (if 2 * i < l { 2 * i } else { 2 * i + 1 }).to_string());
-    let at_once = format!("SHUFFLE({l}, a, b, {})", mask.collect::<Vec<_>>().join(", "));
+    let at_once = shuffled_even(l);
     // Compilers do not see that AVX2, whose shuffles stay within halves, does it in two steps.
     let body = match l {
         8 => format!(
@@ -77,23 +96,16 @@ fn every_second(l: i64) -> String {
 /// such lanes, no other of which is read. `masked_vN` and `masked_even_vN`: such lanes of the
 /// elements from a place on, or of every second one, and those of `other` else.
 fn masked(l: i64, has_half: bool) -> String {
-    let list =
-        |f: &dyn Fn(i64) -> i64| (0..l).map(|i| f(i).to_string()).collect::<Vec<_>>().join(", ");
     let by_element = format!(
         "v{l} r = all_v{l}(0.0f); for (int i = 0; i < {l}; i++) if (m[i]) r[i] = p[i]; return r;"
     );
-    let typedefs = |bytes: i64| {
-        format!(
-            "typedef float w __attribute__((vector_size({bytes}))); typedef int k \
-             __attribute__((vector_size({bytes})));"
-        )
-    };
     let at_once = |call: &str| {
-        format!(
-            "\n#if defined(__AVX__) && !defined(__clang__)\n  {} return (v{l}){call}((const w *)p, \
-             (k)m);\n#else\n  {by_element}\n#endif\n",
-            typedefs(4 * l)
-        )
+        let type_of = |ty: &str, name: &str| {
+            format!("typedef {ty} {name} __attribute__((vector_size({})));", 4 * l)
+        };
+        let (w, k) = (type_of("float", "w"), type_of("int", "k"));
+        let load = format!("{w} {k} return (v{l}){call}((const w *)p, (k)m);");
+        built_in("__AVX__", &load, &by_element)
     };
     let some = match l {
         4 => at_once("__builtin_ia32_maskloadps"),
@@ -104,11 +116,11 @@ fn masked(l: i64, has_half: bool) -> String {
             .to_string(),
         _ => format!(" {by_element} "),
     };
-    let place = list(&|i| i);
+    let place = lanes(l, |i| i);
     // Of the elements from a place on the even ones, and of those `l - 1` later the odd ones.
-    let low = list(&|i| if i % 2 == 0 { i / 2 } else { l });
-    let high = list(&|i| if i % 2 == 1 { (l - 1 + i) / 2 } else { l });
-    let both = list(&|i| if 2 * i < l { 2 * i } else { 2 * i + 1 });
+    let low = lanes(l, |i| if i % 2 == 0 { i / 2 } else { l });
+    let high = lanes(l, |i| if i % 2 == 1 { (l - 1 + i) / 2 } else { l });
+    let even = shuffled_even(l);
     format!(
         "static inline i{l} inside_v{l}(long from, int step, int extent) {{ i{l} x = (int)from + \
          step * (i{l}){{{place}}}; return (x >= 0) & (x < extent); }}\n\
@@ -120,7 +132,7 @@ fn masked(l: i64, has_half: bool) -> String {
          i{l} none = m ^ m;\n  \
          v{l} a = some_v{l}(p, SHUFFLE({l}, m, none, {low}));\n  \
          v{l} b = some_v{l}(p + {last}, SHUFFLE({l}, m, none, {high}));\n  \
-         return (v{l})((i{l})SHUFFLE({l}, a, b, {both}) | ((i{l})other & ~m));\n}}\n#endif\n",
+         return (v{l})((i{l}){even} | ((i{l})other & ~m));\n}}\n#endif\n",
         last = l - 1
     )
 }
@@ -206,12 +218,9 @@ fn round(l: i64) -> String {
         4 => ("__SSE4_1__", "(v4)__builtin_ia32_roundps(x, 4)"),
         _ => ("__none__", "x"),
     };
-    format!(
-        "static inline v{l} round_v{l}(v{l} x) {{\n\
-         #if defined({feature}) && !defined(__clang__)\n  \
-         return {call};\n#else\n  v{l} r; for (int i = 0; i < {l}; i++) r[i] = rintf(x[i]); \
-         return r;\n#endif\n}}\n"
-    )
+    let by_element = format!("v{l} r; for (int i = 0; i < {l}; i++) r[i] = rintf(x[i]); return r;");
+    let body = built_in(feature, &format!("return {call};"), &by_element);
+    format!("static inline v{l} round_v{l}(v{l} x) {{{body}}}\n")
 }
 
 /// A function without a vector form of ours goes lane by lane.
@@ -283,10 +292,8 @@ fn extreme(l: i64, name: &str, portable: &str) -> String {
         4 => ("__SSE__", format!("(v4)__builtin_ia32_{name}ps(a, b)")),
         _ => return format!("static inline v{l} {name}_v{l}(v{l} a, v{l} b) {{ {portable} }}\n"),
     };
-    format!(
-        "static inline v{l} {name}_v{l}(v{l} a, v{l} b) {{\n#if defined({feature}) && \
-         !defined(__clang__)\n  return {call};\n#else\n  {portable}\n#endif\n}}\n"
-    )
+    let body = built_in(feature, &format!("return {call};"), portable);
+    format!("static inline v{l} {name}_v{l}(v{l} a, v{l} b) {{{body}}}\n")
 }
 
 /// Reductions over all lanes: name, and how two values are combined (`@` is the width's suffix).

@@ -5,8 +5,8 @@
 use super::Options;
 use super::dialect::{Dialect, Execution, Used, fill};
 use super::registers::Registers;
-use super::state::{Memo, Simd, Simt};
-use crate::nest::{Loop, Nest, Scope, Start, Stmt, largest_values, tile_registers};
+use super::state::{Memo, Simd, Simt, Version};
+use crate::nest::{Loop, Nest, Scope, Start, Stmt, decided, largest_values, tile_registers};
 use squall_core::DType;
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Unary, Var};
 use squall_core::workload::{Reducer, flatten};
@@ -214,10 +214,7 @@ impl<'a> Printer<'a> {
         if self.is_threads() {
             return None;
         }
-        let one = |c: &Cond| {
-            let index = self.fold(&c.index);
-            index.terms().is_empty().then(|| (c.low..c.high).contains(&index.offset()))
-        };
+        let one = |c: &Cond| decided(&Cond { index: self.fold(&c.index), ..c.clone() });
         let all: Vec<Option<bool>> = conds.iter().map(one).collect();
         match all.contains(&Some(false)) {
             true => Some(false),
@@ -330,7 +327,9 @@ impl<'a> Printer<'a> {
                 self.simt.guarded = guarded;
                 Value::scalar(format!("({test} ? {a} : {b})"))
             }
-            Expr::Select { then, .. } if self.simd.is_inside => self.value(then),
+            Expr::Select { then, .. } if self.simd.version == Some(Version::Inside) => {
+                self.value(then)
+            }
             Expr::Select { conds, then, other } => self.vector_select(e, conds, then, other),
         }
     }

@@ -25,6 +25,15 @@ impl LoadedTiles {
     }
 }
 
+/// One of two versions of statements.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Version {
+    /// All tests hold, and are left out.
+    Inside,
+    /// Some may not.
+    Border,
+}
+
 /// State of a program that works on vectors.
 #[derive(Default)]
 pub(super) struct Simd {
@@ -40,10 +49,8 @@ pub(super) struct Simd {
     /// one such statement reads, or one twice.
     pub adding: bool,
     pub reused: HashSet<String>,
-    /// Whether the version of statements is being printed for which all tests hold.
-    pub is_inside: bool,
-    /// Whether one of two versions is being printed.
-    pub has_versions: bool,
+    /// Which of two versions of statements is being printed, if one of two is.
+    pub version: Option<Version>,
     /// The largest value of each variable.
     pub bounds: HashMap<Var, i64>,
     /// Whether `prepare` is being printed, which writes prepared buffers.

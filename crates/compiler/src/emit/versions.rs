@@ -2,6 +2,7 @@
 //! for the inside of an image has no tests, and loads of the lanes for which a test holds.
 
 use super::printer::{Printer, Value};
+use super::state::Version;
 use crate::nest::{Stmt, decided, inside};
 use squall_core::expr::{Affine, Cond, Expr};
 
@@ -9,32 +10,29 @@ impl Printer<'_> {
     /// The statements twice: without their tests where all of them hold, and else with them.
     pub(super) fn versions(&mut self, stmts: &[Stmt]) {
         // Versions of versions would be many.
-        let known = if self.simd.has_versions { None } else { self.all_hold(stmts) };
-        let Some(conds) = known else { return self.block(stmts) };
-        self.simd.has_versions = true;
-        // What one version leaves in registers of tiles is not there in the other.
-        self.simd.loaded.clear();
-        match conds.is_empty() {
-            true => self.inside(stmts),
-            false => {
-                let test = self.conds(&conds);
-                self.open(&format!("if ({test}) {{"));
-                self.inside(stmts);
-                self.close();
-                self.simd.loaded.clear();
-                self.open("else {");
-                self.block(stmts);
-                self.close();
-            }
+        let is_one = self.simd.version.is_some();
+        let Some(conds) = self.all_hold(stmts).filter(|_| !is_one) else {
+            return self.block(stmts);
+        };
+        if conds.is_empty() {
+            return self.version(Version::Inside, stmts);
         }
-        self.simd.loaded.clear();
-        self.simd.has_versions = false;
+        let test = self.conds(&conds);
+        self.open(&format!("if ({test}) {{"));
+        self.version(Version::Inside, stmts);
+        self.close();
+        self.open("else {");
+        self.version(Version::Border, stmts);
+        self.close();
     }
 
-    fn inside(&mut self, stmts: &[Stmt]) {
-        let before = std::mem::replace(&mut self.simd.is_inside, true);
+    fn version(&mut self, version: Version, stmts: &[Stmt]) {
+        // What one version leaves in registers of tiles is not there in the other, nor behind both.
+        self.simd.loaded.clear();
+        self.simd.version = Some(version);
         self.block(stmts);
-        self.simd.is_inside = before;
+        self.simd.version = None;
+        self.simd.loaded.clear();
     }
 
     /// Under what conditions all tests in the statements hold; none where that never is.

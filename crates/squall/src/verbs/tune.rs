@@ -7,7 +7,6 @@ use crate::cover_runoff::{CoverRunOff, Shares};
 use crate::error::Error;
 use crate::event::{Event, Listen, without_opening};
 use crate::input::{Input, InputKind};
-use crate::layout::Channels;
 use crate::report::{FailureClass, Inference, Report, StopReason, TaskReport, Winner};
 use crate::request::{InferenceRequest, TuneRequest};
 use crate::session::Session;
@@ -92,10 +91,7 @@ fn decided(
     }
     let at = context.target(target, request.threads)?.with_caches(request.caches);
     let precision = request.input.precision;
-    input
-        .by_decision((store, &at), precision)?
-        .with_channels(Channels::usual(target, precision), target)
-        .in_precision(precision, target)
+    input.by_decision((store, &at), precision)?.in_usual_form(precision, target)
 }
 
 /// Lets the kernels that only costs choose have their share of trials, and the cheapest cover meet

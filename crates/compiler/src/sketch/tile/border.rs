@@ -1,9 +1,8 @@
 //! The copy that has an image's border: its innermost loop, and where that has data.
 
-use super::{Main, Pad, TileAxis, computes};
+use super::{Main, Pad, TileAxis, computes, stride};
 use crate::nest::{Nest, Scope, Stmt, aligned_bytes};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Names, Source, Var};
-use squall_core::workload::flatten;
 use squall_core::{DType, Target};
 
 /// The loop of a padded copy that has data between its borders: the innermost, or that around the
@@ -20,7 +19,7 @@ pub(super) struct Border {
 }
 
 /// How the lanes of a sum differ in the tests of what they read.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TestsOfLanes {
     /// A test is the same for all lanes.
     None,
@@ -41,30 +40,29 @@ impl TestsOfLanes {
 
 /// How the tests of what is added to a buffer differ between the lanes that `lane` counts.
 pub(super) fn tests_of_lanes(n: &Nest, name: &str, lane: Var) -> TestsOfLanes {
-    let (mut found, target) = (TestsOfLanes::None, n.find_buffer(name));
+    let target = n.find_buffer(name);
     let is_load = |then: &Expr| match then {
         Expr::Load { source, index } => {
-            let step = flatten(index, &n.buffer(*source).shape).coefficient(lane);
-            n.buffer(*source).dtype == DType::F32 && [1, 2].contains(&step)
+            n.buffer(*source).dtype == DType::F32
+                && [1, 2].contains(&stride(n, *source, index, lane))
         }
         _ => false,
     };
-    crate::nest::visit(&n.body, &mut |s| {
-        let (Stmt::Update { buffer, value, .. }, false) = (s, found == TestsOfLanes::Others) else {
-            return;
-        };
-        if Some(*buffer) != target {
-            return;
-        }
-        value.visit(&mut |e| {
-            if let Expr::Select { conds, then, other } = e
-                && conds.iter().any(|c| c.index.uses(lane))
-                && found != TestsOfLanes::Others
-            {
-                let is_of_loads = is_load(then) && matches!(**other, Expr::Const(_));
-                found = if is_of_loads { TestsOfLanes::OfLoads } else { TestsOfLanes::Others };
+    let of = |e: &Expr| match e {
+        Expr::Select { conds, then, other } if conds.iter().any(|c| c.index.uses(lane)) => {
+            match is_load(then) && matches!(**other, Expr::Const(_)) {
+                true => TestsOfLanes::OfLoads,
+                false => TestsOfLanes::Others,
             }
-        });
+        }
+        _ => TestsOfLanes::None,
+    };
+    let mut found = TestsOfLanes::None;
+    crate::nest::visit(&n.body, &mut |s| match s {
+        Stmt::Update { buffer, value, .. } if Some(*buffer) == target => {
+            value.visit(&mut |e| found = found.max(of(e)));
+        }
+        _ => {}
     });
     found
 }
