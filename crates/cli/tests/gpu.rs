@@ -266,6 +266,43 @@ fn an_inverted_residual_is_one_kernel_and_right_as_it_is_printed() {
     }
 }
 
+/// A convolution with its pooling, a hidden layer and a norm with its product: one launch each,
+/// right as it is printed.
+#[test]
+fn operators_back_to_back_are_one_kernel_and_right_as_it_is_printed() {
+    let Some(gpu) = emulated::emulator() else { return };
+    let p = Place::new();
+    let pooled = "workload back_to_back\ndata X: f32[1, 3, 9, 11]\nweight W: f32[8, 3, 3, \
+                  3]\nstage P: f32[n: 1, c: 3, h: 11, w: 13] = select(0 <= h - 1 < 9 and 0 <= w \
+                  - 1 < 11, X[n, c, h - 1, w - 1], 0)\nstage C: f32[n: 1, k: 8, p: 9, q: 11] = \
+                  sum(c: 3, r: 3, s: 3) P[n, c, p + r, q + s] * W[k, c, r, s]\nstage E: f32[n: \
+                  1, k: 8, p: 9, q: 11] = max(C[n, k, p, q], 0)\nstage Y: f32[n: 1, c: 8, p: 4, \
+                  q: 5] = max(r: 3, s: 3) E[n, c, 2*p + r, 2*q + s]\noutput Y\n";
+    let hidden = "workload back_to_back\ndata A: f32[13, 24]\nweight B: f32[24, 32]\nweight V: \
+                  f32[32, 8]\nstage C: f32[m: 13, n: 32] = sum(k: 24) A[m, k] * B[k, n]\nstage \
+                  E: f32[m: 13, n: 32] = erf(C[m, n])\nstage Y: f32[m: 13, n: 8] = sum(k: 32) \
+                  E[m, k] * V[k, n]\noutput Y\n";
+    let norm = "workload back_to_back\ndata X: f32[29, 48]\nweight W: f32[48, 32]\nstage S: \
+                f32[i: 29] = sum(j: 48) X[i, j]\nstage D: f32[i: 29, j: 48] = X[i, j] - S[i] / \
+                48\nstage V: f32[i: 29] = sum(j: 48) D[i, j] * D[i, j]\nstage E: f32[i: 29, j: \
+                48] = D[i, j] / sqrt(V[i] / 48 + 1e-5)\nstage Y: f32[m: 29, n: 32] = sum(k: 48) \
+                E[m, k] * W[k, n]\noutput Y\n";
+    for (text, sketches) in [
+        (pooled, &["gpu_separable"][..]),
+        (hidden, &["gpu_separable"]),
+        (norm, &["gpu_tile", "gpu_tensor_split"]),
+    ] {
+        p.file("both.workload", text);
+        let ran = tuned(&p, &gpu, ("both.workload", "8"), "90");
+        let task = &ran.json()["tasks"][0];
+        let failures = task["failures"].as_array().unwrap();
+        assert!(failures.iter().all(|f| f["stage"] == "infeasible"), "{task}");
+        let lines = || ran.out.lines().filter(|l| l.starts_with("{\"trial\""));
+        let of = |s: &&str| lines().filter(|l| l.contains(&format!("\"{s}\""))).count();
+        assert_eq!(sketches.iter().map(|s| of(s)).sum::<usize>(), lines().count(), "{}", ran.out);
+    }
+}
+
 #[test]
 fn generated_kernels_are_right_as_they_are_printed() {
     let Some(gpu) = emulated::emulator() else { return };

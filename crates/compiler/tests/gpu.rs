@@ -3,7 +3,7 @@
 
 mod cases;
 
-use cases::{CASES, SEPARABLE, h200, inputs, split_inputs};
+use cases::{BACK_TO_BACK, CASES, SEPARABLE, h200, inputs, split_inputs};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::{GPU_FEATURES, explain, nest, sketches, untuned};
@@ -35,7 +35,7 @@ fn check(name: &str, w: &Workload, candidate: (&str, &str)) -> Result<(), String
 fn programs_mean_what_the_workload_means() {
     let (mut refused, mut run) = (0, 0);
     let mut names = std::collections::BTreeSet::new();
-    for (name, text) in CASES.iter().chain(SEPARABLE) {
+    for (name, text) in CASES.iter().chain(SEPARABLE).chain(BACK_TO_BACK) {
         let w = Workload::parse(text).unwrap_or_else(|e| panic!("{name}: {e}"));
         check(name, &w, ("untuned", "")).expect("plain loops are always possible");
         assert!(
@@ -180,6 +180,79 @@ fn separable_convolutions_have_any_window() {
     let (first, large) = (conv(5, 13, [9, 8]).workload(), large.workload().expect("windows"));
     let w = separable(first.expect("a convolution"), &[&large]).expect("separable");
     assert!(sketches(&w, &h200()).iter().all(|s| s.name() != "gpu_separable"));
+}
+
+/// A convolution with its pooling, two products, a norm and its product: one launch each, of which
+/// nothing between the operators goes through device memory.
+#[test]
+fn operators_back_to_back_are_one_launch() {
+    let pooled = "workload back_to_back
+data X: f32[2, 11, 13, 5]
+weight W: f32[12, 5, 3, 3]
+weight B: f32[12]
+stage P: f32[n: 2, c: 5, h: 13, w: 15] = select(0 <= h - 1 < 11 and 0 <= w - 1 < 13, \
+X[n, h - 1, w - 1, c], 0)
+stage C: f32[n: 2, k: 12, p: 6, q: 7] = sum(c: 5, r: 3, s: 3) P[n, c, 2*p + r, 2*q + s] * \
+W[k, c, r, s]
+stage E: f32[n: 2, k: 12, p: 6, q: 7] = max(C[n, k, p, q] + B[k], 0)
+stage M: f32[n: 2, c: 12, h: 8, w: 9] = select(0 <= h - 1 < 6 and 0 <= w - 1 < 7, \
+E[n, c, h - 1, w - 1], -inf)
+stage Y: f32[n: 2, p: 3, q: 4, c: 12] = max(r: 3, s: 3) M[n, c, 2*p + r, 2*q + s]
+output Y";
+    let hidden = "workload back_to_back
+data A: f32[2, 11, 24]
+weight B: f32[24, 32]
+weight T: f32[32]
+weight V: f32[32, 8]
+data R: f32[2, 11, 8]
+stage C: f32[b: 2, m: 11, n: 32] = sum(k: 24) A[b, m, k] * B[k, n]
+stage E: f32[b: 2, m: 11, n: 32] = 0.5 * (C[b, m, n] + T[n]) * (1 + erf((C[b, m, n] + T[n]) * 0.7))
+stage D: f32[b: 2, m: 11, n: 8] = sum(k: 32) E[b, m, k] * V[k, n]
+stage Y: f32[b: 2, m: 11, n: 8] = D[b, m, n] + R[b, m, n]
+output Y";
+    let norm = "workload back_to_back
+data X: f32[37, 48]
+weight G: f32[48]
+weight W: f32[48, 64]
+stage S: f32[i: 37] = sum(j: 48) X[i, j]
+stage D: f32[i: 37, j: 48] = X[i, j] - S[i] / 48
+stage V: f32[i: 37] = sum(j: 48) D[i, j] * D[i, j]
+stage E: f32[i: 37, j: 48] = D[i, j] / sqrt(V[i] / 48 + 1e-5) * G[j]
+stage C: f32[m: 37, n: 64] = sum(k: 48) E[m, k] * W[k, n]
+stage Y: f32[m: 37, n: 64] = max(C[m, n], 0)
+output Y";
+    let given = |name: &str| BACK_TO_BACK.iter().find(|c| c.0 == name).expect("a case").1;
+    let chunks: &[&str] = &["gpu_separable"];
+    let tiles: &[&str] = &["gpu_tensor_split", "gpu_tile"];
+    for (text, names) in [
+        (pooled, chunks),
+        (hidden, chunks),
+        (given("conv_and_pool"), chunks),
+        (given("two_products"), chunks),
+        (norm, tiles),
+        (given("norm_and_product"), tiles),
+        (given("softmax_and_product"), tiles),
+    ] {
+        let w = Workload::parse(text).expect("parses");
+        let all = sketches(&w, &h200());
+        let found: Vec<&str> = all.iter().map(|s| s.name()).collect();
+        assert_eq!(found, names, "{w}");
+        for s in &all {
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(13);
+            let mut run = 0;
+            for _ in 0..30 {
+                let c = s.space().sample(&mut rng);
+                match check("back to back", &w, (s.name(), &c.to_string())) {
+                    Ok(()) => run += 1,
+                    Err(why) => assert!(!why.contains("bug"), "{w} {c}: {why}"),
+                }
+                let Ok(source) = s.realize(&c, "k") else { continue };
+                let calls = source.launches.iter().filter(|l| l.phase == LaunchPhase::Call);
+                assert_eq!((calls.count(), source.workspace.0), (1, 0), "{c} {w}");
+            }
+            assert!(run > 10, "{run} of {} {w}", s.name());
+        }
+    }
 }
 
 /// Codes of 4 bits lie side by side in a byte, and which of them is meant says a loop that no

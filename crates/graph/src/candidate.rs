@@ -7,7 +7,8 @@ use crate::rewrite::{Lies, rewrite};
 use crate::view::{View, int};
 use squall_core::graph::{Model, ValueId};
 use squall_core::operator::{
-    BACK_TO_BACK, FewBits, SEPARABLE, attention, back_to_back, range_of, rounded_behind, separable,
+    BACK_TO_BACK, FewBits, SEPARABLE, attention, back_to_back, made_in_chunks, normed, range_of,
+    rounded_behind, separable,
 };
 use squall_core::workload::Input;
 use squall_core::{DType, Workload};
@@ -137,6 +138,30 @@ impl FusionCandidate {
     pub fn separable(rule: &str, view: &View<'_>, groups: &[&Group]) -> Option<FusionCandidate> {
         let join = |first, others: &[&Workload]| separable(first, others).ok();
         FusionCandidate::of_chain(rule, view, groups, &join)
+    }
+
+    /// The kernel of a group around a convolution and of the one around its pooling, or of two around
+    /// products; none where they are others.
+    pub fn made_in_chunks(
+        rule: &str,
+        view: &View<'_>,
+        made: &Group,
+        asked: &Group,
+    ) -> Option<FusionCandidate> {
+        let join = |first, others: &[&Workload]| made_in_chunks(first, others[0]).ok();
+        FusionCandidate::of_chain(rule, view, &[made, asked], &join)
+    }
+
+    /// The kernel of a group around a normalisation of rows and of the one around the product that
+    /// alone reads it; none where they are others.
+    pub fn normed(
+        rule: &str,
+        view: &View<'_>,
+        made: &Group,
+        asked: &Group,
+    ) -> Option<FusionCandidate> {
+        let join = |first, others: &[&Workload]| normed(first, others[0]).ok();
+        FusionCandidate::of_chain(rule, view, &[made, asked], &join)
     }
 
     /// The kernel of several groups, each of which reads the result of the one before as its first

@@ -5,6 +5,7 @@ mod net;
 
 use net::{Net, assert_alike};
 use squall_core::graph::{Attribute, ValueId};
+use squall_graph::rules::{CPU_RULES, GPU_RULES};
 use squall_graph::solvers::{CHEAPEST, solver};
 
 fn ints(name: &'static str, all: &[i64]) -> (&'static str, Attribute) {
@@ -49,7 +50,7 @@ fn read_by(op: &str) -> Net {
 fn operators_that_share_an_axis_may_be_one_kernel() {
     for (op, nodes) in [("depthwise", 4), ("pooling", 3)] {
         // As for a device that has no other kernels of both.
-        let greedy = read_by(op).lower().without("separable").unwrap();
+        let greedy = read_by(op).lower().without(GPU_RULES).unwrap();
         assert_eq!(greedy.tasks().len(), 2, "{greedy:?}");
         let cheapest = greedy.solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
         let [one] = cheapest.tasks() else { panic!("{op}: {:?}", cheapest.tasks()) };
@@ -71,24 +72,61 @@ fn a_norm_of_rows_and_the_product_behind_it_may_be_one_kernel() {
     let y = n.node("MatMul", &[y, w], &[1, 8, 16], &[]);
     let y = n.node("Relu", &[y], &[1, 8, 16], &[]);
     n.0.outputs.push(y);
-    let greedy = n.lower();
-    assert_eq!(greedy.tasks().len(), 2, "{greedy:?}");
-    let cheapest = greedy.solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
-    let [one] = cheapest.tasks() else { panic!("{:?}", cheapest.tasks()) };
-    assert_eq!((one.workload.kind.as_str(), one.nodes.len()), ("back_to_back", 3));
-    assert_alike((&greedy, &cheapest), &[1, 8, 12], 1e-5);
+    for others in [GPU_RULES, CPU_RULES] {
+        let greedy = n.lower().without(others).unwrap();
+        assert_eq!(greedy.tasks().len(), 2, "{greedy:?}");
+        let cheapest = greedy.solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
+        let [one] = cheapest.tasks() else { panic!("{:?}", cheapest.tasks()) };
+        assert_eq!((one.workload.kind.as_str(), one.nodes.len()), ("back_to_back", 3));
+        assert_alike((&greedy, &cheapest), &[1, 8, 12], 1e-5);
+    }
+}
+
+/// What only GPUs have a kernel for: a convolution of any window with its pooling, and two products
+/// with what is made between them, of as many rows as no part divides.
+#[test]
+fn operators_made_in_chunks_may_be_one_kernel() {
+    let mut pooled = Net::new();
+    let (x, w) = (pooled.input(&[1, 3, 9, 11]), pooled.weight(&[8, 3, 3, 3]));
+    let around = [ints("pads", &[1, 1, 1, 1]), ints("strides", &[2, 2])];
+    let y = pooled.node("Conv", &[x, w], &[1, 8, 5, 6], &around);
+    let y = pooled.node("Relu", &[y], &[1, 8, 5, 6], &[]);
+    let window = [&around[..], &[ints("kernel_shape", &[3, 3])]].concat();
+    let y = pooled.node("MaxPool", &[y], &[1, 8, 3, 3], &window);
+    pooled.0.outputs.push(y);
+    let mut hidden = Net::new();
+    let (x, w) = (hidden.input(&[1, 7, 12]), hidden.weight(&[12, 32]));
+    let (b, v) = (hidden.weight(&[32]), hidden.weight(&[32, 12]));
+    let y = hidden.node("MatMul", &[x, w], &[1, 7, 32], &[]);
+    let y = hidden.node("Add", &[y, b], &[1, 7, 32], &[]);
+    let y = hidden.node("Erf", &[y], &[1, 7, 32], &[]);
+    let y = hidden.node("MatMul", &[y, v], &[1, 7, 12], &[]);
+    let y = hidden.node("Add", &[y, x], &[1, 7, 12], &[]);
+    hidden.0.outputs.push(y);
+    for (net, rule, nodes, input) in
+        [(pooled, "pooled", 3, &[1, 3, 9, 11][..]), (hidden, "products", 5, &[1, 7, 12])]
+    {
+        let greedy = net.lower().without(CPU_RULES).unwrap();
+        assert_eq!(greedy.tasks().len(), 2, "{greedy:?}");
+        let found = greedy.candidates().list.iter().filter(|c| c.rule == rule);
+        assert!(found.count() > 0, "{rule}");
+        let cheapest = greedy.solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
+        let [one] = cheapest.tasks() else { panic!("{rule}: {:?}", cheapest.tasks()) };
+        assert_eq!((one.workload.kind.as_str(), one.nodes.len()), ("back_to_back", nodes));
+        assert_alike((&greedy, &cheapest), input, 1e-5);
+    }
 }
 
 /// As for a device that has no such kernels.
 #[test]
 fn the_rule_can_be_left_out() {
     let greedy = read_by("pooling").lower();
-    let without = greedy.without("back_to_back").unwrap();
-    assert!(without.candidates().list.iter().all(|c| c.rule != "back_to_back"));
+    let without = greedy.without(CPU_RULES).unwrap().without(GPU_RULES).unwrap();
+    assert!(without.candidates().list.iter().all(|c| c.workload.kind != "back_to_back"));
     assert_eq!(without.tasks(), greedy.tasks());
     let cheapest = without.solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
     assert_eq!(cheapest.tasks().len(), 2);
-    assert!(cheapest.without("anchored").is_err());
+    assert!(cheapest.without(&["anchored"]).is_err());
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn inverted_residual(is_added: bool) -> Net {
 #[test]
 fn an_inverted_residual_may_be_one_kernel() {
     for is_added in [false, true] {
-        let greedy = inverted_residual(is_added).lower().without("back_to_back").unwrap();
+        let greedy = inverted_residual(is_added).lower().without(&["back_to_back"]).unwrap();
         assert_eq!(greedy.tasks().len(), 3, "{greedy:?}");
         let found = greedy.candidates().list.iter().filter(|c| c.rule == "separable");
         // With what is ahead, with what is behind, with both.

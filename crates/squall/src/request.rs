@@ -11,7 +11,7 @@ use crate::settings::{BudgetRequest, TargetRequest};
 use crate::shard::Shard;
 use crate::target_context::Context;
 use squall_core::{Caches, Judge};
-use squall_graph::rules::{BACK_TO_BACK, SEPARABLE};
+use squall_graph::rules::{CPU_RULES, GPU_RULES};
 use squall_records::Store;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -47,10 +47,10 @@ impl InputRequest {
         let is_f32 = self.precision == Precision::F32;
         Ok(match target.is_cpu() {
             // Of kernels that are left out there would be plain loops alone.
-            true if is_f32 => input.in_bytes().without(SEPARABLE),
-            true => input.without(SEPARABLE),
-            false if is_f32 => input.without(BACK_TO_BACK),
-            false => input.without(BACK_TO_BACK).without(SEPARABLE),
+            true if is_f32 => input.in_bytes().without(GPU_RULES),
+            true => input.without(GPU_RULES),
+            false if is_f32 => input.without(CPU_RULES),
+            false => input.without(CPU_RULES).without(GPU_RULES),
         })
     }
 

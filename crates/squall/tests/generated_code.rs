@@ -11,7 +11,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall::Input;
 use squall_compiler::{sketches, untuned};
-use squall_core::operator::{Conv, MatMul, back_to_back, separable};
+use squall_core::operator::{
+    Conv, LayerNorm, MatMul, Pool, PoolKind, back_to_back, made_in_chunks, normed, separable,
+};
 use squall_core::{Bytes, Isa, KernelSource, Mapped, Target, Task, TensorKind, Tunable, Workload};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -110,6 +112,34 @@ fn pairs() -> Vec<Task> {
     named.map(|(name, w)| Task::new(name, w.expect("a pair"))).to_vec()
 }
 
+/// What GPUs alone make of two operators: a convolution with its pooling, two products, a norm and
+/// its product.
+fn chunked() -> Vec<Task> {
+    let pool = Pool {
+        kind: PoolKind::Max,
+        n: 1,
+        c: 64,
+        h: 28,
+        w: 28,
+        r: 3,
+        s: 3,
+        stride: [2; 2],
+        pads: [1; 4],
+        dilation: [1; 2],
+        positions: None,
+    };
+    let product = |n, k| MatMul::plain(77, n, k, TensorKind::Weight).workload().expect("a product");
+    let (gain, bias) = (TensorKind::Weight, Some(TensorKind::Weight));
+    let norm = LayerNorm { rows: 77, cols: 96, eps: 1e-5, gain, bias };
+    let (pool, norm) = (pool.workload().expect("a pooling"), norm.workload().expect("a norm"));
+    let named = [
+        ("pooled", made_in_chunks(conv(3, 64, 3, 1), &pool)),
+        ("hidden_layer", made_in_chunks(product(96, 48), &product(32, 96))),
+        ("norm_and_product", normed(norm, &product(64, 96))),
+    ];
+    named.map(|(name, w)| Task::new(name, w.expect("a pair"))).to_vec()
+}
+
 fn list_of(target: &str, on: &Target, tasks: &[Task]) -> String {
     let lines = |task: &Task| {
         let all = sketches(&task.workload, on);
@@ -142,7 +172,8 @@ fn generated_kernels_are_what_they_were() {
         + &list("avx512", &cpu(64, 32), "crates/squall/tests/range.workload")
         + &list("h200", &h200(), "examples/workloads.ops")
         + &list("h200", &h200(), "benches/gpu.ops")
-        + &list_of("h200", &h200(), &separables());
+        + &list_of("h200", &h200(), &separables())
+        + &list_of("h200", &h200(), &chunked());
     if std::env::var_os("SQUALL_BLESS").is_some() {
         std::fs::write(&path, &now).expect("the file can be written");
     }

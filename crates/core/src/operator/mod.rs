@@ -15,6 +15,7 @@ mod format;
 pub mod functions;
 mod joined;
 mod matmul;
+mod normed;
 mod pool;
 mod prologue;
 mod quantised;
@@ -22,6 +23,7 @@ mod range;
 mod rows;
 mod separable;
 mod window;
+mod written_out;
 
 pub use attention::attention;
 pub use back_to_back::{
@@ -35,11 +37,14 @@ pub use elementwise::elementwise;
 pub use few_bits::{FewBits, FewBitsZero};
 pub use format::{in_format, in_half, of_floats};
 pub use matmul::MatMul;
+pub use normed::{Normed, RowStep, normed};
 pub use pool::{Pool, PoolKind};
 pub use quantised::{ByteRange, ByteResult, ByteSum, OFFSET_UNIT, sum_unit};
 pub use range::{range_of, rounded_behind};
 pub use rows::{LayerNorm, Reduce, ReduceOp, Softmax};
-pub use separable::{Place, Pointwise, SEPARABLE, Separable, SlidingWindow, separable};
+pub use separable::{
+    OverWindows, Place, PlaceProduct, SEPARABLE, Separable, SlidingWindow, made_in_chunks, separable,
+};
 
 use crate::expr::{Affine, Expr, Source, Var};
 use crate::workload::{Input, Stage, Workload};

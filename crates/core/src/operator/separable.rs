@@ -2,29 +2,43 @@
 //! convolutions (Sifre, 2014; MobileNet, arXiv 1704.04861) and inverted residuals (MobileNetV2,
 //! arXiv 1801.04381). A part of the channels that the depthwise convolution goes over is made of
 //! the input, gone over, and added to the result, so that what lies between is stored by none.
+//! A pooling behind a convolution is of the same form, and so are two products one behind the
+//! other, as a transformer's hidden layer has them, where nothing goes over windows.
 
 mod find;
 #[cfg(test)]
 mod tests;
 
+use super::BACK_TO_BACK;
 use super::joined::behind;
 use crate::expr::{Affine, Cond, DType, Expr, Source, Var};
 use crate::workload::{Reducer, Workload};
-use find::{Finder, MOST_STAGES, Windows};
+use find::MOST_STAGES;
 
 /// The kind of such workloads.
 pub const SEPARABLE: &str = "separable_conv2d";
 
 /// The workload of operators one behind the other, of which each reads the output of the one
 /// before as its first input, and that alone of what it has. Not possible where they do not fit,
-/// or are not what [`Separable::of`] knows.
+/// or are not a depthwise convolution with pointwise ones beside it.
 pub fn separable(first: Workload, others: &[&Workload]) -> Result<Workload, String> {
     let made: Result<Workload, String> =
         others.iter().try_fold(first, |made, next| Ok(behind(made, next)?.0));
     let made = Workload { kind: SEPARABLE.into(), ..made? };
     match Separable::of(&made) {
+        Some(s) if s.over.as_ref().is_some_and(|o| o.weight.is_some()) => Ok(made),
+        _ => Err("they are no depthwise convolution with pointwise ones beside it".into()),
+    }
+}
+
+/// The workload of a convolution with the pooling behind it, or of two products one behind the
+/// other: the second reads the output of the first as its first input, and that alone of what the
+/// first has. Not possible where they do not fit, or are not what [`Separable::of`] knows.
+pub fn made_in_chunks(first: Workload, second: &Workload) -> Result<Workload, String> {
+    let made = Workload { kind: BACK_TO_BACK.into(), ..behind(first, second)?.0 };
+    match Separable::of(&made) {
         Some(_) => Ok(made),
-        None => Err("they are no depthwise convolution with pointwise ones beside it".into()),
+        None => Err("they are no convolution with its pooling and no two products".into()),
     }
 }
 
@@ -43,17 +57,34 @@ pub struct SlidingWindow {
     pub offset: i64,
 }
 
-/// A pointwise convolution: a product of matrices at each place.
+/// A convolution or a product of matrices: a sum of products at each place.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pointwise {
+pub struct PlaceProduct {
     /// Its sum, which stands in expressions as a load without indices.
     pub sum: Source,
-    /// How many channels it reads.
-    pub depth: i64,
-    /// What it reads, and its weight.
-    pub data: Place,
-    /// See `data`.
+    /// The extents of what it sums over: of the first by [`Separable::input`], of the one behind
+    /// by [`Separable::channel`].
+    pub extents: Vec<i64>,
+    /// Its weight.
     pub weight: Place,
+}
+
+impl PlaceProduct {
+    /// How many products it sums.
+    pub fn depth(&self) -> i64 {
+        self.extents.iter().product()
+    }
+}
+
+/// What goes over windows: a depthwise convolution, or a pooling.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OverWindows {
+    /// Its sum, or what it is for another operation.
+    pub sum: Source,
+    /// The operation.
+    pub op: Reducer,
+    /// The weight, by `channel` and [`Separable::kernel`]; none of a pooling.
+    pub weight: Option<Place>,
 }
 
 /// What such a workload computes. Variables in it count: those of [`Self::batch`] first, then
@@ -62,28 +93,26 @@ pub struct Pointwise {
 pub struct Separable {
     /// Extents of the axes that all operators share.
     pub batch: Vec<i64>,
-    /// The channels of the depthwise convolution.
+    /// The channels that lie between.
     pub channels: i64,
-    /// The channels of the result where a convolution sums over those, else 0.
+    /// The channels of the result where a product sums over those, else 0.
     pub outputs: i64,
-    /// Its windows, along rows and columns.
+    /// The windows, along rows and columns; of one place where nothing goes over them.
     pub windows: [SlidingWindow; 2],
-    /// The convolution that makes its channels, if one does: of [`Self::input`], at `row` and
-    /// `column` of what the windows are over.
-    pub expand: Option<Pointwise>,
+    /// The product that makes the channels, if one does, at `row` and `column` of what the windows
+    /// are over, and what it reads there, of inputs alone.
+    pub expand: Option<(PlaceProduct, Expr)>,
     /// Where an element that the windows are over is made of the input, and none of the border.
     pub inside: Vec<Cond>,
     /// What the windows are over, at `channel`, `row` and `column`.
     pub patch: Expr,
-    /// The depthwise convolution's sum, and its weight by `channel` and [`Self::kernel`].
-    pub sum: Source,
-    /// See `sum`.
-    pub weight: Place,
-    /// What is made of the sum, at `channel` and, of the outputs, `row` and `column`: the result,
-    /// where nothing follows.
+    /// What goes over the windows, if something does.
+    pub over: Option<OverWindows>,
+    /// What is made of its sum, at `channel` and, of the outputs, `row` and `column`: the result,
+    /// where nothing follows. The same as `patch` where nothing goes over the windows.
     pub middle: Expr,
-    /// The convolution that sums over its channels, if one does, by `output`.
-    pub project: Option<Pointwise>,
+    /// The product that sums over the channels, if one does, by `output`.
+    pub project: Option<PlaceProduct>,
     /// The result, at `output` (or at `channel`), `row` and `column`, and where it lies.
     pub result: Expr,
     /// See `result`.
@@ -106,25 +135,14 @@ impl Separable {
         let is_float = |t: DType| t == DType::F32;
         let are_floats = w.inputs.iter().all(|i| is_float(i.dtype))
             && w.stages.iter().all(|s| is_float(s.dtype));
-        if w.kind != SEPARABLE || !are_floats || !w.rooms.is_empty() || w.foreign.is_some() {
+        let is_kind = [SEPARABLE, BACK_TO_BACK].contains(&w.kind.as_str());
+        if !is_kind || !are_floats || !w.rooms.is_empty() || w.foreign.is_some() {
             return None;
         }
-        let sums: Vec<usize> =
-            (0..w.stages.len()).filter(|&i| w.stages[i].reduction.is_some()).collect();
-        if w.stages.iter().filter_map(|s| s.reduction.as_ref()).any(|r| r.op != Reducer::Sum) {
-            return None;
-        }
-        let found = |(at, &i): (usize, &usize)| Some((at, Windows::of(w, &w.stages[i])?));
-        let (at, windows) = sums.iter().enumerate().find_map(found)?;
-        let stage = sums[at];
-        let (ahead, behind) = (&sums[..at], &sums[at + 1..]);
-        if ahead.len() > 1 || behind.len() > 1 || ahead.len() + behind.len() == 0 {
-            return None;
-        }
-        Finder { w, stage, windows }.find(ahead.first().copied(), behind.first().copied())
+        find::find(w)
     }
 
-    /// The variable of the channels of the depthwise convolution.
+    /// The variable of the channels that lie between.
     pub fn channel(&self) -> Var {
         self.var(0)
     }
@@ -139,14 +157,15 @@ impl Separable {
         self.var(3)
     }
 
-    /// That of the channels that the first convolution reads.
-    pub fn input(&self) -> Var {
-        self.var(4)
-    }
-
     /// Those of the windows' places.
     pub fn kernel(&self) -> [Var; 2] {
-        [self.var(5), self.var(6)]
+        [self.var(4), self.var(5)]
+    }
+
+    /// Those that the first product sums over.
+    pub fn input(&self) -> Vec<Var> {
+        let count = self.expand.as_ref().map_or(0, |e| e.0.extents.len());
+        (0..count).map(|i| self.var(6 + i)).collect()
     }
 
     fn var(&self, i: usize) -> Var {

@@ -175,9 +175,9 @@ impl Assignment {
         self.candidates.refused.get(&node).cloned().unwrap_or_default()
     }
 
-    /// The same without the candidates of a rule, of which none is chosen.
-    pub fn without(&self, rule: &str) -> Result<Assignment, String> {
-        let of_others = |c: &FusionCandidate| c.rule != rule;
+    /// The same without the candidates of these rules, of which none is chosen.
+    pub fn without(&self, rules: &[&str]) -> Result<Assignment, String> {
+        let of_others = |c: &FusionCandidate| !rules.contains(&c.rule.as_str());
         let mut places = Vec::new();
         let mut kept = 0;
         for c in &self.candidates.list {
@@ -190,7 +190,7 @@ impl Assignment {
         for step in &mut choice.steps {
             if let Step::Kernel(c) = step {
                 *c =
-                    places[*c].ok_or_else(|| format!("a kernel of the rule `{rule}` is chosen"))?;
+                    places[*c].ok_or_else(|| format!("a kernel of the rules {rules:?} is chosen"))?;
             }
         }
         Assignment::new(Arc::new(candidates), choice)

@@ -5,6 +5,9 @@ mod anchored;
 mod attention;
 mod back_to_back;
 mod elementwise;
+mod normed;
+mod pooled;
+mod products;
 mod prologue;
 mod range;
 mod separable;
@@ -34,14 +37,17 @@ pub const RULES: &[Rule] = &[
     Rule { name: PROLOGUE, find: prologue::find },
     Rule { name: ATTENTION, find: attention::find },
     Rule { name: RANGE, find: range::find },
-    Rule { name: BACK_TO_BACK, find: back_to_back::find },
-    Rule { name: SEPARABLE, find: separable::find },
+    Rule { name: back_to_back::NAME, find: back_to_back::find },
+    Rule { name: separable::NAME, find: separable::find },
+    Rule { name: pooled::NAME, find: pooled::find },
+    Rule { name: products::NAME, find: products::find },
+    Rule { name: normed::NAME, find: normed::find },
 ];
 
 /// Whether the kernels of a rule may be slower than those that they stand for: costs say whether
 /// one is taken, and no rule of thumb does.
 pub fn is_for_costs(rule: &str) -> bool {
-    [PROLOGUE, ATTENTION, RANGE, BACK_TO_BACK, SEPARABLE].contains(&rule)
+    [PROLOGUE, ATTENTION, RANGE].contains(&rule) || [CPU_RULES, GPU_RULES].concat().contains(&rule)
 }
 
 /// The rule of what comes ahead of an operator.
@@ -50,10 +56,11 @@ pub const PROLOGUE: &str = prologue::NAME;
 pub const ATTENTION: &str = attention::NAME;
 /// The rule of results that are quantised in every run.
 pub const RANGE: &str = range::NAME;
-/// The rule of two operators one behind the other, made in parts.
-pub const BACK_TO_BACK: &str = back_to_back::NAME;
-/// The rule of depthwise convolutions with the pointwise ones beside them.
-pub const SEPARABLE: &str = separable::NAME;
+/// Rules of kernels that CPUs alone have a sketch for: of two operators one behind the other, made
+/// in parts.
+pub const CPU_RULES: &[&str] = &[back_to_back::NAME];
+/// Rules of kernels that GPUs alone have a sketch for.
+pub const GPU_RULES: &[&str] = &[separable::NAME, pooled::NAME, products::NAME, normed::NAME];
 
 /// A group and what it grows to, one kernel for each size at which a single value leaves it.
 fn sizes(rule: &str, view: &View<'_>, group: Group) -> Result<Vec<FusionCandidate>, String> {

@@ -12,6 +12,7 @@ mod loops;
 mod map;
 mod problem;
 mod resources;
+mod row_steps;
 mod rows;
 mod separable;
 mod span;

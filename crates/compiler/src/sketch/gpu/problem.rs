@@ -5,6 +5,7 @@ use super::super::tile::{TileAxis, main_loops};
 use crate::gcd;
 use crate::nest::{Nest, Scope, Stmt};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
+use squall_core::operator::RowStep;
 use squall_core::workload::Reducer;
 
 /// A value that is read at each step.
@@ -22,6 +23,21 @@ pub struct ContractionOperand {
     pub prologue: Option<Expr>,
 }
 
+/// What a contraction takes of whole rows before it fetches them ([`Normed`]), such as the mean of
+/// each: a block makes it for the rows of its tile.
+///
+/// [`Normed`]: squall_core::operator::Normed
+#[derive(Clone)]
+pub struct RowSteps {
+    pub steps: Vec<RowStep>,
+    /// Elements of a row.
+    pub extent: i64,
+    /// The steps that the contraction reads, and the buffers in whose place they stand.
+    pub given: Vec<(usize, Source)>,
+    /// Along which axis of the contraction each dimension of the rows lies, if it has several.
+    pub rows: Vec<Option<usize>>,
+}
+
 /// What is computed, taken from the joined plain nest.
 #[derive(Clone)]
 pub struct Contraction {
@@ -36,6 +52,7 @@ pub struct Contraction {
     pub output: Source,
     pub y_index: Vec<Affine>,
     pub y_value: Expr,
+    pub row_steps: Option<RowSteps>,
 }
 
 pub fn problem(mut base: Nest, c: &str) -> Option<Contraction> {
@@ -60,7 +77,19 @@ pub fn problem(mut base: Nest, c: &str) -> Option<Contraction> {
     let value = lift(&base, &value, &mut operands)?;
     base.body.clear();
     base.buffers[acc.0 as usize].scope = Scope::Local;
-    Some(Contraction { base, axes, reduce, op, value, operands, acc, output, y_index, y_value })
+    Some(Contraction {
+        base,
+        axes,
+        reduce,
+        op,
+        value,
+        operands,
+        acc,
+        output,
+        y_index,
+        y_value,
+        row_steps: None,
+    })
 }
 
 /// Takes the operands out of a summand.

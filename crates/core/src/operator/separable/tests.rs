@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::expr::{Binary, Expr};
+use crate::TensorKind;
 use crate::operator::joined::examples::{conv, numbers};
+use crate::operator::{MatMul, Pool, PoolKind};
 use crate::workload::Stage;
 
 #[test]
@@ -29,6 +31,37 @@ fn it_is_the_convolutions_one_after_the_other() {
         assert_eq!(found.expand.is_some(), list[0] == &expand);
         assert_eq!(found.project.is_some(), list.last() == Some(&&project));
     }
+}
+
+/// A convolution of any window with its pooling, and two products, are of the same form.
+#[test]
+fn it_is_what_chunks_are_made_of() {
+    let pool = |kind, stride| {
+        let (pads, dilation) = ([1; 4], [1; 2]);
+        let p = Pool {
+            kind, n: 2, c: 8, h: 5, w: 6, r: 3, s: 3, stride, pads, dilation, positions: None,
+        };
+        p.workload().unwrap()
+    };
+    let product = |m, n, k| MatMul::plain(m, n, k, TensorKind::Weight).workload().unwrap();
+    let mean = PoolKind::Average { count_padding: true };
+    for (first, second, windows) in [
+        (conv(3, 8, 3, 1, 1), pool(PoolKind::Max, [2; 2]), Some(Reducer::Max)),
+        (conv(3, 8, 1, 1, 1), pool(mean, [1; 2]), Some(Reducer::Sum)),
+        (product(7, 5, 4), product(7, 9, 5), None),
+        (conv(3, 8, 1, 1, 1), conv(8, 4, 1, 1, 1), None),
+    ] {
+        let w = made_in_chunks(first.clone(), &second).unwrap();
+        assert_eq!(Workload::parse(&w.to_string()).unwrap(), w);
+        let (ours, theirs) = (numbers(&first, 0), numbers(&second, 1));
+        let want = second.evaluate(&[vec![first.evaluate(&ours)], theirs.clone()].concat());
+        assert_eq!(w.evaluate(&[ours, theirs].concat()), want, "{w}");
+        let found = Separable::of(&w).unwrap();
+        assert_eq!(found.over.map(|o| (o.op, o.weight)), windows.map(|op| (op, None)));
+        assert_eq!(found.project.is_some(), windows.is_none());
+    }
+    assert!(made_in_chunks(pool(mean, [1; 2]), &pool(mean, [1; 2])).is_err());
+    assert!(made_in_chunks(product(7, 5, 4), &product(7, 9, 4)).is_err());
 }
 
 #[test]

@@ -7,7 +7,8 @@
 //! tiles ahead of time. With two stages the next chunk is on its way while one is summed. The first
 //! reduction axis can be split over groups of a block's threads and over the blocks of a cluster:
 //! partial sums then meet in shared memory, each block finishes a slice of the tile with the
-//! epilogue, and nothing of it goes through device memory.
+//! epilogue, and nothing of it goes through device memory. Of a product that reads normalised rows
+//! each block makes the numbers of its rows first (`row_steps.rs`).
 
 mod program;
 mod tiling;
@@ -16,9 +17,10 @@ mod unfold;
 use super::super::tile::{Pad, TileAxis, padding, shape_base, with_epilogue};
 use super::super::{Draft, Facts, divisors, overlap_at_most, powers};
 use super::loops::launches;
-use super::problem::{Contraction, problem};
+use super::problem::{Contraction, RowSteps, problem};
 use super::resources::Block;
 use super::{Program, tensor, warpgroup};
+use squall_core::operator::Normed;
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{Gpu, Space};
 use std::sync::Arc;
@@ -27,14 +29,23 @@ use std::sync::Arc;
 const MOST_SUMS: i64 = 128;
 
 pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
-    let Some((w, main)) = with_epilogue(&unfold::unfolded(f.workload)) else {
-        return Vec::new();
+    let normed = Normed::of(f.workload);
+    let product = match &normed {
+        Some(n) => n.product.clone(),
+        None => unfold::unfolded(f.workload),
     };
+    let Some((w, main)) = with_epilogue(&product) else { return Vec::new() };
     let pad = if padding(&w, main) { Pad::Guard } else { Pad::None };
     let Some((mut base, _)) = shape_base(&w, main, pad) else { return Vec::new() };
     let prepare = std::mem::take(&mut base.prepare);
     base.prepare = launches(&mut base, prepare);
-    let Some(p) = problem(base, &w.stages[main].name) else { return Vec::new() };
+    let Some(mut p) = problem(base, &w.stages[main].name) else { return Vec::new() };
+    if let Some(n) = &normed {
+        p.row_steps = RowSteps::of(n, &mut p);
+        if p.row_steps.is_none() {
+            return Vec::new();
+        }
+    }
     let Some(space) = space(&p, gpu) else { return Vec::new() };
     let p = Arc::new(p);
     let tensor = tensor::derive(&p, gpu).into_iter().chain(warpgroup::derive(&p, gpu));

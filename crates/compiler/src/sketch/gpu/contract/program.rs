@@ -42,6 +42,9 @@ impl Tiling<'_> {
         } else {
             self.finish(acc, &mut body)
         }
+        if let Some(r) = &p.row_steps {
+            body = r.ahead(&mut self.n, (&self.start, &self.size), body);
+        }
         let threads: Vec<(Var, i64)> = [(self.group, self.groups)]
             .into_iter()
             .chain(self.thread.iter().copied().zip(self.t.iter().copied()))

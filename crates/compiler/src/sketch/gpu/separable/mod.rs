@@ -7,6 +7,9 @@
 //! and its border, the depthwise one goes over that, and the one behind adds its products to sums.
 //! All that lies between stays in shared memory. Where nothing follows the depthwise convolution,
 //! each block has a chunk of its own.
+//!
+//! In the place of the depthwise convolution may stand a pooling, with any convolution ahead of it,
+//! or nothing: then two products lie one behind the other.
 
 mod program;
 
@@ -117,20 +120,22 @@ fn space(s: &Separable, gpu: Gpu) -> Option<Space> {
     let by_channels = |t: Term| Term::product([Term::knob("channels"), t]);
     let kernel = places(s);
     d.must.push(Term::product([Term::knob("q_i"), Term::from(kernel)]).at_most(MOST_WRITTEN));
+    let taps = if s.over.is_some() { kernel } else { 0 };
     let mut words =
-        vec![Term::from(SLACK), by_channels(Term::from(kernel)), by_channels(filled(patch()))];
+        vec![Term::from(SLACK), by_channels(Term::from(taps)), by_channels(filled(patch()))];
     let near = |axis: &str, names: [&str; 2]| {
         let sizes = [vec![1, 2, 4, 8], vec![1, 2, 4]];
         [0, 1].map(|i| Knob::ints(names[i], tile(axis, 2 + i as u8), sizes[i].iter().copied()))
     };
-    if let Some(e) = &s.expand {
+    if let Some((e, _)) = &s.expand {
+        let depth = e.depth();
         d.knobs.extend(near("m", ["m_i", "a_i"]));
-        let groups = [1, 2, 4, 8].into_iter().filter(|n| e.depth % n == 0);
+        let groups = [1, 2, 4, 8].into_iter().filter(|n| depth % n == 0);
         d.knobs.push(Knob::ints("split_threads", tile("c", 0), groups));
         d.must.push(Term::knob("m_i").divides(Term::knob("channels")));
         d.should.push(Term::from(4).at_most(knobs(&["m_i", "a_i"])));
-        words.push(Term::product([Term::from(e.depth), filled(patch())]));
-        words.push(by_channels(Term::from(e.depth)));
+        words.push(Term::product([Term::from(depth), filled(patch())]));
+        words.push(by_channels(Term::from(depth)));
         // Sums of groups of threads meet there; one group has none, and is counted all the same.
         words.push(Term::product([Term::knob("split_threads"), by_channels(filled(patch()))]));
     }
@@ -141,7 +146,10 @@ fn space(s: &Separable, gpu: Gpu) -> Option<Space> {
         d.must.push(knobs(&["channels", "split_blocks"]).divides(s.channels));
         d.must.push(Term::knob("k_i").divides(s.outputs));
         d.should.push(Term::from(2).at_most(knobs(&["k_i", "o_i"])));
-        words.push(by_channels(filled(outputs())));
+        // Where nothing goes over windows, the patch is what it reads.
+        if s.over.is_some() {
+            words.push(by_channels(filled(outputs())));
+        }
         words.push(by_channels(Term::from(s.outputs)));
         words.push(Term::product([Term::from(s.outputs), filled(outputs())]));
     }

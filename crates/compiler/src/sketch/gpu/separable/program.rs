@@ -1,6 +1,6 @@
-//! The program of a separable convolution: a tile of places in a block, and a walk through chunks
-//! of the channels between. Each step's elements are dealt to the block's threads in turn, those
-//! of the pointwise convolutions a few at a time.
+//! The program of a separable convolution, or of what is of its form: a tile of places in a block,
+//! and a walk through chunks of the channels between. Each step's elements are dealt to the block's
+//! threads in turn, those of the products a few at a time.
 //!
 //! Places of the tile, and of what its windows read, are counted along one line. Where a thread
 //! has several and they do not come out even, the line goes on: with its first places again, or
@@ -10,7 +10,7 @@ use super::super::loops::{around, count, launches, tiles, total};
 use super::Problem;
 use crate::nest::{Buffer, Mode, Nest, Reach, Scope, Stmt};
 use squall_core::expr::{Affine, Binary, Expr, Source, Var};
-use squall_core::operator::{Place, Pointwise, Separable};
+use squall_core::operator::{OverWindows, Place, PlaceProduct, Separable};
 use squall_core::workload::Reducer;
 use squall_core::{Configuration, DType};
 
@@ -38,7 +38,7 @@ impl Places {
     }
 }
 
-/// What a pointwise convolution has in shared memory, and a thread's channels and places of it.
+/// What a product has in shared memory, and a thread's channels and places of it.
 #[derive(Clone, Copy)]
 struct Product {
     data: Source,
@@ -62,11 +62,11 @@ struct Writer<'a> {
     threads: i64,
     unroll: i64,
     vector: i64,
-    /// Of the convolution ahead and the one behind, a thread's channels and places.
+    /// Of the product ahead and the one behind, a thread's channels and places.
     near: [[i64; 2]; 2],
-    /// Groups of threads that the sums of the convolution ahead are split between.
+    /// Groups of threads that the sums of the product ahead are split between.
     groups: i64,
-    /// Places of a row that a thread has in the depthwise convolution.
+    /// Places of a row that a thread has where windows are gone over.
     near_columns: i64,
     /// Variables: those of shared axes, starts of the tile, block of the cluster, chunk.
     batch: Vec<Var>,
@@ -83,6 +83,9 @@ impl<'a> Writer<'a> {
         let outputs = [get("p_tile"), get("q_tile")];
         let read = [0, 1].map(|i| s.windows[i].read(outputs[i]));
         let (channels, cluster) = (get("channels"), get("split_blocks"));
+        // Where nothing goes over windows, both products have the same places: a power of two of
+        // them, which one of the two numbers is.
+        let alike = if s.over.is_some() { 1 } else { near[0][1].max(near[1][1]) };
         let mut n = p.base.clone();
         let batch = (0..s.batch.len()).map(|i| n.new_var(&format!("n{i}"))).collect();
         let [p0, q0, rank, step] = ["p0", "q0", "rank", "step"].map(|x| n.new_var(x));
@@ -90,8 +93,8 @@ impl<'a> Writer<'a> {
             p,
             s,
             n,
-            outputs: Places::new(outputs, near[1][1]),
-            read: Places::new(read, near[0][1]),
+            outputs: Places::new(outputs, near[1][1].max(alike)),
+            read: Places::new(read, near[0][1].max(alike)),
             channels,
             cluster,
             steps: s.channels / (channels * cluster),
@@ -174,14 +177,9 @@ impl<'a> Writer<'a> {
         let s = self.s;
         let patch_shape = vec![self.channels, self.read.line];
         let patch = self.buffer("patch", patch_shape, Scope::Shared);
-        let ahead = s.expand.as_ref().map(|e| self.ahead(e));
-        let behind = s.project.as_ref().map(|e| self.behind(e));
-        let kernel = [0, 1].map(|i| s.windows[i].kernel);
-        let taps_shape = [&[self.channels][..], &kernel].concat();
-        let taps = self.buffer("taps", taps_shape, Scope::Shared);
-        let [r, c] = s.kernel();
-        let by = [(s.channel(), None), (r, Some(kernel[0])), (c, Some(kernel[1]))];
-        let of_taps = self.packed(&s.weight, &by);
+        let ahead = s.expand.as_ref().map(|e| self.ahead(&e.0));
+        let behind = s.project.as_ref().map(|e| self.behind(e, patch));
+        let taps = s.over.as_ref().and_then(|o| o.weight.as_ref()).map(|w| self.taps(w));
         let mut body = Vec::new();
         let partial = behind.map(|_| {
             let shape = vec![self.cluster, s.outputs, self.outputs.line];
@@ -190,15 +188,17 @@ impl<'a> Writer<'a> {
         body.extend(partial.map(Stmt::Local));
         if let (Some(a), Some(e)) = (&ahead, &s.expand) {
             body.push(Stmt::Local(a.data));
-            body.push(self.fetch_input(a.data, e));
+            body.push(self.fetch_input(a.data, &e.1));
         }
-        let mut each: Vec<Stmt> = [patch, taps].map(Stmt::Local).to_vec();
-        each.push(self.fetch_weight(taps, of_taps));
+        let mut each = vec![Stmt::Local(patch)];
+        if let Some((taps, packed)) = taps {
+            each.extend([Stmt::Local(taps), self.fetch_weight(taps, packed)]);
+        }
         for product in [&ahead, &behind].into_iter().flatten() {
             each.push(Stmt::Local(product.weight));
             each.push(self.fetch_weight(product.weight, product.packed));
         }
-        each.extend(behind.map(|b| Stmt::Local(b.data)));
+        each.extend(behind.filter(|_| s.over.is_some()).map(|b| Stmt::Local(b.data)));
         if ahead.is_none() {
             each.push(self.fetch_patch(patch));
         }
@@ -208,9 +208,12 @@ impl<'a> Writer<'a> {
             each.extend(self.expand(a, patch));
             each.push(barrier());
         }
-        each.push(self.depthwise((patch, taps), behind.map(|b| b.data)));
-        each.extend(behind.and_then(|b| self.filled_up(b.data)));
-        each.push(barrier());
+        if let Some(over) = &s.over {
+            let from = (patch, taps.map(|t| t.0));
+            each.push(self.over_windows(over, from, behind.map(|b| b.data)));
+            each.extend(behind.and_then(|b| self.filled_up(b.data)));
+            each.push(barrier());
+        }
         if let (Some(b), Some(partial)) = (behind, partial) {
             if self.steps > 1 {
                 body.push(self.over_products(b, partial, None));
@@ -245,49 +248,70 @@ impl<'a> Writer<'a> {
         self.n
     }
 
-    /// What the pointwise convolution ahead has.
-    fn ahead(&mut self, e: &Pointwise) -> Product {
-        let data = self.buffer("input", vec![e.depth, self.read.line], Scope::Shared);
-        let weight = self.buffer("weight", vec![e.depth, self.channels], Scope::Shared);
-        let (input, channel) = (self.s.input(), self.s.channel());
-        let packed = self.packed(&e.weight, &[(input, Some(e.depth)), (channel, None)]);
+    /// What the product ahead has.
+    fn ahead(&mut self, e: &PlaceProduct) -> Product {
+        let data = self.buffer("input", vec![e.depth(), self.read.line], Scope::Shared);
+        let weight = self.buffer("weight", vec![e.depth(), self.channels], Scope::Shared);
+        let inputs = self.s.input().into_iter().zip(e.extents.iter().copied());
+        let lines = inputs.map(|(v, extent)| (v, Some(extent))).collect();
+        let packed = self.packed(&e.weight, &[lines, vec![(self.s.channel(), None)]]);
         Product { data, weight, packed, near: self.near[0] }
     }
 
-    /// What the one behind has.
-    fn behind(&mut self, e: &Pointwise) -> Product {
-        let data = self.buffer("middle", vec![self.channels, self.outputs.line], Scope::Shared);
+    /// What the one behind has, which reads the patch where nothing goes over that.
+    fn behind(&mut self, e: &PlaceProduct, patch: Source) -> Product {
+        let shape = vec![self.channels, self.outputs.line];
+        let data = match self.s.over {
+            Some(_) => self.buffer("middle", shape, Scope::Shared),
+            None => patch,
+        };
         let weight = self.buffer("weight", vec![self.channels, self.s.outputs], Scope::Shared);
-        let (channel, output) = (self.s.channel(), self.s.output());
-        let packed = self.packed(&e.weight, &[(channel, None), (output, Some(self.s.outputs))]);
+        let (channel, output) = ((self.s.channel(), None), (self.s.output(), Some(self.s.outputs)));
+        let packed = self.packed(&e.weight, &[vec![channel], vec![output]]);
         Product { data, weight, packed, near: self.near[1] }
     }
 
-    /// Makes a copy of a weight in chunks: by the number of the chunk, then by these variables,
-    /// the one without an extent being the chunk's channels.
-    fn packed(&mut self, weight: &Place, by: &[(Var, Option<i64>)]) -> Source {
+    /// A chunk's weights of the windows, and all of them.
+    fn taps(&mut self, weight: &Place) -> (Source, Source) {
+        let kernel = [0, 1].map(|i| self.s.windows[i].kernel);
+        let taps_shape = [&[self.channels][..], &kernel].concat();
+        let taps = self.buffer("taps", taps_shape, Scope::Shared);
+        let [r, c] = self.s.kernel();
+        let channel = (self.s.channel(), None);
+        let by = [vec![channel], vec![(r, Some(kernel[0]))], vec![(c, Some(kernel[1]))]];
+        (taps, self.packed(weight, &by))
+    }
+
+    /// Makes a copy of a weight in chunks: by the number of the chunk, then by dimensions that these
+    /// variables are counted along, the one without an extent being the chunk's channels.
+    fn packed(&mut self, weight: &Place, dims: &[Vec<(Var, Option<i64>)>]) -> Source {
         let chunks = self.s.channels / self.channels;
-        let sizes = by.iter().map(|x| x.1.unwrap_or(self.channels));
+        let size = |x: &(Var, Option<i64>)| x.1.unwrap_or(self.channels);
+        let sizes = dims.iter().map(|by| by.iter().map(size).product::<i64>());
         let shape: Vec<i64> = std::iter::once(chunks).chain(sizes).collect();
         let from = self.p.buffer(weight.0);
         let name = format!("{}_chunks", self.n.buffer(from).name);
-        let to = self.buffer(&name, shape.clone(), Scope::Prepared);
-        let vars: Vec<Var> = (0..shape.len()).map(|d| self.n.new_var(&format!("w{d}"))).collect();
-        let at = |(i, (v, extent)): (usize, &(Var, Option<i64>))| {
-            let own = Affine::var(vars[i + 1]);
-            match extent {
-                Some(_) => (*v, own),
-                None => (*v, Affine::new([(vars[0], self.channels)], 0).add(&own)),
+        let to = self.buffer(&name, shape, Scope::Prepared);
+        let chunk = self.n.new_var("w0");
+        let (mut loops, mut at) = (vec![(chunk, chunks)], Vec::new());
+        let mut index = vec![Affine::var(chunk)];
+        for by in dims {
+            let mut place = Affine::constant(0);
+            for (v, extent) in by {
+                let own = self.n.new_var(&format!("w{}", loops.len()));
+                let size = extent.unwrap_or(self.channels);
+                loops.push((own, size));
+                place = place.scale(size).add(&Affine::var(own));
+                let chunk = Affine::new([(chunk, self.channels)], 0);
+                at.push((*v, match extent {
+                    Some(_) => Affine::var(own),
+                    None => chunk.add(&Affine::var(own)),
+                }));
             }
-        };
-        let at: Vec<(Var, Affine)> = by.iter().enumerate().map(at).collect();
-        let index = weight.1.iter().map(|a| self.moved(a, &at)).collect();
-        let store = Stmt::Store {
-            buffer: to,
-            index: vars.iter().map(|v| Affine::var(*v)).collect(),
-            value: Expr::load(from, index),
-        };
-        let loops: Vec<(Var, i64)> = vars.into_iter().zip(shape).collect();
+            index.push(place);
+        }
+        let read = weight.1.iter().map(|a| self.moved(a, &at)).collect();
+        let store = Stmt::Store { buffer: to, index, value: Expr::load(from, read) };
         let plain = around(&loops, Mode::Serial, vec![store]);
         let made = launches(&mut self.n, plain);
         self.n.prepare.extend(made);
@@ -320,45 +344,52 @@ impl<'a> Writer<'a> {
         around(&loops, Mode::Share, copy).remove(0)
     }
 
-    /// Copies what the pointwise convolution ahead reads at the tile's places, and zeros where no
-    /// input is.
-    fn fetch_input(&mut self, to: Source, e: &Pointwise) -> Stmt {
-        let mut value = Expr::load(e.data.0, e.data.1.clone());
+    /// Copies what the product ahead reads at the tile's places, and zeros where no input is.
+    fn fetch_input(&mut self, to: Source, data: &Expr) -> Stmt {
+        let mut value = data.clone();
         if !self.s.inside.is_empty() {
             let (conds, other) = (self.s.inside.clone(), Box::new(Expr::Const(0.0)));
             value = Expr::Select { conds, then: Box::new(value), other };
         }
-        let c = self.n.new_var("c");
-        self.fetch((&value, to), (self.s.input(), Affine::var(c)), (c, e.depth))
+        let extents = self.s.expand.iter().flat_map(|e| e.0.extents.clone());
+        let lines: Vec<(Var, i64)> = extents.map(|e| (self.n.new_var("c"), e)).collect();
+        let inputs = self.s.input().into_iter();
+        let at: Vec<(Var, Affine)> = inputs.zip(&lines).map(|(v, l)| (v, Affine::var(l.0))).collect();
+        self.fetch((&value, to), &at, &lines)
     }
 
     /// Copies what the windows are over where nothing makes it.
     fn fetch_patch(&mut self, patch: Source) -> Stmt {
         let m = self.n.new_var("m");
         let channel = (self.s.channel(), self.channel(Affine::var(m)));
-        self.fetch((&self.s.patch, patch), channel, (m, self.channels))
+        self.fetch((&self.s.patch, patch), &[channel], &[(m, self.channels)])
     }
 
-    /// Copies a value at the tile's places and along a loop over channels, which lie as `channel`
-    /// says.
+    /// Copies a value at the tile's places and along loops that its lines are counted by, with what
+    /// lies `at` the places that these say.
     fn fetch(
         &mut self,
         (value, to): (&Expr, Source),
-        channel: (Var, Affine),
-        along: (Var, i64),
+        at: &[(Var, Affine)],
+        lines: &[(Var, i64)],
     ) -> Stmt {
         let a = self.n.new_var("a");
-        let (mut body, at) = self.place(&Affine::var(a), self.read);
-        let mut loops = [along, (a, self.read.line)];
+        let (mut body, place) = self.place(&Affine::var(a), self.read);
+        let mut loops = [lines, &[(a, self.read.line)]].concat();
         // Threads side by side read elements side by side.
-        let is_last = |l: &(Source, &[Affine])| l.1.len() > 1 && l.1[l.1.len() - 1].uses(channel.0);
+        let last = at.last().map(|x| x.0);
+        let is_last = |l: &(Source, &[Affine])| {
+            l.1.len() > 1 && last.is_some_and(|v| l.1[l.1.len() - 1].as_var() == Some(v))
+        };
         if value.loads().iter().any(is_last) {
-            loops.reverse();
+            loops.rotate_right(1);
         }
-        let [row, column] = self.of_patch(&at);
-        let value = self.written(value, &[row, column, channel], None);
-        let index = [along.0, a].map(Affine::var).to_vec();
-        body.push(Stmt::Store { buffer: to, index, value });
+        let [row, column] = self.of_patch(&place);
+        let value = self.written(value, &[&[row, column][..], at].concat(), None);
+        let line = lines.iter().fold(Affine::constant(0), |line, (v, extent)| {
+            line.scale(*extent).add(&Affine::var(*v))
+        });
+        body.push(Stmt::Store { buffer: to, index: vec![line, Affine::var(a)], value });
         around(&loops, Mode::Share, body).remove(0)
     }
 
@@ -393,14 +424,14 @@ impl<'a> Writer<'a> {
         (acc, out)
     }
 
-    /// The pointwise convolution ahead: a chunk of its channels on the tile and its border. Groups
+    /// The product ahead: a chunk of its channels on the tile and its border. Groups
     /// of threads each add up a part of the products, and their sums meet.
     fn expand(&mut self, p: Product, patch: Source) -> Vec<Stmt> {
         let [g, mt, at, i, j] = self.vars(["g", "mt", "at", "i", "j"]);
         let [channels, places] = p.near;
         let groups = self.groups;
         let first = [Affine::new([(mt, channels)], 0), Affine::new([(at, places)], 0)];
-        let depth = self.s.expand.as_ref().map_or(1, |e| e.depth) / groups;
+        let depth = self.s.expand.as_ref().map_or(1, |e| e.0.depth()) / groups;
         let (acc, mut body) = self.sums(p, (&Affine::new([(g, depth)], 0), depth), &first);
         let [channel, line] = [(0, i), (1, j)].map(|(k, v)| first[k].add(&Affine::var(v)));
         let sum = Expr::load(acc, vec![Affine::var(i), Affine::var(j)]);
@@ -428,7 +459,7 @@ impl<'a> Writer<'a> {
         vec![Stmt::Local(parts), share(body), Stmt::Barrier(Reach::Block), meet]
     }
 
-    /// What is made of a sum of the convolution ahead, for the i-th channel of the chunk at a place
+    /// What is made of a sum of the product ahead, for the i-th channel of the chunk at a place
     /// of the line.
     fn expanded(
         &mut self,
@@ -439,41 +470,48 @@ impl<'a> Writer<'a> {
         let (bound, there) = self.place(&line, self.read);
         let [row, column] = self.of_patch(&there);
         let place = [row, column, (self.s.channel(), self.channel(channel.clone()))];
-        let of = self.s.expand.as_ref().map(|e| (e.sum, sum));
+        let of = self.s.expand.as_ref().map(|e| (e.0.sum, sum));
         let value = self.written(&self.s.patch, &place, of);
         (bound, Stmt::Store { buffer: patch, index: vec![channel, line], value })
     }
 
-    /// The depthwise convolution of a chunk, several places of a row at a time, which share most of
-    /// what they read: to shared memory, or to the result where nothing is behind.
-    fn depthwise(&mut self, (patch, taps): (Source, Source), to: Option<Source>) -> Stmt {
+    /// Goes over a chunk's windows, several places of a row at a time, which share most of what they
+    /// read: to shared memory, or to the result where nothing is behind.
+    fn over_windows(
+        &mut self,
+        over: &OverWindows,
+        (patch, taps): (Source, Option<Source>),
+        to: Option<Source>,
+    ) -> Stmt {
         let s = self.s;
         let near = self.near_columns;
         let [rows, columns] = self.outputs.sides;
         let [m, p, q, j, zj, sj, r, c] = self.vars(["m", "p", "q", "j", "j", "j", "r", "s"]);
         let sum = self.buffer("sum", vec![near], Scope::Local);
-        let zero =
-            Stmt::Store { buffer: sum, index: vec![Affine::var(zj)], value: Expr::Const(0.0) };
+        let first = Expr::Const(over.op.identity());
+        let zero = Stmt::Store { buffer: sum, index: vec![Affine::var(zj)], value: first };
         let at = |j: Var| [Affine::var(p), Affine::new([(q, near), (j, 1)], 0)];
         let [row, column] = [(0, r), (1, c)].map(|(i, v)| {
             let w = &s.windows[i];
             at(j)[i].scale(w.stride).add(&Affine::new([(v, w.dilation)], 0))
         });
         let line = row.scale(self.read.sides[1]).add(&column);
-        let value = Expr::binary(
-            Binary::Mul,
-            Expr::load(patch, vec![Affine::var(m), line]),
-            Expr::load(taps, vec![Affine::var(m), Affine::var(r), Affine::var(c)]),
-        );
-        let add =
-            Stmt::Update { op: Reducer::Sum, buffer: sum, index: vec![Affine::var(j)], value };
+        let value = Expr::load(patch, vec![Affine::var(m), line]);
+        let value = match taps {
+            Some(taps) => {
+                let tap = Expr::load(taps, [m, r, c].map(Affine::var).to_vec());
+                Expr::binary(Binary::Mul, value, tap)
+            }
+            None => value,
+        };
+        let add = Stmt::Update { op: over.op, buffer: sum, index: vec![Affine::var(j)], value };
         let windows = [(r, s.windows[0].kernel), (c, s.windows[1].kernel), (j, near)];
         let mut body = vec![Stmt::Local(sum), count(zj, near, Mode::Unroll, vec![zero])];
         body.extend(around(&windows, Mode::Unroll, vec![add]));
         let [row, column] = self.of_output(&at(sj));
         let place = [row, column, (s.channel(), self.channel(Affine::var(m)))];
         let own = Expr::load(sum, vec![Affine::var(sj)]);
-        let value = self.written(&s.middle, &place, Some((s.sum, &own)));
+        let value = self.written(&s.middle, &place, Some((over.sum, &own)));
         let mut loops = vec![(m, self.channels), (p, rows), (q, columns / near)];
         let store = match to {
             Some(buffer) => {
@@ -493,7 +531,7 @@ impl<'a> Writer<'a> {
         around(&loops, Mode::Share, body).remove(0)
     }
 
-    /// Zeros behind the last place of the line that the pointwise convolution behind reads.
+    /// Zeros behind the last place of the line that the product behind reads.
     fn filled_up(&mut self, middle: Source) -> Option<Stmt> {
         let all = self.outputs.all();
         let more = self.outputs.line - all;
@@ -504,7 +542,7 @@ impl<'a> Writer<'a> {
         (more > 0).then(|| around(&loops, Mode::Share, vec![zero]).remove(0))
     }
 
-    /// Goes over the block's sums of the pointwise convolution behind: adds products of so many
+    /// Goes over the block's sums of the product behind: adds products of so many
     /// channels, or sets them to zero.
     fn over_products(&mut self, p: Product, partial: Source, depth: Option<i64>) -> Stmt {
         let [kt, ot, i, j] = self.vars(["kt", "ot", "i", "j"]);

@@ -171,6 +171,10 @@ impl<'a> Tiling<'a> {
     /// The program whose threads run `body`, behind launches that go `before`.
     pub fn launch(mut self, threads: &[(Var, i64)], body: Vec<Stmt>, before: Vec<Stmt>) -> Nest {
         let p = self.p;
+        let body = match &p.row_steps {
+            Some(r) => r.ahead(&mut self.n, (&self.start, &self.size), body),
+            None => body,
+        };
         let body = around(threads, Mode::Thread, body);
         let mut body = vec![count(self.rank, self.cluster, Mode::Cluster, body)];
         for a in (0..p.axes.len()).rev() {
