@@ -4,11 +4,11 @@ use crate::feed::Feed;
 use crate::fuse::group::Group;
 use crate::layout::{Layout, image};
 use crate::rewrite::{Lies, rewrite};
-use crate::view::{View, int};
+use crate::view::{View, axis, int};
 use squall_core::graph::{Model, ValueId};
 use squall_core::operator::{
-    BACK_TO_BACK, FewBits, SEPARABLE, attention, back_to_back, made_in_chunks, normed, range_of,
-    rounded_behind, separable,
+    BACK_TO_BACK, FewBits, SEPARABLE, attention, back_to_back, in_parts, made_in_chunks, normed,
+    range_of, rounded_behind, separable,
 };
 use squall_core::workload::Input;
 use squall_core::{DType, Workload};
@@ -66,6 +66,34 @@ impl FusionCandidate {
             name: format!("{}_after_{}", kernel.name, steps.tags.join("_")),
             nodes: before.nodes.iter().chain(&around.nodes).copied().collect(),
             feeds,
+            outputs: vec![around.output],
+            workload,
+            layouts: Vec::new(),
+        };
+        Some(made.with_layouts(view.model))
+    }
+
+    /// The kernel of a group around an operator whose first input is a concatenation, which it reads
+    /// in parts; none where the two do not fit together.
+    pub fn of_parts(
+        rule: &str,
+        view: &View<'_>,
+        concat: usize,
+        around: &Group,
+    ) -> Option<FusionCandidate> {
+        let kernel = around.kernel().ok()?;
+        let node = &view.model.nodes[concat];
+        let parts = node.inputs.iter().copied().collect::<Option<Vec<ValueId>>>()?;
+        let shapes = parts.iter().map(|&v| view.shape(v)).collect::<Option<Vec<_>>>()?;
+        let dim = axis(int(node, "axis", 0), shapes.first()?.len()).ok()?;
+        let extents: Vec<i64> = shapes.iter().map(|s| s[dim]).collect();
+        let workload = in_parts(kernel.workload, dim, &extents).ok()?;
+        let parts = parts.into_iter().map(Feed::Value);
+        let made = FusionCandidate {
+            rule: rule.into(),
+            name: format!("{}_of_{}_parts", kernel.name, extents.len()),
+            nodes: [&[concat], &around.nodes[..]].concat(),
+            feeds: parts.chain(kernel.feeds.get(1..)?.iter().cloned()).collect(),
             outputs: vec![around.output],
             workload,
             layouts: Vec::new(),

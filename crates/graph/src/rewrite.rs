@@ -82,7 +82,15 @@ fn arranged(shape: &[i64], factors: &[Factor]) -> Option<Arranged> {
         };
         outer = Some(own);
     }
-    matches!(outer, None | Some(1)).then_some(Arranged { order, room })
+    // Neighbours that lie apart are rows of one place each: a dimension of one place comes last.
+    if let Some(apart @ 2..) = outer {
+        let single = order.iter().rposition(|&d| stride(d).is_none())?;
+        let last = order.remove(single);
+        room.remove(single);
+        order.push(last);
+        room.push(apart);
+    }
+    Some(Arranged { order, room })
 }
 
 /// The factors of each dimension of a shape.
@@ -174,16 +182,19 @@ fn moved<T: Clone>(list: &[T], order: &[usize]) -> Vec<T> {
     order.iter().map(|&i| list[i].clone()).collect()
 }
 
-/// The order of a stage that hands on one tensor with its axes, as padding does: the tensor's.
+/// The order of a stage that hands on a tensor with its axes, as padding does: the tensor's. Several
+/// tensors, as parts of a whole, have one order or none.
 fn copied(s: &Stage, orders: &HashMap<Source, Vec<usize>>) -> Option<Vec<usize>> {
     let alike = |(i, a): (usize, &Affine)| matches!(a.terms(), [(v, 1)] if v.0 as usize == i);
     let along =
         |index: &[Affine]| index.len() == s.axes.len() && index.iter().enumerate().all(alike);
     let loads = s.body.loads();
-    // Beside the tensor, steps ahead of an operator read factors and addends of its channels.
-    let mut whole = loads.iter().filter(|(_, index)| along(index));
-    let (Some((source, _)), None) = (whole.next(), whole.next()) else { return None };
-    s.reduction.is_none().then(|| orders.get(source).cloned()).flatten()
+    // Beside the tensors, steps ahead of an operator read factors and addends of their channels.
+    let whole = loads.iter().filter(|(_, index)| along(index));
+    let mut known = whole.map(|(source, _)| orders.get(source));
+    let first = known.next().flatten()?;
+    let is_one = s.reduction.is_none() && known.all(|o| o == Some(first));
+    is_one.then(|| first.clone())
 }
 
 /// Whether a tensor is only read by reductions over all of its elements that read nothing else, so

@@ -177,6 +177,15 @@ impl Input {
         }
     }
 
+    /// A model whose channels are shuffled with them read where they are; any other input as it is.
+    pub fn in_ranges(self) -> Input {
+        let made = self.graph.as_ref().and_then(|g| squall_graph::ranges::in_ranges(g.model()));
+        match made.map(|model| Assignment::of(Arc::new(model))) {
+            Some(Ok(made)) => self.with_graph(made),
+            _ => self,
+        }
+    }
+
     /// The same model, covered by the kernels of another assignment.
     pub fn with_graph(self, graph: Assignment) -> Input {
         let (tasks, untuned) = (graph.tasks().to_vec(), graph.untuned());

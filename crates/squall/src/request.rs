@@ -12,6 +12,7 @@ use crate::shard::Shard;
 use crate::target_context::Context;
 use squall_core::{Caches, Judge};
 use squall_graph::rules::{CPU_RULES, GPU_RULES};
+use squall_graph::solvers::has_values_in_place;
 use squall_records::Store;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -41,8 +42,19 @@ impl InputRequest {
     }
 
     /// Reads it as its kernels see it, whichever these are: quantised models over bytes where those
-    /// of the target take bytes.
+    /// of the target take bytes, shuffled channels in ranges where they take those and values may
+    /// lie in the memory of others.
     fn read(&self, target: TargetRequest, given: &[NamedArray]) -> Result<Input, Error> {
+        let input = self.read_copied(target, given)?;
+        let is_in_place = self.cover.as_deref().is_none_or(has_values_in_place);
+        Ok(match target.is_cpu() && self.precision == Precision::F32 && is_in_place {
+            true => input.in_ranges().without(GPU_RULES),
+            false => input,
+        })
+    }
+
+    /// The same with shuffled channels copied.
+    fn read_copied(&self, target: TargetRequest, given: &[NamedArray]) -> Result<Input, Error> {
         let input = Input::load_given(&self.source, &self.dims, given)?;
         let is_f32 = self.precision == Precision::F32;
         Ok(match target.is_cpu() {
@@ -63,7 +75,11 @@ impl InputRequest {
     pub fn load_given(&self, target: TargetRequest, given: &[NamedArray]) -> Result<Input, Error> {
         let input = self.read(target, given)?;
         let input = match (&self.assignment, &self.cover) {
-            (Some(file), _) => input.with_assignment_file(file)?,
+            // It may be one of the model as it was written.
+            (Some(file), _) => match input.with_assignment_file(file) {
+                Ok(input) => input,
+                Err(_) => self.read_copied(target, given)?.with_assignment_file(file)?,
+            },
             (None, Some(name)) => input.covered(name, &HashMap::new(), target)?,
             (None, None) => input.with_channels(
                 self.channels.unwrap_or(Channels::usual(target, self.precision)),

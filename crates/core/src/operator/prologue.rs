@@ -90,7 +90,7 @@ fn pads(stages: &[Stage]) -> bool {
 }
 
 /// Axes of these extents; where the operator reads along one of its own alone, with its name.
-fn axes(extents: &[i64], stages: &[Stage]) -> Vec<Axis> {
+pub(super) fn axes(extents: &[i64], stages: &[Stage]) -> Vec<Axis> {
     let mut names: Vec<Option<String>> = vec![None; extents.len()];
     for s in stages {
         s.body.visit(&mut |e| {

@@ -5,6 +5,7 @@ mod anchored;
 mod attention;
 mod back_to_back;
 mod elementwise;
+mod joined;
 mod normed;
 mod pooled;
 mod products;
@@ -34,6 +35,7 @@ pub struct Rule {
 pub const RULES: &[Rule] = &[
     Rule { name: anchored::NAME, find: anchored::find },
     Rule { name: elementwise::NAME, find: elementwise::find },
+    Rule { name: joined::NAME, find: joined::find },
     Rule { name: PROLOGUE, find: prologue::find },
     Rule { name: ATTENTION, find: attention::find },
     Rule { name: RANGE, find: range::find },
@@ -54,6 +56,8 @@ pub fn is_for_costs(rule: &str) -> bool {
 pub const PROLOGUE: &str = prologue::NAME;
 /// The rule of two products with a softmax between them.
 pub const ATTENTION: &str = attention::NAME;
+/// The rule of convolutions that read ranges of several values.
+pub const JOINED: &str = joined::NAME;
 /// The rule of results that are quantised in every run.
 pub const RANGE: &str = range::NAME;
 /// Rules of kernels that CPUs alone have a sketch for: of two operators one behind the other, made

@@ -8,6 +8,7 @@ use crate::candidate::{FusionCandidate, root};
 use crate::candidates::Candidates;
 use crate::feed::Feed;
 use crate::layout::{Layout, image};
+use crate::rules::JOINED;
 use crate::view::{View, input, int, ints};
 use squall_core::Workload;
 use squall_core::graph::{Model, Node, ValueId};
@@ -73,11 +74,18 @@ impl<'a> Images<'a> {
         for step in &choice.steps {
             match *step {
                 Step::Kernel(i) => {
-                    made.extend(all.list[i].outputs.iter().copied().filter(is_image))
+                    let c = &all.list[i];
+                    made.extend(c.outputs.iter().copied().filter(is_image));
+                    // Parts of what one kernel reads lie alike.
+                    if through && c.rule == JOINED {
+                        let parts = m.nodes[c.nodes[0]].inputs.iter().flatten();
+                        joined.push(parts.map(|&v| root(m, v)).collect());
+                    }
                 }
                 Step::Node(n) if is_joint(&m.nodes[n]) => {
                     let node = &m.nodes[n];
-                    made.extend(node.outputs.iter().copied().filter(is_image));
+                    // A single channel lies either way.
+                    made.extend(node.outputs.iter().copied().filter(|v| image(m, *v).is_some()));
                     let ends = match node.op.as_str() {
                         "Concat" => &node.inputs[..],
                         _ => &node.inputs[..1],

@@ -11,7 +11,7 @@ use crate::candidates::Candidates;
 use crate::feed::Feed;
 use crate::moves::{is_seen_through, joints, pulled, pushed, renames};
 use crate::plan::ALIGNMENT;
-use crate::rules::ATTENTION;
+use crate::rules::{ATTENTION, JOINED};
 use crate::site::{Factor, Site};
 use crate::view::{View, axis, input, int};
 use squall_core::DType;
@@ -172,13 +172,21 @@ impl<'a> Settling<'a> {
     /// channels, a vector of them is enough, in whatever order these lie.
     fn is_smooth(&self, c: &FusionCandidate, v: ValueId) -> bool {
         let Some(site) = self.choice.sites.get(&v) else { return true };
+        // What is read in parts is read channel by channel.
+        if c.rule == JOINED {
+            return true;
+        }
         let kind = c.kind(self.view.model);
         let in_order = |f: Option<&Factor>| f.is_none_or(|f| f.stride == 1);
         let channels = match &site.dims[..] {
             [_, channels, _, _] => {
                 let few = |f: &Factor| f.stride == 1 && f.extent >= LEAST_NEIGHBOURS;
+                let windows = ["conv2d", "depthwise_conv2d"].contains(&kind);
                 let sums = kind == "conv2d" && c.feeds.first() == Some(&Feed::Value(v));
-                channels.last().is_some_and(|f| f.stride == 1) || (sums && channels.iter().any(few))
+                // Of one channel a kernel reads no more than a copy would.
+                channels.last().is_some_and(|f| f.stride == 1)
+                    || (sums && channels.iter().any(few))
+                    || (windows && channels.is_empty())
             }
             _ => false,
         };

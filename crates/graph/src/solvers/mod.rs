@@ -103,6 +103,12 @@ pub const CHEAPEST: &str = "cheapest";
 /// The solver that saves copies and chooses layouts by measured times.
 pub const FASTEST_IN_PLACE: &str = "fastest-in-place";
 
+/// Whether a solver of this name lets values lie in the memory of others, on a device whose kernels
+/// take that.
+pub fn has_values_in_place(name: &str) -> bool {
+    [IN_PLACE, CHANNELS_LAST_IN_PLACE, FASTEST_IN_PLACE, CHEAPEST].contains(&name)
+}
+
 /// The solver of a name.
 pub fn solver(name: &str) -> Option<&'static AssignmentSolver> {
     SOLVERS.iter().find(|s| s.name == name)

@@ -141,7 +141,11 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     let mut out = Vec::new();
     // What a copy puts in pairs would be made of two tests at each read.
     let of_pairs = |s: &Stage| makes_pairs(&s.body) && !w.is_of_weights(s);
+    // A copy of what lies in parts takes vectors of which each lane asks where it lies.
+    let of_parts =
+        |s: &Stage| matches!(&s.body, Expr::Select { other, .. } if !other.loads().is_empty());
     let pads = match padding(&w, main) {
+        true if w.stages[..main].iter().any(of_parts) => vec![Pad::Guard],
         true if w.stages[..main].iter().any(of_pairs) => vec![Pad::Copy, Pad::Near],
         true => vec![Pad::Copy, Pad::Near, Pad::Guard],
         false => vec![Pad::None],

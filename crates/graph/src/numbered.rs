@@ -1,0 +1,56 @@
+//! A model of rewritten nodes: those of which nothing is read go, and values are numbered anew.
+
+use squall_core::graph::{Model, Node, Value, ValueId};
+use std::collections::HashSet;
+
+/// The model of these nodes, in the place of those of another.
+pub fn numbered(old: &Model, values: Vec<Value>, mut nodes: Vec<Node>) -> Model {
+    let mut wanted: HashSet<ValueId> = HashSet::new();
+    let read = nodes.iter().flat_map(|n| n.inputs.iter().flatten().chain(&n.outputs));
+    for &v in read.chain(&old.outputs).chain(&old.inputs) {
+        wanted.extend([v, root(&values, v)]);
+    }
+    // Aliases stand behind what they are aliases of: results in the order of their nodes, after
+    // all other values.
+    let results: Vec<ValueId> = nodes.iter().flat_map(|n| n.outputs.clone()).collect();
+    let made: HashSet<ValueId> = results.iter().copied().collect();
+    let others = (0..values.len()).filter(|v| wanted.contains(v) && !made.contains(v));
+    let order: Vec<ValueId> = others.chain(results).collect();
+    let mut to = vec![0; values.len()];
+    order.iter().enumerate().for_each(|(new, &old)| to[old] = new);
+    let mut olds: Vec<Option<Value>> = values.into_iter().map(Some).collect();
+    let mut values: Vec<Value> = order.iter().filter_map(|&v| olds[v].take()).collect();
+    values.iter_mut().for_each(|v| v.alias = v.alias.map(|a| to[a]));
+    for n in &mut nodes {
+        n.inputs.iter_mut().flatten().for_each(|v| *v = to[*v]);
+        n.outputs.iter_mut().for_each(|v| *v = to[*v]);
+    }
+    let moved = |list: &[ValueId]| list.iter().map(|&v| to[v]).collect();
+    Model {
+        nodes,
+        values,
+        inputs: moved(&old.inputs),
+        outputs: moved(&old.outputs),
+        opset: old.opset,
+        name: old.name.clone(),
+    }
+}
+
+/// The nodes of which the outputs are made.
+pub fn needed(values: &[Value], outputs: &[ValueId], nodes: Vec<Node>) -> Vec<Node> {
+    let both = |&v: &ValueId| [v, root(values, v)];
+    let mut wanted: HashSet<ValueId> = outputs.iter().flat_map(both).collect();
+    let mut kept = Vec::new();
+    for n in nodes.into_iter().rev() {
+        if n.outputs.iter().any(|o| wanted.contains(o)) {
+            wanted.extend(n.inputs.iter().flatten().flat_map(both));
+            kept.push(n);
+        }
+    }
+    kept.reverse();
+    kept
+}
+
+fn root(values: &[Value], v: ValueId) -> ValueId {
+    values[v].alias.unwrap_or(v)
+}

@@ -1,0 +1,410 @@
+//! Channel shuffles without a shuffle (ShuffleNetV2, arXiv 1807.11164): a convolution that reads
+//! channels which moves put into another order reads them where their makers left them, as ranges
+//! of several values, and its weight is put into that order ahead of the first call. A depthwise
+//! convolution becomes one for each range, since its channels do not meet. The moves between are
+//! gone then.
+
+use crate::layout::Layout;
+use crate::moves::{is_seen_through, joints, pushed};
+use crate::numbered::{needed, numbered};
+use crate::site::Site;
+use crate::view::{View, axis, input, int, is_standard};
+use squall_core::DType;
+use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// The attribute of a concatenation whose reader reads its parts where they are.
+pub const READ_IN_PARTS: &str = "read_in_parts";
+/// More ranges than these are copied into one value.
+const MOST_RANGES: usize = 16;
+
+/// The model with its shuffled channels read where they are; none where it has none, or where
+/// something else than convolutions reads them.
+pub fn in_ranges(model: &Model) -> Option<Model> {
+    let view = View::new(model);
+    let moved = Moved::of(&view);
+    let good = moved.good();
+    if good.is_empty() {
+        return None;
+    }
+    let mut w = Writer {
+        view: &view,
+        moved,
+        good,
+        values: model.values.clone(),
+        nodes: Vec::new(),
+        parts: BTreeMap::new(),
+        pieces: HashMap::new(),
+    };
+    model.nodes.iter().for_each(|n| w.node(n));
+    let nodes = needed(&w.values, &model.outputs, w.nodes);
+    let made = numbered(model, w.values, nodes);
+    made.verify().is_ok().then_some(made)
+}
+
+/// A channel of a value.
+type Channel = (ValueId, i64);
+
+/// Channels side by side of a value, and their places in what is made of them.
+#[derive(Clone, Debug, PartialEq)]
+struct Range {
+    of: ValueId,
+    first: i64,
+    places: Vec<i64>,
+}
+
+/// Which channels each value has that moves make, by values that no move makes.
+struct Moved<'a> {
+    view: &'a View<'a>,
+    channels: HashMap<ValueId, Vec<Channel>>,
+    /// What moves join belongs together: the first value of each value's set.
+    sets: HashMap<ValueId, ValueId>,
+    /// Sets in which channels are shuffled, and those that something else reads.
+    shuffled: BTreeSet<ValueId>,
+    refused: BTreeSet<ValueId>,
+    /// The results of depthwise convolutions of moved values, each in ranges: those are values of
+    /// their own, numbered behind all others.
+    pieces: HashMap<ValueId, Vec<Range>>,
+}
+
+impl<'a> Moved<'a> {
+    fn of(view: &'a View<'a>) -> Moved<'a> {
+        let mut m = Moved {
+            view,
+            channels: HashMap::new(),
+            sets: HashMap::new(),
+            shuffled: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            pieces: HashMap::new(),
+        };
+        let mut next = view.model.values.len();
+        for n in view.model.nodes.iter().filter(|n| !n.folded) {
+            if is_seen_through(n) && m.moves(n).is_some() {
+                continue;
+            }
+            m.reads(n, &mut next);
+        }
+        for &v in &view.model.outputs {
+            m.refuse(view.root(v));
+        }
+        m
+    }
+
+    /// The sets that are rewritten, by their first values.
+    fn good(&self) -> BTreeSet<ValueId> {
+        let first = |v: &ValueId| self.set(*v);
+        let refused: BTreeSet<ValueId> = self.refused.iter().map(first).collect();
+        self.shuffled.iter().map(first).filter(|s| !refused.contains(s)).collect()
+    }
+
+    fn set(&self, mut v: ValueId) -> ValueId {
+        while let Some(&up) = self.sets.get(&v).filter(|up| **up != v) {
+            v = up;
+        }
+        v
+    }
+
+    fn join(&mut self, a: ValueId, b: ValueId) {
+        let (a, b) = (self.set(a), self.set(b));
+        self.sets.insert(a.max(b), a.min(b));
+        self.sets.entry(a.min(b)).or_insert(a.min(b));
+    }
+
+    fn refuse(&mut self, v: ValueId) {
+        if self.channels.contains_key(&v) {
+            self.refused.insert(v);
+        }
+    }
+
+    /// The channels of an image, or of one whose channels are cut into several dimensions.
+    fn channels_of(&self, v: ValueId) -> Option<Vec<Channel>> {
+        if let Some(known) = self.channels.get(&v) {
+            return Some(known.clone());
+        }
+        let (count, _) = channels(self.view.shape(v)?)?;
+        let is_made = self.view.is_f32(v) && !self.view.is_weight(v);
+        let is_own = self.view.model.values[v].alias.is_none();
+        (is_made && is_own).then(|| (0..count).map(|c| (v, c)).collect())
+    }
+
+    /// Notes which channels a move puts where; none where it does more than that.
+    fn moves(&mut self, n: &Node) -> Option<()> {
+        let view = self.view;
+        let mut made = Vec::new();
+        if n.op == "Concat" {
+            let &[y] = &n.outputs[..] else { return None };
+            let shape = view.shape(y)?;
+            if shape.len() != 4 || axis(int(n, "axis", 0), 4) != Ok(1) {
+                return None;
+            }
+            let mut all = Vec::new();
+            for i in 0..n.inputs.len() {
+                all.extend(self.channels_of(input(n, i)?)?);
+            }
+            made.push((y, all));
+        } else {
+            let x = input(n, 0)?;
+            let of = self.channels_of(x)?;
+            let (count, places) = channels(view.shape(x)?)?;
+            let own = Site::own(view.model, x, Layout::Model)?;
+            for (_, result) in joints(n) {
+                let y = n.outputs[result];
+                let (_, there) = channels(view.shape(y)?)?;
+                let site = pushed(view, n, result, &own)?;
+                let list = channels_at(&site, (count, places), there)?;
+                if n.op == "Transpose" {
+                    self.shuffled.insert(y);
+                }
+                made.push((y, list.into_iter().map(|c| of[c as usize]).collect()));
+            }
+        }
+        for (y, list) in made {
+            for v in n.inputs.iter().flatten().filter(|v| !view.is_weight(**v)) {
+                // What no move makes joins no sets: it lies where it was made.
+                if self.channels.contains_key(v) {
+                    self.join(*v, y);
+                }
+            }
+            self.channels.insert(y, list);
+        }
+        Some(())
+    }
+
+    /// What another node reads of moved values: convolutions read ranges.
+    fn reads(&mut self, n: &Node, next: &mut usize) {
+        let roots: Vec<ValueId> =
+            n.inputs.iter().flatten().flat_map(|&v| [v, self.view.root(v)]).collect();
+        let is_conv = is_standard(n, "Conv") && n.outputs.len() == 1;
+        let x = input(n, 0).filter(|x| is_conv && self.channels.contains_key(x));
+        let ranges = x.and_then(|x| ranges(&self.channels[&x]));
+        let is_alone = x.is_some_and(|x| roots.iter().filter(|v| **v == x).count() == 2);
+        let (Some(x), Some(ranges), true) = (x, ranges, is_alone) else {
+            return roots.into_iter().for_each(|v| self.refuse(v));
+        };
+        let weights = input(n, 1).and_then(|w| self.view.shape(w));
+        let group = int(n, "group", 1);
+        let is_known = n.inputs[1..].iter().flatten().all(|&v| self.view.is_weight(v));
+        match weights {
+            Some([_, _, _, _]) if group == 1 && is_known => {}
+            Some(&[k, 1, _, _]) if is_known && group == k && k == self.count(x) => {
+                let y = n.outputs[0];
+                let mut made = vec![(0, 0); k as usize];
+                let pieces: Vec<Range> = ranges
+                    .into_iter()
+                    .map(|r| {
+                        *next += 1;
+                        let places = r.places.iter().enumerate();
+                        places.for_each(|(i, &at)| made[at as usize] = (*next - 1, i as i64));
+                        r
+                    })
+                    .collect();
+                self.pieces.insert(y, pieces);
+                self.channels.insert(y, made);
+                self.join(x, y);
+            }
+            _ => self.refuse(x),
+        }
+    }
+
+    fn count(&self, v: ValueId) -> i64 {
+        self.channels.get(&v).map_or(0, |c| c.len() as i64)
+    }
+}
+
+/// How many channels an image has, whose channels may be several dimensions, and how many places.
+fn channels(shape: &[i64]) -> Option<(i64, i64)> {
+    let [_, channels @ .., h, w] = shape else { return None };
+    let is_one = !channels.is_empty();
+    is_one.then(|| (channels.iter().product(), h * w))
+}
+
+/// The channels of a value of so many channels and places that lie at a site in it, in their order
+/// there; none where more moves than channels.
+fn channels_at(site: &Site, (count, places): (i64, i64), there: i64) -> Option<Vec<i64>> {
+    let [images, channels @ .., h, w] = &site.dims[..] else { return None };
+    let inner: Vec<_> = [h, w].into_iter().flatten().collect();
+    let mut stride = 1;
+    for f in inner.iter().rev() {
+        (f.stride == stride).then_some(())?;
+        stride *= f.extent;
+    }
+    let whole = count * places;
+    let is_whole = images.iter().all(|f| f.stride % whole == 0) && images.len() <= 1;
+    let mut list = vec![site.offset];
+    for f in channels.iter().flatten() {
+        list = list.iter().flat_map(|at| (0..f.extent).map(move |i| at + i * f.stride)).collect();
+    }
+    let of_channel = |at: i64| (at % places == 0 && at < whole).then_some(at / places);
+    (is_whole && stride == places && there == places).then_some(())?;
+    list.into_iter().map(of_channel).collect()
+}
+
+/// The ranges that channels fall into, in the order of what they are of; none where they are too
+/// many, or one is read twice.
+fn ranges(list: &[Channel]) -> Option<Vec<Range>> {
+    let mut sorted: Vec<(Channel, i64)> =
+        list.iter().enumerate().map(|(at, &c)| (c, at as i64)).collect();
+    sorted.sort_unstable();
+    let mut out: Vec<Range> = Vec::new();
+    for ((of, channel), place) in sorted {
+        match out.last_mut() {
+            Some(r) if r.of == of && r.first + r.places.len() as i64 == channel => {
+                r.places.push(place);
+            }
+            Some(r) if r.of == of && channel < r.first + r.places.len() as i64 => return None,
+            _ => out.push(Range { of, first: channel, places: vec![place] }),
+        }
+    }
+    (out.len() <= MOST_RANGES).then_some(out)
+}
+
+/// A model while it is rewritten.
+struct Writer<'a> {
+    view: &'a View<'a>,
+    moved: Moved<'a>,
+    good: BTreeSet<ValueId>,
+    values: Vec<Value>,
+    nodes: Vec<Node>,
+    /// Parts of values that were made already.
+    parts: BTreeMap<(ValueId, i64, i64), ValueId>,
+    /// The values of pieces, by their numbers.
+    pieces: HashMap<ValueId, ValueId>,
+}
+
+impl Writer<'_> {
+    /// A new value.
+    fn value(&mut self, like: Option<DType>, shape: Vec<i64>, is_weight: bool) -> ValueId {
+        self.values.push(Value {
+            name: format!("squall/ranges/{}", self.values.len()),
+            dtype: like,
+            shape: Some(shape),
+            constant: None,
+            weight: is_weight,
+            alias: None,
+        });
+        self.values.len() - 1
+    }
+
+    /// Numbers that are known.
+    fn known(&mut self, list: &[i64]) -> ValueId {
+        let shape = vec![list.len() as i64];
+        let v = self.value(Some(DType::I64), shape.clone(), true);
+        self.values[v].constant = Some(Constant::I64 { shape, data: list.to_vec() });
+        v
+    }
+
+    /// A new node of one result.
+    fn push(&mut self, of: &Node, op: &str, inputs: Vec<ValueId>, y: ValueId) -> &mut Node {
+        self.nodes.push(Node {
+            name: format!("{}/{op}/{}", of.name, self.values.len()),
+            op: op.into(),
+            domain: String::new(),
+            inputs: inputs.into_iter().map(Some).collect(),
+            outputs: vec![y],
+            attributes: BTreeMap::new(),
+            folded: false,
+            problem: None,
+        });
+        let last = self.nodes.len() - 1;
+        &mut self.nodes[last]
+    }
+
+    /// These of a weight's slices along an axis, made ahead of the first call.
+    fn gathered(&mut self, n: &Node, weight: ValueId, along: i64, places: &[i64]) -> ValueId {
+        let mut shape = self.view.shape(weight).unwrap_or_default().to_vec();
+        shape[along as usize] = places.len() as i64;
+        let indices = self.known(places);
+        let y = self.value(Some(DType::F32), shape, true);
+        let node = self.push(n, "Gather", vec![weight, indices], y);
+        node.attributes.insert("axis".into(), Attribute::Int(along));
+        node.folded = true;
+        y
+    }
+
+    /// A range of channels as a value.
+    fn part(&mut self, n: &Node, r: &Range) -> ValueId {
+        let of = self.pieces.get(&r.of).copied().unwrap_or(r.of);
+        let mut shape = self.values[of].shape.clone().unwrap_or_default();
+        let count = r.places.len() as i64;
+        if shape[1] == count {
+            return of;
+        }
+        if let Some(&known) = self.parts.get(&(of, r.first, count)) {
+            return known;
+        }
+        shape[1] = count;
+        let y = self.value(Some(DType::F32), shape, false);
+        let limits = [vec![r.first], vec![r.first + count], vec![1]];
+        if self.view.model.opset < 10 {
+            let node = self.push(n, "Slice", vec![of], y);
+            for (name, list) in ["starts", "ends", "axes"].into_iter().zip(limits) {
+                node.attributes.insert(name.into(), Attribute::Ints(list));
+            }
+        } else {
+            let limits = limits.map(|l| self.known(&l));
+            self.push(n, "Slice", [&[of][..], &limits].concat(), y);
+        }
+        self.parts.insert((of, r.first, count), y);
+        y
+    }
+
+    /// Takes over one node of the old model.
+    fn node(&mut self, n: &Node) {
+        let x = input(n, 0).filter(|x| {
+            is_standard(n, "Conv") && !n.folded && self.good.contains(&self.moved.set(*x))
+        });
+        let list = x.and_then(|x| self.moved.channels.get(&x));
+        let Some(ranges) = list.and_then(|l| ranges(l)) else {
+            return self.nodes.push(n.clone());
+        };
+        match self.moved.pieces.contains_key(&n.outputs[0]) {
+            true => self.depthwise(n, &ranges),
+            false => self.convolution(n, &ranges),
+        }
+    }
+
+    /// A convolution that reads ranges, with its weight in their order.
+    fn convolution(&mut self, n: &Node, ranges: &[Range]) {
+        let parts: Vec<ValueId> = ranges.iter().map(|r| self.part(n, r)).collect();
+        let places: Vec<i64> = ranges.iter().flat_map(|r| r.places.clone()).collect();
+        let mut made = n.clone();
+        let is_in_order = places.windows(2).all(|p| p[1] == p[0] + 1);
+        if let Some(w) = input(n, 1).filter(|_| !is_in_order) {
+            made.inputs[1] = Some(self.gathered(n, w, 1, &places));
+        }
+        made.inputs[0] = Some(match parts[..] {
+            [one] => one,
+            _ => {
+                let mut shape = self.values[parts[0]].shape.clone().unwrap_or_default();
+                shape[1] = places.len() as i64;
+                let y = self.value(Some(DType::F32), shape, false);
+                let node = self.push(n, "Concat", parts, y);
+                node.attributes.insert("axis".into(), Attribute::Int(1));
+                node.attributes.insert(READ_IN_PARTS.into(), Attribute::Int(1));
+                y
+            }
+        });
+        self.nodes.push(made);
+    }
+
+    /// A depthwise convolution as one for each range.
+    fn depthwise(&mut self, n: &Node, ranges: &[Range]) {
+        let y = n.outputs[0];
+        let list = self.moved.channels.get(&y).cloned().unwrap_or_default();
+        for r in ranges {
+            let part = self.part(n, r);
+            let count = r.places.len() as i64;
+            let given = n.inputs[1..].iter().flatten();
+            let weights: Vec<ValueId> =
+                given.map(|&v| self.gathered(n, v, 0, &r.places)).collect();
+            let mut shape = self.view.shape(y).unwrap_or_default().to_vec();
+            shape[1] = count;
+            let piece = self.value(Some(DType::F32), shape, false);
+            let number = list[r.places[0] as usize].0;
+            self.pieces.insert(number, piece);
+            let node = self.push(n, "Conv", [&[part][..], &weights].concat(), piece);
+            node.attributes.clone_from(&n.attributes);
+            node.attributes.insert("group".into(), Attribute::Int(count));
+        }
+    }
+}
