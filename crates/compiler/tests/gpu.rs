@@ -3,7 +3,7 @@
 
 mod cases;
 
-use cases::{BACK_TO_BACK, CASES, SEPARABLE, h200, inputs, split_inputs};
+use cases::{BACK_TO_BACK, CASES, PARTS, SEPARABLE, h200, inputs, split_inputs};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::{GPU_FEATURES, explain, nest, sketches, untuned};
@@ -35,7 +35,7 @@ fn check(name: &str, w: &Workload, candidate: (&str, &str)) -> Result<(), String
 fn programs_mean_what_the_workload_means() {
     let (mut refused, mut run) = (0, 0);
     let mut names = std::collections::BTreeSet::new();
-    for (name, text) in CASES.iter().chain(SEPARABLE).chain(BACK_TO_BACK) {
+    for (name, text) in CASES.iter().chain(SEPARABLE).chain(BACK_TO_BACK).chain(PARTS) {
         let w = Workload::parse(text).unwrap_or_else(|e| panic!("{name}: {e}"));
         check(name, &w, ("untuned", "")).expect("plain loops are always possible");
         assert!(
@@ -77,7 +77,7 @@ fn programs_mean_what_the_workload_means() {
 
 #[test]
 fn steps_ahead_of_a_contraction_are_computed_as_an_element_is_fetched() {
-    let text = |name: &str| CASES.iter().find(|c| c.0 == name).expect("a case").1;
+    let text = |name: &str| CASES.iter().chain(PARTS).find(|c| c.0 == name).expect("a case").1;
     for name in ["conv_after_norm", "conv_after_norm_padded", "conv_after_gate"] {
         let w = Workload::parse(text(name)).expect("parses");
         let all = sketches(&w, &h200());

@@ -4,7 +4,7 @@
 mod cases;
 mod machines;
 
-use cases::{BACK_TO_BACK, CASES, STRIDED, inputs, split_inputs};
+use cases::{BACK_TO_BACK, CASES, PARTS, STRIDED, inputs, split_inputs};
 use machines::{Machine, at_level};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -31,7 +31,7 @@ fn close(name: &str, got: &[f64], want: &[f64], tolerance: f64) {
 fn scheduled_nests_mean_what_the_workload_means() {
     let mut refused = 0;
     let mut run = 0;
-    for (name, text) in CASES.iter().chain(STRIDED).chain(BACK_TO_BACK) {
+    for (name, text) in CASES.iter().chain(STRIDED).chain(PARTS).chain(BACK_TO_BACK) {
         let w = Workload::parse(text).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(Workload::parse(&w.to_string()).expect("prints and parses back"), w);
         let all = inputs(&w, 1);
@@ -153,7 +153,7 @@ fn few_rows_read_a_large_factor_a_few_rows_at_a_time() {
 fn padded_copies_are_made_for_a_tile_of_rows() {
     let t = Target { threads: 1, ..Target::cpu(32, 16, &[Bytes(256), Bytes(32 << 10)]) };
     let (mut seen, mut smaller) = (0, 0);
-    for (name, text) in CASES.iter().chain(STRIDED) {
+    for (name, text) in CASES.iter().chain(STRIDED).chain(PARTS) {
         let w = Workload::parse(text).expect("parses");
         let all = inputs(&w, 1);
         let want = w.evaluate(&all);
@@ -188,7 +188,7 @@ fn padded_copies_are_made_for_a_tile_of_rows() {
 #[test]
 fn sketches_are_what_the_rules_promise() {
     let mut lines = String::new();
-    for (name, text) in CASES.iter().chain(STRIDED) {
+    for (name, text) in CASES.iter().chain(STRIDED).chain(PARTS) {
         let w = Workload::parse(text).expect("parses");
         let names: Vec<String> =
             sketches(&w, &target(1)).iter().map(|s| s.name().to_string()).collect();
@@ -221,7 +221,7 @@ fn compiled(cc: &str, flags: &[&str], run: &[&str], targets: &[Target]) {
     let mut body = String::new();
     let mut files = Vec::new();
     let mut count = 0;
-    for (name, text) in CASES.iter().chain(STRIDED).chain(BACK_TO_BACK) {
+    for (name, text) in CASES.iter().chain(STRIDED).chain(PARTS).chain(BACK_TO_BACK) {
         let w = Workload::parse(text).expect("parses");
         let all = inputs(&w, 2);
         let want = w.evaluate(&all);

@@ -73,8 +73,8 @@ impl FusionCandidate {
         Some(made.with_layouts(view.model))
     }
 
-    /// The kernel of a group around an operator whose first input is a concatenation, which it reads
-    /// in parts; none where the two do not fit together.
+    /// The kernel of a group around an operator whose first input is a concatenation, which it
+    /// reads in parts; none where the two do not fit together.
     pub fn of_parts(
         rule: &str,
         view: &View<'_>,
@@ -168,8 +168,8 @@ impl FusionCandidate {
         FusionCandidate::of_chain(rule, view, groups, &join)
     }
 
-    /// The kernel of a group around a convolution and of the one around its pooling, or of two around
-    /// products; none where they are others.
+    /// The kernel of a group around a convolution and of the one around its pooling, or of two
+    /// around products; none where they are others.
     pub fn made_in_chunks(
         rule: &str,
         view: &View<'_>,

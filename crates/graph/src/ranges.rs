@@ -10,7 +10,7 @@ use crate::numbered::{needed, numbered};
 use crate::site::Site;
 use crate::view::{View, axis, input, int, is_standard};
 use squall_core::DType;
-use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId};
+use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId, fold};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The attribute of a concatenation whose reader reads its parts where they are.
@@ -18,9 +18,21 @@ pub const READ_IN_PARTS: &str = "read_in_parts";
 /// More ranges than these are copied into one value.
 const MOST_RANGES: usize = 16;
 
-/// The model with its shuffled channels read where they are; none where it has none, or where
-/// something else than convolutions reads them.
+/// Values of more channels are not looked at, and no more channels of all values together.
+const MOST_CHANNELS: i64 = 1 << 14;
+const MOST_IN_ALL: usize = 1 << 20;
+
+/// Whether a model was rewritten so.
+pub fn is_in_ranges(model: &Model) -> bool {
+    model.nodes.iter().any(|n| n.op == "Concat" && int(n, READ_IN_PARTS, 0) != 0)
+}
+
+/// The model with its shuffled channels read where they are; none where it has no set of moves with
+/// a shuffle that convolutions alone read.
 pub fn in_ranges(model: &Model) -> Option<Model> {
+    if !model.nodes.iter().any(|n| n.op == "Transpose" && !n.folded) {
+        return None;
+    }
     let view = View::new(model);
     let moved = Moved::of(&view);
     let good = moved.good();
@@ -63,8 +75,10 @@ struct Moved<'a> {
     shuffled: BTreeSet<ValueId>,
     refused: BTreeSet<ValueId>,
     /// The results of depthwise convolutions of moved values, each in ranges: those are values of
-    /// their own, numbered behind all others.
-    pieces: HashMap<ValueId, Vec<Range>>,
+    /// their own. Here they have numbers behind those of all values of the model.
+    pieces: BTreeSet<ValueId>,
+    /// How many channels are noted.
+    count: usize,
 }
 
 impl<'a> Moved<'a> {
@@ -75,7 +89,8 @@ impl<'a> Moved<'a> {
             sets: HashMap::new(),
             shuffled: BTreeSet::new(),
             refused: BTreeSet::new(),
-            pieces: HashMap::new(),
+            pieces: BTreeSet::new(),
+            count: 0,
         };
         let mut next = view.model.values.len();
         for n in view.model.nodes.iter().filter(|n| !n.folded) {
@@ -121,7 +136,8 @@ impl<'a> Moved<'a> {
         if let Some(known) = self.channels.get(&v) {
             return Some(known.clone());
         }
-        let (count, _) = channels(self.view.shape(v)?)?;
+        let shape = self.view.shape(v).filter(|s| s.len() == 4)?;
+        let (count, _) = channels(shape)?;
         let is_made = self.view.is_f32(v) && !self.view.is_weight(v);
         let is_own = self.view.model.values[v].alias.is_none();
         (is_made && is_own).then(|| (0..count).map(|c| (v, c)).collect())
@@ -131,6 +147,14 @@ impl<'a> Moved<'a> {
     fn moves(&mut self, n: &Node) -> Option<()> {
         let view = self.view;
         let mut made = Vec::new();
+        let first = view.shape(input(n, 0)?)?;
+        let all = n.inputs.iter().flatten().chain(&n.outputs).filter(|v| !view.is_weight(**v));
+        // Moves of images and of places are none of channels.
+        if n.problem.is_some()
+            || !all.map(|&v| view.shape(v)).all(|s| s.is_some_and(|s| is_alike(s, first)))
+        {
+            return None;
+        }
         if n.op == "Concat" {
             let &[y] = &n.outputs[..] else { return None };
             let shape = view.shape(y)?;
@@ -140,7 +164,9 @@ impl<'a> Moved<'a> {
             let mut all = Vec::new();
             for i in 0..n.inputs.len() {
                 all.extend(self.channels_of(input(n, i)?)?);
+                (all.len() as i64 <= shape[1]).then_some(())?;
             }
+            (all.len() as i64 == shape[1]).then_some(())?;
             made.push((y, all));
         } else {
             let x = input(n, 0)?;
@@ -155,9 +181,12 @@ impl<'a> Moved<'a> {
                 if n.op == "Transpose" {
                     self.shuffled.insert(y);
                 }
-                made.push((y, list.into_iter().map(|c| of[c as usize]).collect()));
+                let there = list.into_iter().map(|c| of.get(c as usize).copied());
+                made.push((y, there.collect::<Option<Vec<Channel>>>()?));
             }
         }
+        self.count += made.iter().map(|m| m.1.len()).sum::<usize>();
+        (self.count <= MOST_IN_ALL).then_some(())?;
         for (y, list) in made {
             for v in n.inputs.iter().flatten().filter(|v| !view.is_weight(**v)) {
                 // What no move makes joins no sets: it lies where it was made.
@@ -189,16 +218,12 @@ impl<'a> Moved<'a> {
             Some(&[k, 1, _, _]) if is_known && group == k && k == self.count(x) => {
                 let y = n.outputs[0];
                 let mut made = vec![(0, 0); k as usize];
-                let pieces: Vec<Range> = ranges
-                    .into_iter()
-                    .map(|r| {
-                        *next += 1;
-                        let places = r.places.iter().enumerate();
-                        places.for_each(|(i, &at)| made[at as usize] = (*next - 1, i as i64));
-                        r
-                    })
-                    .collect();
-                self.pieces.insert(y, pieces);
+                for r in &ranges {
+                    let places = r.places.iter().enumerate();
+                    places.for_each(|(i, &at)| made[at as usize] = (*next, i as i64));
+                    *next += 1;
+                }
+                self.pieces.insert(y);
                 self.channels.insert(y, made);
                 self.join(x, y);
             }
@@ -211,11 +236,22 @@ impl<'a> Moved<'a> {
     }
 }
 
-/// How many channels an image has, whose channels may be several dimensions, and how many places.
+/// How many channels an image has, whose channels may be several dimensions, and how many places;
+/// none of one of too many.
 fn channels(shape: &[i64]) -> Option<(i64, i64)> {
     let [_, channels @ .., h, w] = shape else { return None };
-    let is_one = !channels.is_empty();
-    is_one.then(|| (channels.iter().product(), h * w))
+    let count = channels.iter().try_fold(1i64, |n, c| n.checked_mul(*c))?;
+    let is_one = !channels.is_empty() && (1..=MOST_CHANNELS).contains(&count);
+    is_one.then(|| (count, h * w))
+}
+
+/// Whether two values have as many images, and as large ones.
+fn is_alike(a: &[i64], b: &[i64]) -> bool {
+    let of = |s: &[i64]| match s {
+        [n, _, .., h, w] => Some([*n, *h, *w]),
+        _ => None,
+    };
+    of(a).is_some() && of(a) == of(b)
 }
 
 /// The channels of a value of so many channels and places that lie at a site in it, in their order
@@ -318,6 +354,14 @@ impl Writer<'_> {
         let node = self.push(n, "Gather", vec![weight, indices], y);
         node.attributes.insert("axis".into(), Attribute::Int(along));
         node.folded = true;
+        // What the model holds already needs no making later.
+        let node = node.clone();
+        let of = |v: ValueId| self.values[v].constant.clone();
+        let known = self.view.constant(weight).cloned().or_else(|| of(weight));
+        if let Some(known) = known {
+            let made = fold::evaluate(&node, &[Some(known), of(indices)], self.view.model.opset);
+            self.values[y].constant = made.and_then(|m| m.ok()?.pop());
+        }
         y
     }
 
@@ -357,7 +401,7 @@ impl Writer<'_> {
         let Some(ranges) = list.and_then(|l| ranges(l)) else {
             return self.nodes.push(n.clone());
         };
-        match self.moved.pieces.contains_key(&n.outputs[0]) {
+        match self.moved.pieces.contains(&n.outputs[0]) {
             true => self.depthwise(n, &ranges),
             false => self.convolution(n, &ranges),
         }
@@ -395,8 +439,7 @@ impl Writer<'_> {
             let part = self.part(n, r);
             let count = r.places.len() as i64;
             let given = n.inputs[1..].iter().flatten();
-            let weights: Vec<ValueId> =
-                given.map(|&v| self.gathered(n, v, 0, &r.places)).collect();
+            let weights: Vec<ValueId> = given.map(|&v| self.gathered(n, v, 0, &r.places)).collect();
             let mut shape = self.view.shape(y).unwrap_or_default().to_vec();
             shape[1] = count;
             let piece = self.value(Some(DType::F32), shape, false);

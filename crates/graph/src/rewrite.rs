@@ -182,8 +182,8 @@ fn moved<T: Clone>(list: &[T], order: &[usize]) -> Vec<T> {
     order.iter().map(|&i| list[i].clone()).collect()
 }
 
-/// The order of a stage that hands on a tensor with its axes, as padding does: the tensor's. Several
-/// tensors, as parts of a whole, have one order or none.
+/// The order of a stage that hands on a tensor with its axes, as padding does: the tensor's.
+/// Several tensors, as parts of a whole, have one order or none.
 fn copied(s: &Stage, orders: &HashMap<Source, Vec<usize>>) -> Option<Vec<usize>> {
     let alike = |(i, a): (usize, &Affine)| matches!(a.terms(), [(v, 1)] if v.0 as usize == i);
     let along =

@@ -212,7 +212,8 @@ impl Input {
     /// The same model without the kernels of rules that greedy fusion does not know.
     pub(crate) fn without(self, rules: &[&str]) -> Input {
         let graph = self.graph.as_ref();
-        let graph = graph.filter(|g| g.candidates().list.iter().any(|c| rules.contains(&&c.rule[..])));
+        let graph =
+            graph.filter(|g| g.candidates().list.iter().any(|c| rules.contains(&&c.rule[..])));
         match graph.map(|g| g.without(rules)) {
             Some(Ok(graph)) => self.with_graph(graph),
             _ => self,

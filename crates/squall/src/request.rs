@@ -11,6 +11,7 @@ use crate::settings::{BudgetRequest, TargetRequest};
 use crate::shard::Shard;
 use crate::target_context::Context;
 use squall_core::{Caches, Judge};
+use squall_graph::ranges::is_in_ranges;
 use squall_graph::rules::{CPU_RULES, GPU_RULES};
 use squall_graph::solvers::has_values_in_place;
 use squall_records::Store;
@@ -75,11 +76,17 @@ impl InputRequest {
     pub fn load_given(&self, target: TargetRequest, given: &[NamedArray]) -> Result<Input, Error> {
         let input = self.read(target, given)?;
         let input = match (&self.assignment, &self.cover) {
-            // It may be one of the model as it was written.
-            (Some(file), _) => match input.with_assignment_file(file) {
-                Ok(input) => input,
-                Err(_) => self.read_copied(target, given)?.with_assignment_file(file)?,
-            },
+            (Some(file), _) => {
+                let is_ranged = input.graph.as_ref().is_some_and(|g| is_in_ranges(g.model()));
+                match input.with_assignment_file(file) {
+                    // It may be one of the model as it was written.
+                    Err(e) if is_ranged => {
+                        let copied = self.read_copied(target, given)?;
+                        copied.with_assignment_file(file).map_err(|_| e)?
+                    }
+                    made => made?,
+                }
+            }
             (None, Some(name)) => input.covered(name, &HashMap::new(), target)?,
             (None, None) => input.with_channels(
                 self.channels.unwrap_or(Channels::usual(target, self.precision)),

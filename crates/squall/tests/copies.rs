@@ -17,9 +17,7 @@ fn copies(path: &std::path::Path) -> usize {
 #[test]
 fn moves_of_data_become_places_in_memory() {
     let Some(folder) = squall_fixtures::shared("models") else { return };
-    // A shuffle of halves leaves each unit one copy of the channels that pass it by: three units
-    // later their places are no strides any more.
-    for (model, most) in [("vit_b_16", 1), ("densenet121", 0), ("shufflenet_v2_x1_0", 15)] {
+    for (model, most) in [("vit_b_16", 1), ("densenet121", 0), ("shufflenet_v2_x1_0", 0)] {
         let found = copies(&folder.join(format!("{model}.onnx")));
         assert!(found <= most, "{model}: {found} copies, {most} are known to do");
     }

@@ -10,7 +10,8 @@ use std::collections::HashSet;
 const STAGE: &str = "N";
 
 /// The workload whose first input is the concatenation of parts of these extents along a dimension.
-/// Not possible where the parts are not the whole, or where the operator reads it in several places.
+/// Not possible where the parts are not the whole, or where the operator reads it in several
+/// places.
 pub fn in_parts(w: Workload, dim: usize, parts: &[i64]) -> Result<Workload, String> {
     let Some(whole) = w.inputs.first().cloned() else { return Err("it reads nothing".into()) };
     let is_first = |e: &Expr| e.loads().iter().filter(|l| l.0 == Source(0)).count();

@@ -45,7 +45,8 @@ pub use quantised::{ByteRange, ByteResult, ByteSum, OFFSET_UNIT, sum_unit};
 pub use range::{range_of, rounded_behind};
 pub use rows::{LayerNorm, Reduce, ReduceOp, Softmax};
 pub use separable::{
-    OverWindows, Place, PlaceProduct, SEPARABLE, Separable, SlidingWindow, made_in_chunks, separable,
+    OverWindows, Place, PlaceProduct, SEPARABLE, Separable, SlidingWindow, made_in_chunks,
+    separable,
 };
 
 use crate::expr::{Affine, Expr, Source, Var};

@@ -3,11 +3,11 @@
 //! comes first; the rest of it is elementwise ahead of the product.
 
 use super::joined::behind;
-use super::written_out::{with_written_out, written_out};
+use super::written_out::{MOST_STAGES, with_written_out, written_out};
 use super::{BACK_TO_BACK, between_operators, fresh, operators};
+use crate::TensorKind;
 use crate::expr::{Affine, Binary, DType, Expr, Source, Var};
 use crate::workload::{Input, Reducer, Stage, Workload};
-use crate::TensorKind;
 use std::collections::HashSet;
 
 /// The workload of `second(first)`: `second` reads the rows that `first` normalises as its first
@@ -54,6 +54,11 @@ impl Normed {
         if w.kind != BACK_TO_BACK || !are_floats || !w.rooms.is_empty() || w.foreign.is_some() {
             return None;
         }
+        // A load without indices is a step's, so no input may be read so.
+        let is_number = |i: &Input| i.shape.is_empty();
+        if w.stages.len() > MOST_STAGES || w.inputs.iter().any(is_number) {
+            return None;
+        }
         let [norm, product] = operators(w, between_operators(w)?);
         let is_sum = |s: &&Stage| s.reduction.as_ref().is_some_and(|r| r.op == Reducer::Sum);
         if product.stages.iter().filter(|s| s.reduction.is_some()).count() != 1
@@ -82,6 +87,9 @@ impl<'a> Rows<'a> {
     fn of(norm: &'a Workload) -> Option<Rows<'a>> {
         let (last, rows) = norm.output().axes.split_last()?;
         let extent = last.extent;
+        if rows.is_empty() {
+            return None;
+        }
         let mut found = Rows { norm, steps: Vec::new(), reductions: Vec::new(), extent };
         for (i, s) in norm.stages.iter().enumerate() {
             let Some(r) = &s.reduction else { continue };
@@ -225,8 +233,7 @@ impl<'a> Rows<'a> {
         let mut stages = vec![Stage { reduction: None, body, ..made.clone() }];
         let moved = |s: &Stage| Stage { body: s.body.map_sources(to), ..s.clone() };
         stages.extend(product.stages.iter().map(moved));
-        let product =
-            Workload { kind: "matmul".into(), inputs, stages, ..Workload::default() };
+        let product = Workload { kind: "matmul".into(), inputs, stages, ..Workload::default() };
         Normed { steps: self.steps, extent: self.extent, product, given: named }
     }
 }
@@ -258,10 +265,9 @@ mod tests {
             let axes = n.product.stages[0].axes.clone();
             let read = |e: &Expr| {
                 e.rewrite(&mut Affine::clone, &mut |e| match &e {
-                    Expr::Load { source, index } if index.is_empty() => Expr::load(
-                        Source(count as u32 + source.0),
-                        vec![Affine::var(Var(0))],
-                    ),
+                    Expr::Load { source, index } if index.is_empty() => {
+                        Expr::load(Source(count as u32 + source.0), vec![Affine::var(Var(0))])
+                    }
                     _ => e,
                 })
             };

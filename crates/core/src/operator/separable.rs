@@ -11,9 +11,9 @@ mod tests;
 
 use super::BACK_TO_BACK;
 use super::joined::behind;
+use super::written_out::MOST_STAGES;
 use crate::expr::{Affine, Cond, DType, Expr, Source, Var};
 use crate::workload::{Reducer, Workload};
-use find::MOST_STAGES;
 
 /// The kind of such workloads.
 pub const SEPARABLE: &str = "separable_conv2d";

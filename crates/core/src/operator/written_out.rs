@@ -4,6 +4,8 @@
 use crate::expr::{Affine, Expr, Source};
 use crate::workload::Workload;
 
+/// Workloads of more stages than these are of no form that is looked for.
+pub const MOST_STAGES: usize = 32;
 /// Expressions in which so many loads are written out are too large.
 const MOST_LOADS: u32 = 1024;
 
@@ -52,12 +54,11 @@ fn inner(
 ) -> Option<Expr> {
     let mut is_known = true;
     let made = e.rewrite(&mut |a| there(a), &mut |e| match &e {
-        Expr::Load { source, index } if is_known => {
-            value(w, (*source, index), kept, left).unwrap_or_else(|| {
+        Expr::Load { source, index } if is_known => value(w, (*source, index), kept, left)
+            .unwrap_or_else(|| {
                 is_known = false;
                 e.clone()
-            })
-        }
+            }),
         _ => e,
     });
     is_known.then_some(made)

@@ -189,8 +189,8 @@ impl Assignment {
         let mut choice = self.choice.clone();
         for step in &mut choice.steps {
             if let Step::Kernel(c) = step {
-                *c =
-                    places[*c].ok_or_else(|| format!("a kernel of the rules {rules:?} is chosen"))?;
+                *c = places[*c]
+                    .ok_or_else(|| format!("a kernel of the rules {rules:?} is chosen"))?;
             }
         }
         Assignment::new(Arc::new(candidates), choice)

@@ -1,5 +1,5 @@
-//! The end of the rewriting: nodes of which nothing is read go, and a product whose bytes only a sum
-//! reads makes that too.
+//! The end of the rewriting: nodes of which nothing is read go, and a product whose bytes only a
+//! sum reads makes that too.
 
 use crate::numbered::{needed, numbered};
 use squall_core::graph::infer::nbits::DOMAIN;

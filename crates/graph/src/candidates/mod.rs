@@ -5,12 +5,13 @@ mod text;
 mod verify;
 
 use crate::candidate::FusionCandidate;
-use crate::rules::RULES;
+use crate::feed::Feed;
+use crate::rules::{JOINED, RULES};
 use crate::view::View;
 use squall_core::graph::infer::nbits;
-use squall_core::graph::{Model, Node};
+use squall_core::graph::{Model, Node, ValueId};
 use squall_core::operator::FewBits;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The candidates of a model.
@@ -39,6 +40,14 @@ impl Candidates {
                 refused.insert(i, why_not(node));
             }
         }
+        // What a kernel reads in parts is no value of its own that others could read.
+        let of_parts = list.iter().filter(|c| c.rule == JOINED);
+        let joined: BTreeSet<ValueId> =
+            of_parts.flat_map(|c| model.nodes[c.nodes[0]].outputs.clone()).collect();
+        let reads = |c: &FusionCandidate| {
+            c.feeds.iter().flat_map(Feed::values).any(|v| joined.contains(&view.root(v)))
+        };
+        list.retain(|c| !reads(c));
         Candidates { model: model.clone(), list, refused }
     }
 

@@ -18,6 +18,9 @@ pub fn find(view: &View<'_>, node: usize) -> Option<Result<Vec<FusionCandidate>,
         return None;
     }
     let reader = only_reader(view, *ahead.outputs.first()?)?;
+    if int(ahead, "axis", 0) != 1 || !is_standard(&view.model.nodes[reader], "Conv") {
+        return None;
+    }
     let around = anchor(view, &view.model.nodes[reader])?.ok()?;
     let all = grown(view, Group::around(reader, around)).into_iter();
     let list: Vec<_> =

@@ -38,7 +38,13 @@ impl RowSteps {
             e.loads().iter().all(|l| l.1.is_empty() || is_data(l.0))
         });
         let is_read_alone = p.operands.iter().all(|o| !is_given(o.source));
-        if !are_of_data || !is_read_alone || places.iter().any(|i| i != first) {
+        // Rows that lie across would be turned by a launch of their own, which has no steps.
+        let lies_along = p
+            .operands
+            .iter()
+            .filter(|o| o.prologue.is_some())
+            .all(|o| o.index.last().is_some_and(|a| a.as_var() == Some(p.reduce[0].var)));
+        if !are_of_data || !is_read_alone || !lies_along || places.iter().any(|i| i != first) {
             return None;
         }
         for (_, buffer) in &given {
@@ -49,7 +55,12 @@ impl RowSteps {
 
     /// The statements of a block's threads, which read the steps, behind those that make them for
     /// the rows of the block's tile: it begins at `start`, of `size` along each axis.
-    pub fn ahead(&self, n: &mut Nest, (start, size): (&[Var], &[i64]), body: Vec<Stmt>) -> Vec<Stmt> {
+    pub fn ahead(
+        &self,
+        n: &mut Nest,
+        (start, size): (&[Var], &[i64]),
+        body: Vec<Stmt>,
+    ) -> Vec<Stmt> {
         let mut w = Writer::new(self, n, (start, size));
         let mut out = w.steps();
         let mut body = body;

@@ -8,6 +8,7 @@
 mod amx;
 mod border;
 mod knobs;
+mod parts;
 mod primitives;
 
 pub(super) use amx::AMX;
@@ -21,6 +22,7 @@ use crate::nest::{Loop, Nest, Scope, Stmt, accesses, aligned_bytes};
 use crate::schedule::{Primitive, has_zeros};
 use border::{Border, TestsOfLanes, copy_loops, pad_name, tests_of_lanes};
 use knobs::{draft, orders};
+use parts::{Parts, packed, parts, reads_parts};
 use primitives::primitives;
 use squall_core::expr::{Affine, Binary, Expr, Names, Source, Var};
 use squall_core::workload::{Stage, Workload};
@@ -123,6 +125,8 @@ struct Shape {
     rows_of_copy: Option<(String, usize)>,
     /// Lanes differ in whether they lie in the border, so that what lies inside has its own code.
     has_versions: bool,
+    /// What is summed lies in parts.
+    parts: Option<Parts>,
     /// Lanes of the machine's own vectors, for the padded copy.
     copy_lanes: i64,
     /// An operand that the first cache does not hold, the weight or the one that vectors are read
@@ -141,11 +145,10 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     let mut out = Vec::new();
     // What a copy puts in pairs would be made of two tests at each read.
     let of_pairs = |s: &Stage| makes_pairs(&s.body) && !w.is_of_weights(s);
-    // A copy of what lies in parts takes vectors of which each lane asks where it lies.
-    let of_parts =
-        |s: &Stage| matches!(&s.body, Expr::Select { other, .. } if !other.loads().is_empty());
+    // In a copy of what lies in parts each lane would ask where it lies.
+    let in_parts = reads_parts(&w, main);
     let pads = match padding(&w, main) {
-        true if w.stages[..main].iter().any(of_parts) => vec![Pad::Guard],
+        true if in_parts => vec![Pad::Guard],
         true if w.stages[..main].iter().any(of_pairs) => vec![Pad::Copy, Pad::Near],
         true => vec![Pad::Copy, Pad::Near, Pad::Guard],
         false => vec![Pad::None],
@@ -521,8 +524,10 @@ fn sketch(
 ) -> Option<Sketch> {
     let t = f.target;
     let (spatial, reduce) = main_loops(base, c)?;
-    // Short reductions are not cut.
-    if !whole && reduce.iter().map(|a| a.extent).product::<i64>() < SHORT {
+    let parts = parts(base, c, &reduce);
+    // Short reductions are not cut, and those of parts are cut where these meet.
+    let is_short = reduce.iter().map(|a| a.extent).product::<i64>() < SHORT;
+    if !whole && (is_short || parts.is_some()) {
         return None;
     }
     let lane_at = spatial.iter().position(|a| a.name == lane)?;
@@ -548,7 +553,7 @@ fn sketch(
         rows_of_copy: main.rows_of_copy(t, &tiled, border.as_ref()),
         by_rows: main.by_rows(t, stream.as_deref(), &tiled, lane_at),
         contiguous: lane_at + 1 == tiled.len(),
-        packable: main.packable(t, lane)?,
+        packable: packed(main.packable(t, lane)?, parts.as_ref()),
         orders: orders(&tiled),
         layout: main.layout(lane)?,
         stream,
@@ -561,16 +566,16 @@ fn sketch(
         border,
         copy_outer,
         has_versions: tested == TestsOfLanes::OfLoads,
+        parts,
         tiled,
     };
-    let kind = pad_name(pad);
     let part = if whole { "" } else { ",cut" };
     let elements = match f.workload {
         w if is_by_pairs(w) => ",pairs",
         w if is_by_words(w) => ",words",
         _ => "",
     };
-    let name = format!("tile@{}{kind}{part}{elements}", shape.tiled[shape.lane].short);
+    let name = format!("tile@{}{}{part}{elements}", shape.tiled[shape.lane].short, pad_name(pad));
     if !(f.wanted)(&name) {
         return None;
     }

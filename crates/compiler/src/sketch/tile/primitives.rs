@@ -3,6 +3,7 @@
 use super::super::divisors;
 use super::super::powers;
 use super::super::short::{parallel, split, step, unroll, vectorize};
+use super::parts::Parts;
 use super::{Border, Shape, TileAxis, WIDE_COPY};
 use crate::schedule::Primitive;
 use squall_core::Configuration;
@@ -28,6 +29,7 @@ pub(super) fn primitives(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive
     copy(s.border.as_ref(), b.copy_lanes(), &mut p);
     copy_is_parallel(s.threads, (s.copy_outer.as_ref(), s.border.as_ref()), &s.outer, &mut p);
     b.prefetching(&mut p);
+    b.parts(&mut p);
     if s.has_versions {
         p.push(Primitive::Version { at: b.home() });
     }
@@ -258,6 +260,37 @@ impl<'a> Builder<'a> {
             // A copy next to its use is in a near cache.
             Some("near") => {}
             _ => p.push(Primitive::Prefetch { buffer: name.clone(), lines }),
+        }
+    }
+
+    /// Cuts the reduction's loop where the parts of what it reads meet. Steps of which some
+    /// elements are of one part and some of another are loops of their own.
+    fn parts(&self, p: &mut Vec<Primitive>) {
+        let Some(Parts { axis, cuts }) = &self.s.parts else { return };
+        let a = &self.s.reduce[*axis];
+        let whole = at(a, 1);
+        let is_written_out =
+            |x: &Primitive| matches!(x, Primitive::Mark { of, .. } if *of == whole);
+        if p.iter().any(is_written_out) {
+            return;
+        }
+        let split = p.iter().find_map(|x| match x {
+            Primitive::Split { of, factor, outer, .. } if *of == whole => Some((outer, *factor)),
+            _ => None,
+        });
+        let (mut of, step) = match split {
+            Some((outer, factor)) => (outer.clone(), factor),
+            None => (whole, 1),
+        };
+        let mut ends: Vec<i64> =
+            cuts.iter().flat_map(|c| [c / step, (c + step - 1) / step]).collect();
+        ends.retain(|end| (1..a.extent / step).contains(end));
+        ends.dedup();
+        let mut from = 0;
+        for (i, end) in ends.into_iter().enumerate() {
+            let rest = format!("{}_part{}", a.short, i + 1);
+            p.push(Primitive::Peel { of, at: end - from, rest: rest.clone() });
+            (of, from) = (rest, end);
         }
     }
 

@@ -8,9 +8,6 @@ use crate::operator::written_out::written_out;
 use crate::workload::{Reducer, Stage, Workload};
 use std::collections::HashSet;
 
-/// Workloads of more stages than these are of another form.
-pub const MOST_STAGES: usize = 32;
-
 /// The first product, and what it reads.
 type First = (PlaceProduct, Expr);
 
@@ -374,12 +371,7 @@ impl<'a> Finder<'a> {
     }
 
     /// The first product, whose axes lie `at` these places, with what it reads, of inputs alone.
-    fn first(
-        &self,
-        p: &Product,
-        stage: usize,
-        at: &dyn Fn(Var) -> Affine,
-    ) -> Option<First> {
+    fn first(&self, p: &Product, stage: usize, at: &dyn Fn(Var) -> Affine) -> Option<First> {
         let w = self.w;
         let there = |v: Var| match p.sums.iter().position(|s| s.0 == v) {
             Some(i) => self.var(6 + i),
@@ -462,7 +454,11 @@ impl<'a> Finder<'a> {
         let there = |v: Var| if v == input { self.var(0) } else { axes[v.0 as usize].clone() };
         let weight = p.weight.1.iter().map(|x| x.map_vars(there)).collect();
         let sum = w.stage_source(b);
-        Some((PlaceProduct { sum, extents: vec![depth], weight: (p.weight.0, weight) }, middle, axes))
+        Some((
+            PlaceProduct { sum, extents: vec![depth], weight: (p.weight.0, weight) },
+            middle,
+            axes,
+        ))
     }
 }
 
@@ -517,8 +513,7 @@ fn product(w: &Workload, s: &Stage) -> Option<Product> {
     let (data, weight) = factors(w, s)?;
     let sums = reductions(s);
     let uses = |p: &Place, v: Var| p.1.iter().any(|a| a.uses(v));
-    let own: Vec<Var> =
-        (0..s.axes.len() as u32).map(Var).filter(|v| !uses(&data, *v)).collect();
+    let own: Vec<Var> = (0..s.axes.len() as u32).map(Var).filter(|v| !uses(&data, *v)).collect();
     let [channel] = own[..] else { return None };
     let fits_weight = weight.1.iter().all(|a| match a.as_var() {
         Some(v) => v == channel || sums.iter().any(|s| s.0 == v),

@@ -1,8 +1,8 @@
 //! The normal form is what the operators compute one after the other, and others are refused.
 
 use super::*;
-use crate::expr::{Binary, Expr};
 use crate::TensorKind;
+use crate::expr::{Binary, Expr};
 use crate::operator::joined::examples::{conv, numbers};
 use crate::operator::{MatMul, Pool, PoolKind};
 use crate::workload::Stage;
@@ -39,7 +39,17 @@ fn it_is_what_chunks_are_made_of() {
     let pool = |kind, stride| {
         let (pads, dilation) = ([1; 4], [1; 2]);
         let p = Pool {
-            kind, n: 2, c: 8, h: 5, w: 6, r: 3, s: 3, stride, pads, dilation, positions: None,
+            kind,
+            n: 2,
+            c: 8,
+            h: 5,
+            w: 6,
+            r: 3,
+            s: 3,
+            stride,
+            pads,
+            dilation,
+            positions: None,
         };
         p.workload().unwrap()
     };

@@ -282,8 +282,8 @@ impl<'a> Writer<'a> {
         (taps, self.packed(weight, &by))
     }
 
-    /// Makes a copy of a weight in chunks: by the number of the chunk, then by dimensions that these
-    /// variables are counted along, the one without an extent being the chunk's channels.
+    /// Makes a copy of a weight in chunks: by the number of the chunk, then by dimensions that
+    /// these variables are counted along, the one without an extent being the chunk's channels.
     fn packed(&mut self, weight: &Place, dims: &[Vec<(Var, Option<i64>)>]) -> Source {
         let chunks = self.s.channels / self.channels;
         let size = |x: &(Var, Option<i64>)| x.1.unwrap_or(self.channels);
@@ -303,10 +303,13 @@ impl<'a> Writer<'a> {
                 loops.push((own, size));
                 place = place.scale(size).add(&Affine::var(own));
                 let chunk = Affine::new([(chunk, self.channels)], 0);
-                at.push((*v, match extent {
-                    Some(_) => Affine::var(own),
-                    None => chunk.add(&Affine::var(own)),
-                }));
+                at.push((
+                    *v,
+                    match extent {
+                        Some(_) => Affine::var(own),
+                        None => chunk.add(&Affine::var(own)),
+                    },
+                ));
             }
             index.push(place);
         }
@@ -354,7 +357,8 @@ impl<'a> Writer<'a> {
         let extents = self.s.expand.iter().flat_map(|e| e.0.extents.clone());
         let lines: Vec<(Var, i64)> = extents.map(|e| (self.n.new_var("c"), e)).collect();
         let inputs = self.s.input().into_iter();
-        let at: Vec<(Var, Affine)> = inputs.zip(&lines).map(|(v, l)| (v, Affine::var(l.0))).collect();
+        let at: Vec<(Var, Affine)> =
+            inputs.zip(&lines).map(|(v, l)| (v, Affine::var(l.0))).collect();
         self.fetch((&value, to), &at, &lines)
     }
 
@@ -475,8 +479,8 @@ impl<'a> Writer<'a> {
         (bound, Stmt::Store { buffer: patch, index: vec![channel, line], value })
     }
 
-    /// Goes over a chunk's windows, several places of a row at a time, which share most of what they
-    /// read: to shared memory, or to the result where nothing is behind.
+    /// Goes over a chunk's windows, several places of a row at a time, which share most of what
+    /// they read: to shared memory, or to the result where nothing is behind.
     fn over_windows(
         &mut self,
         over: &OverWindows,

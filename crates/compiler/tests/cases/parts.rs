@@ -1,0 +1,42 @@
+//! Convolutions that read several values.
+
+/// What [`super::CASES`] are, of these.
+pub const PARTS: &[(&str, &str)] = &[
+    (
+        "conv_after_gate",
+        "workload conv2d
+data X: f32[2, 4, 6, 4]
+data G: f32[2, 4, 1, 1]
+weight W: f32[6, 4, 1, 1]
+stage N: f32[n: 2, c: 4, h: 6, w: 4] = X[n, c, h, w] * G[n, c, 0, 0]
+stage Y: f32[n: 2, k: 6, p: 6, q: 4] = sum(c: 4, r: 1, s: 1) N[n, c, p + r, q + s] * W[k, c, r, s]
+output Y",
+    ),
+    (
+        "conv_of_parts",
+        "workload conv2d
+data X: f32[1, 5, 6, 3]
+data X2: f32[1, 5, 6, 1]
+data X3: f32[1, 5, 6, 14]
+weight W: f32[20, 18, 1, 1]
+weight B: f32[20]
+stage N: f32[n: 1, h: 5, w: 6, c: 18] = select(0 <= c < 3, X[n, h, w, c], select(0 <= c - 3 < 1, \
+X2[n, h, w, c - 3], select(0 <= c - 4 < 14, X3[n, h, w, c - 4], 0)))
+stage C: f32[n: 1, p: 5, q: 6, k: 20] = sum(c: 18, r: 1, s: 1) N[n, p + r, q + s, c] * W[k, c, r, s]
+stage Y: f32[n: 1, p: 5, q: 6, k: 20] = max(C[n, p, q, k] + B[k], 0)
+output Y",
+    ),
+    (
+        "conv_of_parts_padded",
+        "workload conv2d
+data X: f32[1, 3, 6, 9]
+data X2: f32[1, 2, 6, 9]
+weight W: f32[8, 5, 3, 3]
+stage N: f32[n: 1, c: 5, h: 6, w: 9] = select(0 <= c < 3, X[n, c, h, w], select(0 <= c - 3 < 2, \
+X2[n, c - 3, h, w], 0))
+stage P: f32[n: 1, c: 5, h: 8, w: 11] = select(0 <= h - 1 < 6 and 0 <= w - 1 < 9, N[n, c, h - 1, w \
+- 1], 0)
+stage Y: f32[n: 1, k: 8, p: 6, q: 9] = sum(c: 5, r: 3, s: 3) P[n, c, p + r, q + s] * W[k, c, r, s]
+output Y",
+    ),
+];
