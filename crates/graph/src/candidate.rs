@@ -7,8 +7,7 @@ use crate::rewrite::{Lies, rewrite};
 use crate::view::{View, axis, int};
 use squall_core::graph::{Model, ValueId};
 use squall_core::operator::{
-    BACK_TO_BACK, FewBits, SEPARABLE, attention, back_to_back, in_parts, made_in_chunks, normed,
-    range_of, rounded_behind, separable,
+    BACK_TO_BACK, FewBits, SEPARABLE, attention, in_parts, range_of, rounded_behind, separable,
 };
 use squall_core::workload::Input;
 use squall_core::{DType, Workload};
@@ -32,6 +31,9 @@ pub struct FusionCandidate {
     /// In which further layouts each of the values that it touches may lie, for itself.
     pub layouts: Vec<(ValueId, Layout)>,
 }
+
+/// What makes one workload of two operators, the second of which reads the first's result.
+pub type Join = fn(Workload, &Workload) -> Result<Workload, String>;
 
 impl FusionCandidate {
     /// The kernel that a group of nodes is.
@@ -150,14 +152,14 @@ impl FusionCandidate {
     }
 
     /// The kernel of a group and of the group around the operator that alone reads its result; none
-    /// where they have no parts in common.
-    pub fn back_to_back(
+    /// where `join` makes no workload of both.
+    pub fn pair(
         rule: &str,
         view: &View<'_>,
-        made: &Group,
-        asked: &Group,
+        (made, asked): (&Group, &Group),
+        join: Join,
     ) -> Option<FusionCandidate> {
-        let join = |first, others: &[&Workload]| back_to_back(first, others[0]).ok();
+        let join = |first, others: &[&Workload]| join(first, others[0]).ok();
         FusionCandidate::of_chain(rule, view, &[made, asked], &join)
     }
 
@@ -166,30 +168,6 @@ impl FusionCandidate {
     pub fn separable(rule: &str, view: &View<'_>, groups: &[&Group]) -> Option<FusionCandidate> {
         let join = |first, others: &[&Workload]| separable(first, others).ok();
         FusionCandidate::of_chain(rule, view, groups, &join)
-    }
-
-    /// The kernel of a group around a convolution and of the one around its pooling, or of two
-    /// around products; none where they are others.
-    pub fn made_in_chunks(
-        rule: &str,
-        view: &View<'_>,
-        made: &Group,
-        asked: &Group,
-    ) -> Option<FusionCandidate> {
-        let join = |first, others: &[&Workload]| made_in_chunks(first, others[0]).ok();
-        FusionCandidate::of_chain(rule, view, &[made, asked], &join)
-    }
-
-    /// The kernel of a group around a normalisation of rows and of the one around the product that
-    /// alone reads it; none where they are others.
-    pub fn normed(
-        rule: &str,
-        view: &View<'_>,
-        made: &Group,
-        asked: &Group,
-    ) -> Option<FusionCandidate> {
-        let join = |first, others: &[&Workload]| normed(first, others[0]).ok();
-        FusionCandidate::of_chain(rule, view, &[made, asked], &join)
     }
 
     /// The kernel of several groups, each of which reads the result of the one before as its first

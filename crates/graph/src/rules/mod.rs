@@ -13,10 +13,10 @@ mod prologue;
 mod range;
 mod separable;
 
-use crate::candidate::FusionCandidate;
+use crate::candidate::{FusionCandidate, Join};
 use crate::fuse::anchor::anchor;
 use crate::fuse::group::Group;
-use crate::view::{View, input};
+use crate::view::{View, input, is_standard};
 use squall_core::graph::ValueId;
 
 /// The kernels that a rule finds to begin with a node, smallest first; none where the rule is not
@@ -93,6 +93,32 @@ fn only_reader(view: &View<'_>, v: ValueId) -> Option<usize> {
     let once = reads(0) && !(1..node.inputs.len()).any(reads);
     (once && !view.is_output(v)).then_some(reader)
 }
+
+/// The kernels that a rule makes of a node's group, at each size, with the group around the operator
+/// that alone reads it: any, or one of these.
+fn pairs(
+    rule: &str,
+    view: &View<'_>,
+    node: usize,
+    (seconds, join): (Option<&[&str]>, Join),
+) -> Option<Result<Vec<FusionCandidate>, String>> {
+    let first = anchor(view, &view.model.nodes[node])?.ok()?;
+    let is_second = |g: &Group| seconds.is_none_or(|ops| is_one_of(view, g.nodes[0], ops));
+    let mut list = Vec::new();
+    for made in grown(view, Group::around(node, first)) {
+        let asked = behind(view, &made).filter(is_second);
+        list.extend(asked.and_then(|a| FusionCandidate::pair(rule, view, (&made, &a), join)));
+    }
+    (!list.is_empty()).then_some(Ok(list))
+}
+
+/// Whether a node is one of these operators.
+fn is_one_of(view: &View<'_>, node: usize, ops: &[&str]) -> bool {
+    ops.iter().any(|op| is_standard(&view.model.nodes[node], op))
+}
+
+/// Products of matrices.
+const PRODUCTS: &[&str] = &["MatMul", "Gemm"];
 
 /// The group around the operator that alone reads what a group makes. What follows that elementwise
 /// has no reason to wait.
