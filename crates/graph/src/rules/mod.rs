@@ -94,8 +94,8 @@ fn only_reader(view: &View<'_>, v: ValueId) -> Option<usize> {
     (once && !view.is_output(v)).then_some(reader)
 }
 
-/// The kernels that a rule makes of a node's group, at each size, with the group around the operator
-/// that alone reads it: any, or one of these.
+/// The kernels that a rule makes of a node's group, at each size, with the group around the
+/// operator that alone reads it: any, or one of these.
 fn pairs(
     rule: &str,
     view: &View<'_>,
