@@ -1,6 +1,7 @@
 //! A model of rewritten nodes: those of which nothing is read go, and values are numbered anew.
 
-use squall_core::graph::{Model, Node, Value, ValueId};
+use squall_core::DType;
+use squall_core::graph::{Constant, Model, Node, Value, ValueId};
 use std::collections::HashSet;
 
 /// The model of these nodes, in the place of those of another.
@@ -51,6 +52,20 @@ pub fn needed(values: &[Value], outputs: &[ValueId], nodes: Vec<Node>) -> Vec<No
     kept
 }
 
-fn root(values: &[Value], v: ValueId) -> ValueId {
+/// Adds a value that the rewriting of this name makes; one whose elements are known is a weight.
+pub fn add_value(
+    values: &mut Vec<Value>,
+    by: &str,
+    (dtype, shape): (Option<DType>, Vec<i64>),
+    constant: Option<Constant>,
+) -> ValueId {
+    let name = format!("squall/{by}/{}", values.len());
+    let weight = constant.is_some();
+    values.push(Value { name, dtype, shape: Some(shape), constant, weight, alias: None });
+    values.len() - 1
+}
+
+/// The value that one of these is an alias of, or itself.
+pub fn root(values: &[Value], v: ValueId) -> ValueId {
     values[v].alias.unwrap_or(v)
 }

@@ -6,7 +6,7 @@
 
 use crate::layout::Layout;
 use crate::moves::{is_seen_through, joints, pushed};
-use crate::numbered::{needed, numbered};
+use crate::numbered::{add_value, needed, numbered};
 use crate::site::Site;
 use crate::view::{View, axis, input, int, is_standard};
 use squall_core::DType;
@@ -178,9 +178,6 @@ impl<'a> Moved<'a> {
                 let (_, there) = channels(view.shape(y)?)?;
                 let site = pushed(view, n, result, &own)?;
                 let list = channels_at(&site, (count, places), there)?;
-                if n.op == "Transpose" {
-                    self.shuffled.insert(y);
-                }
                 let there = list.into_iter().map(|c| of.get(c as usize).copied());
                 made.push((y, there.collect::<Option<Vec<Channel>>>()?));
             }
@@ -188,6 +185,9 @@ impl<'a> Moved<'a> {
         self.count += made.iter().map(|m| m.1.len()).sum::<usize>();
         (self.count <= MOST_IN_ALL).then_some(())?;
         for (y, list) in made {
+            if n.op == "Transpose" {
+                self.shuffled.insert(y);
+            }
             for v in n.inputs.iter().flatten().filter(|v| !view.is_weight(**v)) {
                 // What no move makes joins no sets: it lies where it was made.
                 if self.channels.contains_key(v) {
@@ -308,25 +308,16 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// A new value.
-    fn value(&mut self, like: Option<DType>, shape: Vec<i64>, is_weight: bool) -> ValueId {
-        self.values.push(Value {
-            name: format!("squall/ranges/{}", self.values.len()),
-            dtype: like,
-            shape: Some(shape),
-            constant: None,
-            weight: is_weight,
-            alias: None,
-        });
-        self.values.len() - 1
+    /// A new value of floats, which is not known yet.
+    fn floats(&mut self, shape: Vec<i64>) -> ValueId {
+        add_value(&mut self.values, "ranges", (Some(DType::F32), shape), None)
     }
 
     /// Numbers that are known.
     fn known(&mut self, list: &[i64]) -> ValueId {
         let shape = vec![list.len() as i64];
-        let v = self.value(Some(DType::I64), shape.clone(), true);
-        self.values[v].constant = Some(Constant::I64 { shape, data: list.to_vec() });
-        v
+        let constant = Constant::I64 { shape: shape.clone(), data: list.to_vec() };
+        add_value(&mut self.values, "ranges", (Some(DType::I64), shape), Some(constant))
     }
 
     /// A new node of one result.
@@ -350,7 +341,8 @@ impl Writer<'_> {
         let mut shape = self.view.shape(weight).unwrap_or_default().to_vec();
         shape[along as usize] = places.len() as i64;
         let indices = self.known(places);
-        let y = self.value(Some(DType::F32), shape, true);
+        let y = self.floats(shape);
+        self.values[y].weight = true;
         let node = self.push(n, "Gather", vec![weight, indices], y);
         node.attributes.insert("axis".into(), Attribute::Int(along));
         node.folded = true;
@@ -377,7 +369,7 @@ impl Writer<'_> {
             return known;
         }
         shape[1] = count;
-        let y = self.value(Some(DType::F32), shape, false);
+        let y = self.floats(shape);
         let limits = [vec![r.first], vec![r.first + count], vec![1]];
         if self.view.model.opset < 10 {
             let node = self.push(n, "Slice", vec![of], y);
@@ -421,7 +413,7 @@ impl Writer<'_> {
             _ => {
                 let mut shape = self.values[parts[0]].shape.clone().unwrap_or_default();
                 shape[1] = places.len() as i64;
-                let y = self.value(Some(DType::F32), shape, false);
+                let y = self.floats(shape);
                 let node = self.push(n, "Concat", parts, y);
                 node.attributes.insert("axis".into(), Attribute::Int(1));
                 node.attributes.insert(READ_IN_PARTS.into(), Attribute::Int(1));
@@ -442,7 +434,7 @@ impl Writer<'_> {
             let weights: Vec<ValueId> = given.map(|&v| self.gathered(n, v, 0, &r.places)).collect();
             let mut shape = self.view.shape(y).unwrap_or_default().to_vec();
             shape[1] = count;
-            let piece = self.value(Some(DType::F32), shape, false);
+            let piece = self.floats(shape);
             let number = list[r.places[0] as usize].0;
             self.pieces.insert(number, piece);
             let node = self.push(n, "Conv", [&[part][..], &weights].concat(), piece);

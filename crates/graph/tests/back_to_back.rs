@@ -3,14 +3,10 @@
 
 mod net;
 
-use net::{Net, assert_alike};
+use net::{Net, assert_alike, ints};
 use squall_core::graph::{Attribute, ValueId};
 use squall_graph::rules::{CPU_RULES, GPU_RULES};
 use squall_graph::solvers::{CHEAPEST, solver};
-
-fn ints(name: &'static str, all: &[i64]) -> (&'static str, Attribute) {
-    (name, Attribute::Ints(all.to_vec()))
-}
 
 /// A pointwise convolution with a ReLU that gives 16 channels.
 fn expanded(n: &mut Net) -> ValueId {

@@ -2,9 +2,8 @@
 
 mod net;
 
-use net::{Net, assert_alike, run, some_numbers};
+use net::{Net, assert_alike, ints, moves, run, some_numbers};
 use squall_core::graph::{Attribute, ValueId};
-use squall_graph::plan::Work;
 use squall_graph::ranges::in_ranges;
 use squall_graph::solvers::{CHANNELS_LAST_IN_PLACE, CHEAPEST, solver};
 use squall_graph::{Assignment, Step};
@@ -12,10 +11,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 const IMAGE: [i64; 2] = [6, 8];
-
-fn ints(name: &'static str, all: &[i64]) -> (&'static str, Attribute) {
-    (name, Attribute::Ints(all.to_vec()))
-}
 
 /// A convolution with a bias, as deep as its groups say.
 fn conv(n: &mut Net, x: ValueId, [c, k, r, stride]: [i64; 4], groups: i64) -> ValueId {
@@ -83,13 +78,6 @@ fn units(count: usize, half: i64) -> (Net, ValueId) {
     (n, x)
 }
 
-/// Steps of a cover that move data.
-fn copies(graph: &Assignment) -> usize {
-    let plan = graph.plan(HashMap::new()).unwrap();
-    let moves = |w: &Work| matches!(w, Work::Copy { .. } | Work::Runs { .. } | Work::Fill { .. });
-    plan.steps.iter().filter(|s| moves(&s.work)).count()
-}
-
 #[test]
 fn shuffles_are_read_where_their_channels_are() {
     for (count, half) in [(1, 6), (3, 7), (4, 10)] {
@@ -106,7 +94,7 @@ fn shuffles_are_read_where_their_channels_are() {
         let input = [1, 3, IMAGE[0], IMAGE[1]];
         for way in [CHANNELS_LAST_IN_PLACE, CHEAPEST] {
             let made = ranged.solved(solver(way).unwrap(), &|_| None).unwrap();
-            assert_eq!(copies(&made), 0, "{count} units, {way}");
+            assert_eq!(moves(&made.plan(HashMap::new()).unwrap()), 0, "{count} units, {way}");
         }
         let want = run(&before, &[some_numbers(&input)]).unwrap();
         let most = want[0].iter().fold(0f32, |m, x| m.max(x.abs()));

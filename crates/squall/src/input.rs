@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::files::read;
 use crate::given;
 use serde_json::{Value, json};
+use squall_core::graph::Model;
 use squall_core::tasks::Untuned;
 use squall_core::{Task, TaskId, Workload};
 use squall_frontend::miopen::is_problem;
@@ -168,18 +169,18 @@ impl Input {
     /// A quantised model with its operators over bytes, for which CPUs have kernels; any other
     /// input as it is.
     pub fn in_bytes(self) -> Input {
-        let made = self.graph.as_ref().and_then(|g| squall_graph::bytes::in_bytes(g.model()));
-        let Some(model) = made else { return self };
-        // A model that no assignment fits stays one of floats.
-        match Assignment::of(Arc::new(model)) {
-            Ok(made) => self.with_graph(made),
-            Err(_) => self,
-        }
+        self.rewritten(&squall_graph::bytes::in_bytes)
     }
 
     /// A model whose channels are shuffled with them read where they are; any other input as it is.
     pub fn in_ranges(self) -> Input {
-        let made = self.graph.as_ref().and_then(|g| squall_graph::ranges::in_ranges(g.model()));
+        self.rewritten(&squall_graph::ranges::in_ranges)
+    }
+
+    /// The input with its model rewritten; as it is where nothing is made of it, or no assignment
+    /// fits what is.
+    fn rewritten(self, by: &dyn Fn(&Model) -> Option<Model>) -> Input {
+        let made = self.graph.as_ref().and_then(|g| by(g.model()));
         match made.map(|model| Assignment::of(Arc::new(model))) {
             Some(Ok(made)) => self.with_graph(made),
             _ => self,

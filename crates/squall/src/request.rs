@@ -46,20 +46,21 @@ impl InputRequest {
     /// of the target take bytes, shuffled channels in ranges where they take those and values may
     /// lie in the memory of others.
     fn read(&self, target: TargetRequest, given: &[NamedArray]) -> Result<Input, Error> {
-        let input = self.read_copied(target, given)?;
-        let is_in_place = self.cover.as_deref().is_none_or(has_values_in_place);
-        Ok(match target.is_cpu() && self.precision == Precision::F32 && is_in_place {
-            true => input.in_ranges().without(GPU_RULES),
-            false => input,
-        })
+        self.read_as(target, given, self.cover.as_deref().is_none_or(has_values_in_place))
     }
 
-    /// The same with shuffled channels copied.
-    fn read_copied(&self, target: TargetRequest, given: &[NamedArray]) -> Result<Input, Error> {
+    /// The same, with shuffled channels in ranges only if it is said so.
+    fn read_as(
+        &self,
+        target: TargetRequest,
+        given: &[NamedArray],
+        in_ranges: bool,
+    ) -> Result<Input, Error> {
         let input = Input::load_given(&self.source, &self.dims, given)?;
         let is_f32 = self.precision == Precision::F32;
         Ok(match target.is_cpu() {
             // Of kernels that are left out there would be plain loops alone.
+            true if is_f32 && in_ranges => input.in_bytes().in_ranges().without(GPU_RULES),
             true if is_f32 => input.in_bytes().without(GPU_RULES),
             true => input.without(GPU_RULES),
             false if is_f32 => input.without(CPU_RULES),
@@ -81,7 +82,7 @@ impl InputRequest {
                 match input.with_assignment_file(file) {
                     // It may be one of the model as it was written.
                     Err(e) if is_ranged => {
-                        let copied = self.read_copied(target, given)?;
+                        let copied = self.read_as(target, given, false)?;
                         copied.with_assignment_file(file).map_err(|_| e)?
                     }
                     made => made?,

@@ -1,7 +1,7 @@
 //! The end of the rewriting: nodes of which nothing is read go, and a product whose bytes only a
 //! sum reads makes that too.
 
-use crate::numbered::{needed, numbered};
+use crate::numbered::{needed, numbered, root};
 use squall_core::graph::infer::nbits::DOMAIN;
 use squall_core::graph::{Constant, Model, Node, Value, ValueId};
 use std::collections::HashMap;
@@ -11,10 +11,6 @@ pub(super) fn finished(old: &Model, mut values: Vec<Value>, nodes: Vec<Node>) ->
     let mut nodes = needed(&values, &old.outputs, nodes);
     take_sums_in(&mut values, &old.outputs, &mut nodes);
     numbered(old, values, nodes)
-}
-
-fn root(values: &[Value], v: ValueId) -> ValueId {
-    values[v].alias.unwrap_or(v)
 }
 
 /// Whether a node is this operator of bytes.

@@ -17,6 +17,7 @@ mod table;
 mod trace;
 mod windows;
 
+use crate::numbered::add_value;
 use crate::view::{View, is_standard};
 pub(crate) use few_bits::KERNEL;
 use hold::{Holder, Quantised};
@@ -136,11 +137,7 @@ impl<'a> Rewriter<'a> {
         shape: Vec<i64>,
         constant: Option<Constant>,
     ) -> ValueId {
-        let name = format!("squall/bytes/{}", self.values.len());
-        let weight = constant.is_some();
-        let shape = Some(shape);
-        self.values.push(Value { name, dtype, shape, constant, weight, alias: None });
-        self.values.len() - 1
+        add_value(&mut self.values, "bytes", (dtype, shape), constant)
     }
 
     /// A new constant.

@@ -3,7 +3,8 @@
 
 use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId};
 use squall_core::{DType, Task, TaskId, Workload};
-use squall_graph::Assignment;
+use squall_graph::plan::Work;
+use squall_graph::{Assignment, Plan};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -164,6 +165,17 @@ pub fn assert_alike((want, got): (&Assignment, &Assignment), shape: &[i64], most
     for (a, b) in got[0].iter().zip(&want[0]) {
         assert!((a - b).abs() <= most, "{a} instead of {b}");
     }
+}
+
+/// A named list of whole numbers.
+pub fn ints(name: &'static str, all: &[i64]) -> (&'static str, Attribute) {
+    (name, Attribute::Ints(all.to_vec()))
+}
+
+/// Steps of a plan that move data, or fill it.
+pub fn moves(plan: &Plan) -> usize {
+    let moves = |w: &Work| matches!(w, Work::Copy { .. } | Work::Runs { .. } | Work::Fill { .. });
+    plan.steps.iter().filter(|s| moves(&s.work)).count()
 }
 
 pub fn examples() -> PathBuf {

@@ -1,6 +1,7 @@
 //! What a product takes of whole rows before it fetches them, such as the mean of each and its
 //! deviation: the threads of a block make it for the rows of their tile, in shared memory.
 
+use super::super::divisors;
 use super::loops::{around, count, total};
 use super::problem::{Contraction, RowSteps};
 use crate::nest::{Buffer, Mode, Nest, Reach, Scope, Stmt, rewrite};
@@ -103,16 +104,14 @@ struct Writer<'a> {
 impl<'a> Writer<'a> {
     fn new(s: &'a RowSteps, n: &'a mut Nest, (start, size): (&'a [Var], &[i64])) -> Writer<'a> {
         let sizes: Vec<i64> = s.rows.iter().map(|axis| axis.map_or(1, |k| size[k])).collect();
-        let mut buffer = |name: &str, shape: Vec<i64>| {
-            n.new_buffer(Buffer {
-                name: name.into(),
-                dtype: DType::F32,
-                shape,
-                scope: Scope::Shared,
-            })
-        };
-        let results = s.steps.iter().map(|_| buffer("of_row", sizes.clone())).collect();
-        Writer { s, n, start, sizes, results }
+        let mut w = Writer { s, n, start, sizes, results: Vec::new() };
+        w.results =
+            s.steps.iter().map(|_| w.buffer("of_row", w.sizes.clone(), Scope::Shared)).collect();
+        w
+    }
+
+    fn buffer(&mut self, name: &str, shape: Vec<i64>, scope: Scope) -> Source {
+        self.n.new_buffer(Buffer { name: name.into(), dtype: DType::F32, shape, scope })
     }
 
     /// Variables that count the tile's rows.
@@ -176,16 +175,14 @@ impl<'a> Writer<'a> {
         row: &[Affine],
         out: &mut Vec<Stmt>,
     ) -> (Expr, Vec<Stmt>) {
-        let largest = |of: i64, most: i64| (1..=most).rev().find(|d| of % d == 0).unwrap_or(1);
+        let largest =
+            |of: i64, most: i64| divisors(of).into_iter().rfind(|d| *d <= most).unwrap_or(1);
         let parts = largest(self.s.extent, MOST_PARTS);
         let each = self.s.extent / parts;
         let unroll = largest(each, 8);
-        let mut buffer = |name: &str, shape: Vec<i64>, scope| {
-            let dtype = DType::F32;
-            self.n.new_buffer(Buffer { name: name.into(), dtype, shape, scope })
-        };
-        let partial = buffer("parts", [&self.sizes[..], &[parts]].concat(), Scope::Shared);
-        let sum = buffer("sum", vec![1], Scope::Local);
+        let shape = [&self.sizes[..], &[parts]].concat();
+        let partial = self.buffer("parts", shape, Scope::Shared);
+        let sum = self.buffer("sum", vec![1], Scope::Local);
         let rows = self.rows();
         let [part, o, u, r] = ["part", "jo", "ju", "r"].map(|x| self.n.new_var(x));
         let own: Vec<Affine> = rows.iter().map(|r| Affine::var(r.0)).collect();
