@@ -1,7 +1,7 @@
 //! Predict now, tune later: advice, the wishes that it leaves, a polite worker that serves them,
 //! and libraries that are locked or follow the store.
 
-mod support;
+use crate::support;
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};

@@ -1,6 +1,6 @@
 //! Other libraries beside ours: their times where they are found, a clear line where not.
 
-mod support;
+use crate::support;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,7 +1,7 @@
 //! Boards with the real binary: an `sshd` of the test's own on this machine, and an emulator. Where
 //! neither is installed the tests say so and are skipped.
 
-mod support;
+use crate::support;
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};

@@ -1,12 +1,12 @@
 //! `squall check`: a real network through our kernels against PyTorch's output.
 
-mod support;
+use crate::support;
 
 use support::Place;
 
 #[test]
 fn tiny_residual_is_what_pytorch_says() {
-    let Some(folder) = squall_fixtures::shared("models") else { return };
+    let Some(folder) = squall_testing::shared("models") else { return };
     let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
     let (model, x, y) = (
         file("tiny_residual.onnx"),
@@ -41,7 +41,7 @@ fn tiny_residual_is_what_pytorch_says() {
 
 #[test]
 fn bad_arrays_and_models_without_weights_are_errors() {
-    let Some(folder) = squall_fixtures::shared("models") else { return };
+    let Some(folder) = squall_testing::shared("models") else { return };
     let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
     let (model, x, y) = (
         file("tiny_residual.onnx"),
@@ -67,7 +67,7 @@ fn bad_arrays_and_models_without_weights_are_errors() {
 
 #[test]
 fn a_model_is_tuned_under_one_budget_and_exported() {
-    let Some(folder) = squall_fixtures::shared("models") else { return };
+    let Some(folder) = squall_testing::shared("models") else { return };
     let model = folder.join("tiny_residual.onnx").to_string_lossy().into_owned();
     let p = Place::new();
     let report = p.squall(&["tune", &model, "--trials", "40", "--json"]).ok().json();

@@ -1,6 +1,6 @@
 //! Completions and manual pages, from the command line's own definition.
 
-mod support;
+use crate::support;
 
 use std::process::Command;
 use support::Place;

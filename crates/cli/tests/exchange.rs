@@ -1,7 +1,7 @@
 //! `squall import` and `squall records export`: files of the tuning community into the store and
 //! out of it, and Kernel Tuner's own simulation on what comes out.
 
-mod support;
+use crate::support;
 
 use serde_json::Value;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Exports: what is written compiles, is right, and says where it comes from.
 
-mod support;
+use crate::support;
 
 use std::process::Command;
 use support::{Place, SMALL};

@@ -3,9 +3,9 @@
 
 #![cfg(feature = "fleet")]
 
-mod support;
+use crate::support;
 
-use squall_fixtures::postgres::{Server, server};
+use squall_testing::postgres::{Server, server};
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};

@@ -1,6 +1,6 @@
 //! Tuning databases through the real binary.
 
-mod support;
+use crate::support;
 
 use serde_json::Value;
 use support::Place;

@@ -1,6 +1,6 @@
 //! What strangers' files, other programs, signals and a poor machine do to the real binary.
 
-mod support;
+use crate::support;
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};

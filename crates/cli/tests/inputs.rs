@@ -1,6 +1,6 @@
 //! Inputs good and bad, and the commands that only look at them.
 
-mod support;
+use crate::support;
 
 use support::{Place, SMALL};
 

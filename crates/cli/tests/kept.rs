@@ -1,6 +1,6 @@
 //! Compiled files are kept: a second run compiles nothing, whatever became of the files meanwhile.
 
-mod support;
+use crate::support;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;

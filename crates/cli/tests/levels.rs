@@ -1,7 +1,7 @@
 //! Levels of instructions: records of each are kept apart, levels that the machine lacks are
 //! refused, and an export of several runs what the CPU has.
 
-mod support;
+use crate::support;
 
 use serde_json::Value;
 use squall::{Execution, Isa, runs};

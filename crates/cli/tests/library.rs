@@ -1,7 +1,7 @@
 //! `squall export --network`: what users of an exported network rely on, tried with compilers,
 //! sanitizers and ONNX Runtime where they are there.
 
-mod support;
+use crate::support;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

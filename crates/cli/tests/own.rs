@@ -1,6 +1,6 @@
 //! Users' own kernels with the real binary: init, tune, resume, export, faults.
 
-mod support;
+use crate::support;
 
 use support::Place;
 

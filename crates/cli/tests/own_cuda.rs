@@ -1,9 +1,8 @@
 //! Users' own CUDA kernels with the real binary, on an emulated GPU: init, tune, export, several
 //! devices, faults, and what is said of wrong files.
 
-#[path = "support/emulator.rs"]
-mod emulated;
-mod support;
+use squall_testing::emulator as emulated;
+use crate::support;
 
 use emulated::emulator;
 use serde_json::Value;

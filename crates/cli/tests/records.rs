@@ -1,6 +1,6 @@
 //! The records commands.
 
-mod support;
+use crate::support;
 
 use support::{Place, SMALL};
 

@@ -1,6 +1,6 @@
 //! `squall replay` as users run it.
 
-mod support;
+use crate::support;
 
 use support::Place;
 

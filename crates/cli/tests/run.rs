@@ -1,6 +1,6 @@
 //! `squall run` and `squall bench`: whole networks from one arena.
 
-mod support;
+use crate::support;
 
 use std::path::PathBuf;
 use support::Place;
@@ -261,7 +261,7 @@ fn a_model_without_weights_runs_with_random_ones() {
 
 #[test]
 fn tiny_residual_is_what_pytorch_says() {
-    let Some(folder) = squall_fixtures::shared("models") else { return };
+    let Some(folder) = squall_testing::shared("models") else { return };
     let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
     let p = Place::new();
     p.squall(&[

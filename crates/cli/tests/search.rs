@@ -1,6 +1,6 @@
 //! `squall bench search`, on a kernel that builds in a blink.
 
-mod support;
+use crate::support;
 
 use support::{Place, SMALL};
 

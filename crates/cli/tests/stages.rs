@@ -1,7 +1,7 @@
 //! The stages of a model, printed by `squall explain`, and an assignment that was edited, run by
 //! `squall run` and `squall check`.
 
-mod support;
+use crate::support;
 
 use std::path::PathBuf;
 use support::Place;

@@ -1,6 +1,6 @@
 //! Tuning with the real binary: reports, resuming, interruption, faults.
 
-mod support;
+use crate::support;
 
 use serde_json::Value;
 use std::collections::HashSet;

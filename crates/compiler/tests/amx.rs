@@ -1,7 +1,7 @@
 //! Kernels of tiles (AMX): which workloads have them, and what their text is. That they mean what
 //! the workload means is tested with all kernels of bytes and of bf16 (`bytes.rs`, `pairs.rs`).
 
-mod machines;
+use crate::machines;
 
 use machines::{Machine, at_level};
 use rand_xoshiro::Xoshiro256PlusPlus;

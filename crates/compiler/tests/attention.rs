@@ -1,7 +1,7 @@
 //! Attention by tensor cores, run by the interpreter: tiles, barriers, awaited copies, and what
 //! threads do with their own elements of matrices.
 
-mod cases;
+use crate::cases;
 
 use cases::{h200, inputs, split_inputs};
 use rand_xoshiro::Xoshiro256PlusPlus;

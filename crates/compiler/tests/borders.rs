@@ -1,8 +1,8 @@
 //! Images whose border is tested where it is read, by vectors along their rows: what lies inside
 //! has its own code without tests, and vectors that reach into the border load some of their lanes.
 
-mod cases;
-mod machines;
+use crate::cases;
+use crate::machines;
 
 use cases::{CASES, inputs};
 use machines::{Machine, at_level, given, of_kind};

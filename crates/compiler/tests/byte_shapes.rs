@@ -5,7 +5,7 @@
 //! `SQUALL_SHAPES=10000 cargo test --release -p squall-compiler --test byte_shapes` tries as many
 //! shapes (`SQUALL_SEED` begins another series); without it a few are tried.
 
-mod machines;
+use crate::machines;
 
 use machines::{Case, Machine, at_level};
 use rand::RngExt;

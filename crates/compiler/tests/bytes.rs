@@ -1,7 +1,7 @@
 //! Kernels of bytes: every sketch's sampled configurations mean what the workload means, by the
 //! interpreter and by compiled C, also where sums of two products do not fit 16 bits.
 
-mod machines;
+use crate::machines;
 
 use machines::{Case, Machine, at_level, of_kind, sampled_nests};
 use rand::RngExt;

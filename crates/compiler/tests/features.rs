@@ -3,7 +3,7 @@
 //! such numbers. `SQUALL_BLESS=1 cargo test -p squall-compiler --test features` writes that file
 //! anew.
 
-mod cases;
+use crate::cases;
 
 use cases::{CASES, h200};
 use squall_compiler::{sketches, untuned};

@@ -1,7 +1,7 @@
 //! GPU programs: every sketch, many configurations. The interpreter runs blocks and threads, so
 //! that structure, barriers and results are checked where there is no GPU.
 
-mod cases;
+use crate::cases;
 
 use cases::{BACK_TO_BACK, CASES, PARTS, SEPARABLE, h200, inputs, split_inputs};
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -1,7 +1,7 @@
 //! Products with weights of few bits: the packed form is the same by C and by the evaluator of
 //! constants, and products of it are those of the weights that the file means.
 
-mod plain_cases;
+use crate::plain_cases;
 
 use plain_cases::{Case, check, check_at, values};
 use rand::{RngExt, SeedableRng};

@@ -1,7 +1,7 @@
 //! Operations of algorithms that are another than the expression's: rates and shares of a bound
 //! count these, so that what runs at the machine's peak is never more than all of it.
 
-mod cases;
+use crate::cases;
 
 use cases::h200;
 use squall_compiler::sketches;

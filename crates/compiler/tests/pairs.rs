@@ -1,7 +1,7 @@
 //! Products of bf16 by pairs: the rewritten workload means what the given one means, and so does
 //! every sketch's sampled configuration, by the interpreter and by compiled C.
 
-mod machines;
+use crate::machines;
 
 use machines::{Case, Machine, at_level, of_kind, sampled_nests};
 use rand::RngExt;

@@ -1,7 +1,7 @@
 //! Kernels whose tensors are corners of larger boxes, and kernels that compute what they read: each
 //! sketch in many configurations means what the workload means, and writes nothing else.
 
-mod cases;
+use crate::cases;
 
 use cases::{h200, inputs, split_inputs};
 use rand_xoshiro::Xoshiro256PlusPlus;

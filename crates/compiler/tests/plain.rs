@@ -1,7 +1,7 @@
 //! Plain kernels compiled by the C compilers at hand (warnings are errors) and run, against the
 //! evaluators of constants and against loops written here, on random shapes.
 
-mod plain_cases;
+use crate::plain_cases;
 
 use plain_cases::{Case, check, values};
 use rand::{RngExt, SeedableRng};

@@ -202,7 +202,7 @@ fn joins(n: &Nest) -> Vec<Primitive> {
         .collect()
 }
 
-mod cases;
+use crate::cases;
 
 #[test]
 fn random_primitives_never_change_what_a_nest_means() {

@@ -1,8 +1,8 @@
 //! Every sketch, many configurations: the scheduled nest means what the workload means, by the
 //! interpreter and by the compiled C.
 
-mod cases;
-mod machines;
+use crate::cases;
+use crate::machines;
 
 use cases::{BACK_TO_BACK, CASES, PARTS, STRIDED, inputs, split_inputs};
 use machines::{Machine, at_level};

@@ -1,7 +1,7 @@
 //! Programs for tensor cores, run by the interpreter: structure, barriers, awaited copies,
 //! rounding.
 
-mod cases;
+use crate::cases;
 
 use cases::h200;
 use rand_xoshiro::Xoshiro256PlusPlus;

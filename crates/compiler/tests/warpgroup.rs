@@ -1,7 +1,7 @@
 //! Products of warpgroups: what the interpreter and the verifier refuse, and which devices
 //! have them.
 
-mod cases;
+use crate::cases;
 
 use cases::h200;
 use squall_compiler::{explain, nest, sketches};

@@ -9,7 +9,7 @@
 //! prints JSON: milliseconds at the median and at the 99th percentile, and bytes a record.
 
 use squall_core::*;
-use squall_fixtures::postgres::server;
+use squall_testing::postgres::server;
 use squall_fleet::*;
 use std::time::{Duration, Instant};
 
@@ -94,7 +94,7 @@ fn order(n: i64) -> TaskOrder {
 }
 
 /// Records as real ones are: seven samples, a configuration of some 70 characters.
-fn fill(server: &squall_fixtures::postgres::Server, worker: i32, class: i32) {
+fn fill(server: &squall_testing::postgres::Server, worker: i32, class: i32) {
     let sql = format!(
         "SET synchronous_commit = off; INSERT INTO squall.tunable (name) VALUES ('tile@a') ON \
          CONFLICT DO NOTHING; INSERT INTO squall.record (task, identity, kind, outcome, tunable, \

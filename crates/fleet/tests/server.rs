@@ -2,7 +2,7 @@
 //! where PostgreSQL is not installed they say so and are skipped.
 
 use squall_core::*;
-use squall_fixtures::postgres::{Server, server};
+use squall_testing::postgres::{Server, server};
 use squall_fleet::*;
 use std::time::Duration;
 

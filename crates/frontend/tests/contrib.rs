@@ -1,7 +1,7 @@
 //! Operators that onnxruntime adds to ONNX: they become standard ones, or are refused with the
 //! reason. Their numbers are held against onnxruntime's by `scripts/onnx/contrib_operators.py`.
 
-mod build;
+use squall_testing::onnx as build;
 
 use build::*;
 use squall_frontend::onnx::proto::AttributeProto;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// The model files, or nothing, with the reason printed, where the shared folder is absent.
 fn models() -> Vec<(String, Vec<u8>)> {
-    let Some(folder) = squall_fixtures::shared("models") else { return Vec::new() };
+    let Some(folder) = squall_testing::shared("models") else { return Vec::new() };
     let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
         .expect("a folder")
         .flatten()

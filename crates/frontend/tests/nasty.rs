@@ -1,7 +1,7 @@
 //! Files that are wrong, by accident or on purpose: an error or a node's problem that names the
 //! place, never a panic.
 
-mod build;
+use squall_testing::onnx as build;
 
 use build::*;
 use proptest::collection::vec;

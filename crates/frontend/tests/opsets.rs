@@ -1,6 +1,6 @@
 //! One computation in the spellings of different opsets, and operators no shared model uses.
 
-mod build;
+use squall_testing::onnx as build;
 
 use build::*;
 use squall_core::DType;

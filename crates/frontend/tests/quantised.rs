@@ -1,6 +1,6 @@
 //! Quantised models: what each form is read as, and what is refused, by the node's name.
 
-mod build;
+use squall_testing::onnx as build;
 
 use build::*;
 use squall_core::DType;

@@ -1,6 +1,6 @@
 //! Attention as one kernel: found where it is, computed alike, chosen by costs alone.
 
-mod net;
+use crate::net;
 
 use net::{Net, run, some_numbers};
 use squall_core::TaskId;

@@ -1,7 +1,7 @@
 //! Two operators as one kernel, made in parts: found where they share an axis, computed alike,
 //! chosen by costs alone.
 
-mod net;
+use crate::net;
 
 use net::{Net, assert_alike, ints};
 use squall_core::graph::{Attribute, ValueId};

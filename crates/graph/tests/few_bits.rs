@@ -1,7 +1,7 @@
 //! Products with weights of few bits: kernels of their own on CPUs, alone, and only where kernels
 //! are made for them.
 
-mod net;
+use crate::net;
 
 use net::Net;
 use squall_core::DType;

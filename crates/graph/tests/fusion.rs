@@ -1,6 +1,6 @@
 //! Small graphs made by hand: what is fused with what, and that fusing changes no result.
 
-mod net;
+use crate::net;
 
 use net::{Net, run, some_numbers};
 use squall_core::DType;

@@ -2,7 +2,7 @@
 //! against the step-by-step execution of the same assignment, and real kernels against greedy
 //! fusion.
 
-mod net;
+use crate::net;
 
 use net::{Net, models, run, some_numbers};
 use squall_core::TaskId;

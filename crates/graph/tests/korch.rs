@@ -2,7 +2,7 @@
 //! where a Python with SciPy is found. A variable says of each candidate whether it runs; what the
 //! caller gets is given by one that does, and so is all that one of them reads.
 
-mod net;
+use crate::net;
 
 use net::models;
 use squall_core::graph::ValueId;

@@ -1,6 +1,6 @@
 //! That a network computes the same in every layout, and that the cheapest one is found.
 
-mod net;
+use crate::net;
 
 use net::{Net, run, some_numbers};
 use squall_core::graph::{Attribute, ValueId};

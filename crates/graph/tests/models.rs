@@ -1,6 +1,6 @@
 //! Whole files: torchvision's networks in the shared folder, where it is there, and our examples.
 
-mod net;
+use crate::net;
 
 use net::{examples, models, run};
 use prost::Message;
@@ -23,7 +23,7 @@ fn every_node_is_accounted_for_once() {
     let models = models();
     assert!(models.len() >= 2, "the examples are missing");
     assert!(
-        squall_fixtures::shared("models").is_none() || models.len() >= 24,
+        squall_testing::shared("models").is_none() || models.len() >= 24,
         "{} models",
         models.len()
     );
@@ -180,7 +180,7 @@ fn operations_agree_with_a_count_from_the_file() {
         }
         assert_eq!(ours, flop_by_formula(&graph), "{name}");
     }
-    assert!(squall_fixtures::shared("models").is_none() || compared >= 24, "{compared}");
+    assert!(squall_testing::shared("models").is_none() || compared >= 24, "{compared}");
 }
 
 /// Runs a model by the meaning of its kernels and compares with known output.
@@ -203,7 +203,7 @@ fn agrees(model: PathBuf, within: f32) {
 #[test]
 fn kernels_in_order_give_the_models_output() {
     agrees(examples().join("small_net.onnx"), 1e-6);
-    if let Some(tiny) = squall_fixtures::shared("models/tiny_residual.onnx") {
+    if let Some(tiny) = squall_testing::shared("models/tiny_residual.onnx") {
         agrees(tiny, 1e-5);
     }
 }
@@ -242,7 +242,7 @@ fn resnet18_has_these_kernels() {
     );
     assert_eq!(import.untuned().len(), 1);
     // torchvision's export is the same network: the same kernels.
-    if let Some(path) = squall_fixtures::shared("models/resnet18.onnx") {
+    if let Some(path) = squall_testing::shared("models/resnet18.onnx") {
         let bytes = std::fs::read(path).unwrap();
         let theirs = assignment(&bytes, "resnet18");
         assert_eq!(

@@ -149,7 +149,7 @@ fn the_examples_run_as_step_by_step() {
 #[test]
 fn the_shared_models_run_as_step_by_step() {
     // Of the others the weights alone take a while.
-    let Some(folder) = squall_fixtures::shared("models") else { return };
+    let Some(folder) = squall_testing::shared("models") else { return };
     for (name, bytes) in models(&folder) {
         match name.as_str() {
             "squeezenet1_1" | "densenet121" | "googlenet" => {

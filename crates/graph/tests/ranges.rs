@@ -1,6 +1,6 @@
 //! Shuffled channels are read where they are: the same results without a copy.
 
-mod net;
+use crate::net;
 
 use net::{Net, assert_alike, ints, moves, run, some_numbers};
 use squall_core::graph::{Attribute, ValueId};

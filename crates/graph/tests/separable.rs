@@ -1,7 +1,7 @@
 //! A depthwise convolution with the pointwise ones beside it as one kernel: found, computed alike,
 //! chosen by costs alone.
 
-mod net;
+use crate::net;
 
 use net::{Net, assert_alike};
 use squall_core::graph::{Attribute, ValueId};

@@ -1,7 +1,7 @@
 //! Each stage as text: it prints and parses back, what is wrong is said, hostile text never panics,
 //! and another partition of a model that was written down computes the same.
 
-mod net;
+use crate::net;
 
 use net::{Net, examples, models, run, some_numbers};
 use squall_core::graph::{Attribute, Constant, Model, Value};

@@ -1,7 +1,7 @@
 //! The local measurer on a GPU, with right kernels and with every kind of wrong ones. Skips, and
 //! says why, where there is no GPU.
 
-mod support;
+use crate::support;
 
 use squall_core::{FailStage, Measurer, Outcome, TaskSetup};
 use squall_measure::LocalMeasurer;

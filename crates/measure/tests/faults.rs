@@ -1,7 +1,7 @@
 //! Whatever a kernel does is a recorded outcome, and the next kernel is measured as if nothing
 //! had happened ([`support::outcome`] checks that after every fault).
 
-mod support;
+use crate::support;
 
 use squall_core::{Bytes, FailStage, KernelSource, Outcome};
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! The local measurer when all goes well, and when the machine, not the kernel, is at fault.
 
-mod support;
+use crate::support;
 
 use squall_core::{
     Bytes, FailStage, Job, KernelSource, Measurer, MeasurerError, Outcome, TaskSetup, Verdict,
@@ -514,7 +514,7 @@ fn no_compiler_and_broken_ones_from_the_environment() {
         ("gcc-of-tomorrow", "install one"),
     ] {
         let out = std::process::Command::new(&me)
-            .args(["--exact", "detect_in_this_process", "--nocapture", "--ignored"])
+            .args(["--exact", "local::detect_in_this_process", "--nocapture", "--ignored"])
             .env("CC", cc)
             .output()
             .unwrap();
@@ -522,7 +522,7 @@ fn no_compiler_and_broken_ones_from_the_environment() {
         assert!(said.contains(words), "{cc}: {said}");
     }
     let out = std::process::Command::new(&me)
-        .args(["--exact", "detect_in_this_process", "--nocapture", "--ignored"])
+        .args(["--exact", "local::detect_in_this_process", "--nocapture", "--ignored"])
         .env_remove("CC")
         .env("PATH", "/nonexistent")
         .output()
@@ -545,7 +545,7 @@ fn the_runner_does_not_outlive_a_killed_parent() {
     let me = std::env::current_exe().unwrap();
     let parent = tempfile::tempdir().unwrap();
     let mut child = std::process::Command::new(&me)
-        .args(["--exact", "hang_in_this_process", "--nocapture", "--ignored"])
+        .args(["--exact", "local::hang_in_this_process", "--nocapture", "--ignored"])
         .env("TMPDIR", parent.path())
         .spawn()
         .unwrap();

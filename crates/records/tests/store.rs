@@ -312,7 +312,7 @@ const PATH: &str = "SQUALL_RECORDS_TEST_PATH";
 /// This test program again, as the process that the environment says.
 fn process(role: &str, path: &Path) -> Command {
     let mut c = Command::new(std::env::current_exe().unwrap());
-    c.args(["--exact", "other_process", "--ignored", "--nocapture"])
+    c.args(["--exact", "store::other_process", "--ignored", "--nocapture"])
         .env(ROLE, role)
         .env(PATH, path);
     c

@@ -16,7 +16,7 @@ fn copies(path: &std::path::Path) -> usize {
 
 #[test]
 fn moves_of_data_become_places_in_memory() {
-    let Some(folder) = squall_fixtures::shared("models") else { return };
+    let Some(folder) = squall_testing::shared("models") else { return };
     for (model, most) in [("vit_b_16", 1), ("densenet121", 0), ("shufflenet_v2_x1_0", 0)] {
         let found = copies(&folder.join(format!("{model}.onnx")));
         assert!(found <= most, "{model}: {found} copies, {most} are known to do");

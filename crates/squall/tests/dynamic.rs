@@ -1,10 +1,9 @@
 //! Convolutions of images that are quantised in every run: whole numbers are exact, so a network is
 //! what its definition says but for the rounding of floats.
 
-#[path = "../../frontend/tests/build/mod.rs"]
-mod build;
+use squall_testing::onnx as build;
 
-mod written;
+use crate::written;
 
 use build::{Build, int, ints};
 use squall::InputRequest;

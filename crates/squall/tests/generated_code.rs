@@ -4,7 +4,7 @@
 //! operator line says, compared with `generated_code.txt`.
 //! `SQUALL_BLESS=1 cargo test -p squall --test generated_code` writes that file anew.
 
-mod machine;
+use crate::machine;
 
 use machine::h200;
 use rand_xoshiro::Xoshiro256PlusPlus;

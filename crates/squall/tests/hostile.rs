@@ -117,7 +117,7 @@ fn a_huge_product_is_counted_exactly_and_soon() {
 /// Every measured space opens at once, from its constraints where they are known.
 #[test]
 fn real_spaces_open_at_once() {
-    let Some(folder) = squall_fixtures::shared("replay/t1") else { return };
+    let Some(folder) = squall_testing::shared("replay/t1") else { return };
     for file in ["convolution", "convolution_bo", "dedispersion", "pnpoly"] {
         let bytes = std::fs::read(folder.join(format!("{file}.json"))).unwrap();
         let began = Instant::now();

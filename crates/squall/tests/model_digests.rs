@@ -84,7 +84,7 @@ fn models(folder: &Path, prefix: &str) -> BTreeMap<String, PathBuf> {
 #[test]
 fn models_become_what_they_became() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let shared = squall_fixtures::shared("models");
+    let shared = squall_testing::shared("models");
     let mut all = models(&here.join("../../examples"), "examples/");
     all.extend(models(&here.join("../frontend/tests/operators"), "operators/"));
     assert!(all.len() >= 4, "{all:?}");

@@ -17,8 +17,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-#[path = "../../cli/tests/support/emulator.rs"]
-mod emulated;
+use squall_testing::emulator as emulated;
 
 const F32: i32 = 1;
 const I64: i32 = 7;
@@ -99,7 +98,7 @@ fn all_of_this_holds_on_an_emulated_gpu() {
     let Some(gpu) = emulated::emulator() else { return };
     for (order, capability) in [("first", "75"), ("last", "90")] {
         let ran = Command::new(std::env::current_exe().unwrap())
-            .args(["--skip", "all_of_this_holds", "--test-threads", "2"])
+            .args(["networks::", "--skip", "all_of_this_holds", "--test-threads", "2"])
             .envs(gpu.clone())
             .envs([("EMULATED_ORDER", order), ("EMULATED_CAPABILITY", capability), (ON_GPU, "1")])
             .output()

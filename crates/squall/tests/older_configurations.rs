@@ -2,7 +2,7 @@
 //! from before knobs that were numbers became words and sketches were renamed. Each is found, and
 //! makes the kernel that its text of today makes.
 
-mod machine;
+use crate::machine;
 
 use machine::h200;
 use squall::Input;

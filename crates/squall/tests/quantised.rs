@@ -1,9 +1,8 @@
 //! Quantised networks run over bytes: each tensor of a network is an output, and is compared with
 //! what its operator makes of the network's own operands, within one step.
 
-#[path = "../../frontend/tests/build/mod.rs"]
-mod build;
-mod written;
+use squall_testing::onnx as build;
+use crate::written;
 
 use build::{Build, float, int, ints, node};
 use squall::network::LayerKind;

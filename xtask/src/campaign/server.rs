@@ -5,7 +5,7 @@ use super::base::{Base, SMALL};
 use super::sandbox::{Sandbox, judge};
 use super::tuning::{LONG, STORE, Tuning, ended, signal_of, stopped, swept};
 use super::verdict::{Verdict, first};
-use squall_fixtures::postgres;
+use squall_testing::postgres;
 use squall_fuzz::Draw;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

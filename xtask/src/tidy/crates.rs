@@ -46,7 +46,7 @@ const TABLE: &[Row] = &[
     Row { name: "squall", depends: INNER, may: &[Files, Processes, Clock, Environment] },
     Row { name: "study", depends: &["squall", "*"], may: &[Files, Clock] },
     Row { name: "fuzz", depends: INNER, may: &[] },
-    Row { name: "fixtures", depends: &[], may: &[Files, Processes, Environment, Terminal] },
+    Row { name: "testing", depends: &["core", "frontend"], may: &[Files, Processes, Environment, Terminal] },
     Row {
         name: "cli",
         depends: &["squall", "study"],
@@ -148,7 +148,7 @@ pub fn privileges(r: &Repository) -> Vec<String> {
                 }
             }
             faults.extend(uses(s, FORBIDDEN, "the network or a global random state"));
-            if s.path != TEMPORARY && !["fuzz", "fixtures"].contains(&row.name) {
+            if s.path != TEMPORARY && !["fuzz", "testing"].contains(&row.name) {
                 faults.extend(uses(s, FOLDERS, "folders that stay when their process is killed"));
             }
         }

@@ -8,7 +8,7 @@ use std::time::Instant;
 const KEY: &str = "256-56-56-1x1-128-56-56-64-0x0-1x1-1x1-0-NCHW-FP16-F";
 
 fn shared(file: &str) -> Option<PathBuf> {
-    squall_fixtures::shared(&format!("miopen/{file}"))
+    squall_testing::shared(&format!("miopen/{file}"))
 }
 
 fn count(d: &Database, solver: &str, precision: &str) -> usize {

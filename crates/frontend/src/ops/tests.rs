@@ -182,7 +182,7 @@ fn the_shared_workloads_are_these_lines() {
     let import =
         import_ops(&text_of("../../examples/workloads.ops").unwrap(), "workloads.ops").unwrap();
     assert_eq!(import.tasks.len(), 21);
-    let Some(path) = squall_fixtures::shared("workloads.json") else { return };
+    let Some(path) = squall_testing::shared("workloads.json") else { return };
     let json = std::fs::read_to_string(path).unwrap();
     let objects: Vec<&str> =
         json.split("{\"name\": \"").filter(|o| o.contains("\"op\": ")).collect();

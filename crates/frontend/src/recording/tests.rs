@@ -287,7 +287,7 @@ proptest! {
 
 /// The measured spaces that lie beside the repository, if they are there.
 fn data() -> Option<PathBuf> {
-    squall_fixtures::shared("replay")
+    squall_testing::shared("replay")
 }
 
 fn recording(folder: &Path, name: &str) -> Recording {

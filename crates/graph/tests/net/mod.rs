@@ -185,7 +185,7 @@ pub fn examples() -> PathBuf {
 /// All models at hand, by name.
 pub fn models() -> Vec<(String, Vec<u8>)> {
     let mut out = Vec::new();
-    for folder in squall_fixtures::shared("models").into_iter().chain([examples()]) {
+    for folder in squall_testing::shared("models").into_iter().chain([examples()]) {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
             if path.extension().is_some_and(|e| e == "onnx") {

@@ -3,7 +3,7 @@
 
 #![allow(dead_code)] // each test uses its part
 
-use super::build::Build;
+use squall_testing::onnx::Build;
 use squall::arrays::ArrayFile;
 use squall::{Array, Context, GuessRequest, InputRequest, NetworkRequest, RunRequest};
 use squall::{Ran, TargetRequest};

@@ -1,12 +1,10 @@
 //! One suite over all measurers: this machine's CPU, its GPU or an emulated one, a recording, a
 //! mock, and some of these at the other end of a pipe.
 
-#[path = "../../../cli/tests/support/emulator.rs"]
-mod emulated;
+use squall_testing::emulator as emulated;
 mod nothing;
 mod suite;
-#[path = "../support/mod.rs"]
-mod support;
+use crate::support;
 
 use nothing::Nothing;
 use squall_core::{
@@ -207,7 +205,7 @@ fn two_emulated_gpus() {
     let Some(environment) = emulated::emulator() else { return };
     // The environment belongs to the whole process, so that the GPUs get one of their own.
     let out = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "gpus_in_this_process", "--nocapture", "--ignored"])
+        .args(["--exact", "conformance::gpus_in_this_process", "--nocapture", "--ignored"])
         .envs(environment)
         .env("EMULATED_GPUS", "2")
         .output()

@@ -1,0 +1,27 @@
+//! The integration tests of the crate `squall-cli` as one program: a program is linked once.
+
+mod advise;
+mod beside;
+mod boards;
+mod check;
+mod completions;
+mod exchange;
+mod export;
+#[cfg(feature = "fleet")]
+mod fleet;
+mod forecast;
+mod gpu;
+mod hostile;
+mod inputs;
+mod kept;
+mod levels;
+mod library;
+mod own;
+mod own_cuda;
+mod records;
+mod replay;
+mod run;
+mod search;
+mod stages;
+mod support;
+mod tune;

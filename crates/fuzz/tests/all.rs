@@ -1,0 +1,3 @@
+//! The integration tests of the crate `squall-fuzz` as one program: a program is linked once.
+
+mod corpus;

@@ -1,0 +1,15 @@
+//! The integration tests of the crate `squall-graph` as one program: a program is linked once.
+
+mod attention;
+mod back_to_back;
+mod few_bits;
+mod fusion;
+mod in_place;
+mod korch;
+mod layouts;
+mod models;
+mod net;
+mod plan;
+mod ranges;
+mod separable;
+mod stages;

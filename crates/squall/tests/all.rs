@@ -1,0 +1,18 @@
+//! The integration tests of the crate `squall` as one program: a program is linked once.
+
+mod arm;
+mod copies;
+mod covers;
+mod dynamic;
+mod examples;
+mod generated_code;
+mod hostile;
+mod machine;
+mod model_digests;
+mod networks;
+mod older_configurations;
+mod operators;
+mod quantised;
+mod report;
+mod traces;
+mod written;
