@@ -1,8 +1,8 @@
 //! `--target`: what is said where there is no GPU, a small tuning where there is one, and Squall's
 //! own kernels on an emulated one, as they are printed: blocks, clusters, warps, tensor cores.
 
-use squall_testing::emulator as emulated;
 use crate::support;
+use squall_testing::emulator as emulated;
 
 use support::Place;
 

@@ -1,8 +1,8 @@
 //! Users' own CUDA kernels with the real binary, on an emulated GPU: init, tune, export, several
 //! devices, faults, and what is said of wrong files.
 
-use squall_testing::emulator as emulated;
 use crate::support;
+use squall_testing::emulator as emulated;
 
 use emulated::emulator;
 use serde_json::Value;

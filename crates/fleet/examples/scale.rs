@@ -9,8 +9,8 @@
 //! prints JSON: milliseconds at the median and at the 99th percentile, and bytes a record.
 
 use squall_core::*;
-use squall_testing::postgres::server;
 use squall_fleet::*;
+use squall_testing::postgres::server;
 use std::time::{Duration, Instant};
 
 /// Records of a task.

@@ -2,8 +2,8 @@
 //! where PostgreSQL is not installed they say so and are skipped.
 
 use squall_core::*;
-use squall_testing::postgres::{Server, server};
 use squall_fleet::*;
+use squall_testing::postgres::{Server, server};
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -1,8 +1,8 @@
 //! Quantised networks run over bytes: each tensor of a network is an output, and is compared with
 //! what its operator makes of the network's own operands, within one step.
 
-use squall_testing::onnx as build;
 use crate::written;
+use squall_testing::onnx as build;
 
 use build::{Build, float, int, ints, node};
 use squall::network::LayerKind;

@@ -46,7 +46,11 @@ const TABLE: &[Row] = &[
     Row { name: "squall", depends: INNER, may: &[Files, Processes, Clock, Environment] },
     Row { name: "study", depends: &["squall", "*"], may: &[Files, Clock] },
     Row { name: "fuzz", depends: INNER, may: &[] },
-    Row { name: "testing", depends: &["core", "frontend"], may: &[Files, Processes, Environment, Terminal] },
+    Row {
+        name: "testing",
+        depends: &["core", "frontend"],
+        may: &[Files, Processes, Environment, Terminal],
+    },
     Row {
         name: "cli",
         depends: &["squall", "study"],

@@ -3,12 +3,12 @@
 
 #![allow(dead_code)] // each test uses its part
 
-use squall_testing::onnx::Build;
 use squall::arrays::ArrayFile;
 use squall::{Array, Context, GuessRequest, InputRequest, NetworkRequest, RunRequest};
 use squall::{Ran, TargetRequest};
 use squall_core::DType;
 use squall_frontend::npy;
+use squall_testing::onnx::Build;
 use std::path::Path;
 
 pub fn run(folder: &Path, model: &Build, shape: &[i64], x: &[f32]) -> Ran {
