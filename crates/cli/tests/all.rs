@@ -5,6 +5,7 @@ mod beside;
 mod boards;
 mod check;
 mod completions;
+mod crowded;
 mod exchange;
 mod export;
 #[cfg(feature = "fleet")]

@@ -146,6 +146,9 @@ fn a_worker_that_is_killed_loses_nothing_and_another_goes_on() {
 /// Nothing is heard of a worker while a compiler takes longer than its lease.
 #[test]
 fn a_slow_compiler_costs_no_lease() {
+    if squall_testing::is_left_to_full("fleet::a_slow_compiler_costs_no_lease") {
+        return;
+    }
     use std::os::unix::fs::PermissionsExt;
     let Some((_server, p, url)) = fleet() else { return };
     let slow = "#!/bin/sh\nfor a in \"$@\"; do case \"$a\" in *.c) grep -q 'made by Squall' \
@@ -172,6 +175,9 @@ fn a_slow_compiler_costs_no_lease() {
 
 #[test]
 fn builders_compile_what_two_drivers_workers_measure() {
+    if squall_testing::is_left_to_full("fleet::builders_compile_what_two_drivers_workers_measure") {
+        return;
+    }
     let Some((_server, p, url)) = fleet() else { return };
     p.file("more.ops", "d: matmul m=24 n=24 k=48\ne: softmax rows=8 cols=32\n");
     // Objects of a cache that an earlier run filled would leave nothing to build.

@@ -86,6 +86,9 @@ CUresult cuEventSynchronize(CUevent), cuEventElapsedTime(float *, CUevent, CUeve
 /// A library for a GPU is built without Squall and without CUDA, and gives the bits of `run`.
 #[test]
 fn a_library_for_a_gpu_runs_on_a_stream_of_the_callers() {
+    if squall_testing::is_left_to_full("gpu::a_library_for_a_gpu_runs_on_a_stream_of_the_callers") {
+        return;
+    }
     let Some(gpu) = emulated::emulator() else { return };
     let p = Place::new();
     let (model, x) = (example("small_net.onnx"), example("small_net_input.npy"));
@@ -239,6 +242,11 @@ fn attention_is_one_kernel_and_right_as_it_is_printed() {
 /// where the device has those: one launch, right as it is printed.
 #[test]
 fn an_inverted_residual_is_one_kernel_and_right_as_it_is_printed() {
+    if squall_testing::is_left_to_full(
+        "gpu::an_inverted_residual_is_one_kernel_and_right_as_it_is_printed",
+    ) {
+        return;
+    }
     let Some(gpu) = emulated::emulator() else { return };
     let p = Place::new();
     p.file(
@@ -355,6 +363,9 @@ fn generated_kernels_are_right_as_they_are_printed() {
 /// another.
 #[test]
 fn tiles_that_arrive_as_boxes_are_right() {
+    if squall_testing::is_left_to_full("gpu::tiles_that_arrive_as_boxes_are_right") {
+        return;
+    }
     let Some(gpu) = emulated::emulator() else { return };
     let p = Place::new();
     for (sketch, line, boxed, least) in [

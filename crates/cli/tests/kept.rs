@@ -87,6 +87,11 @@ fn a_second_run_compiles_nothing_and_an_export_only_its_driver() {
 
 #[test]
 fn winners_of_a_tuned_model_are_compiled_while_it_is_tuned() {
+    if squall_testing::is_left_to_full(
+        "kept::winners_of_a_tuned_model_are_compiled_while_it_is_tuned",
+    ) {
+        return;
+    }
     let p = Logged::new();
     let (model, x) = (example("small_net.onnx"), example("small_net_input.npy"));
     let (ran, _) = p.squall(&["tune", &model, "--trials-per-task", "2"]);

@@ -71,6 +71,10 @@ fn called(
 
 #[test]
 fn an_export_of_several_levels_runs_what_the_cpu_has() {
+    if squall_testing::is_left_to_full("levels::an_export_of_several_levels_runs_what_the_cpu_has")
+    {
+        return;
+    }
     if !has(Isa::X86_64V3) {
         return println!("skipped: this is no machine of x86-64-v3");
     }

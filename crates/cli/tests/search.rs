@@ -6,6 +6,11 @@ use support::{Place, SMALL};
 
 #[test]
 fn strategies_are_compared_and_the_second_time_nothing_is_measured() {
+    if squall_testing::is_left_to_full(
+        "search::strategies_are_compared_and_the_second_time_nothing_is_measured",
+    ) {
+        return;
+    }
     let p = Place::new();
     let args = [
         "bench",

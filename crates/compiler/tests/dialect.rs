@@ -103,8 +103,9 @@ export size_t k_workspace_bytes(void) { return 0; }
     for line in [
         "export int k(const void *const *data, void *const *outputs, const void *prepared",
         "  const real * alone X_ = data[0];",
-        "@together[4]\n  for (whole io_ = 0; io_ < 3; io_++) {",
-        "    let i_ = least(4*io_, 5);",
+        "@together[4]\n  for (whole io_share = 0; io_share < 2; io_share++) {\n    for (whole io_ = \
+         io_share; io_ < io_share + 1 + (io_share == 1); io_++) {",
+        "      let i_ = least(4*io_, 5);",
         "lanes<8> acc__0;",
         "acc__0 = all_v8((-__builtin_inff()));",
         " = load(lanes<8>, ",

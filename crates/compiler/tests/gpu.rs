@@ -9,6 +9,7 @@ use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::{GPU_FEATURES, explain, nest, sketches, untuned};
 use squall_core::operator::{Conv, separable};
 use squall_core::{LaunchPhase, Workload};
+use squall_testing::samples;
 
 fn close(name: &str, got: &[f64], want: &[f64], tolerance: f64) {
     assert_eq!(got.len(), want.len(), "{name}: size");
@@ -48,7 +49,7 @@ fn programs_mean_what_the_workload_means() {
         for s in sketches(&w, &h200()) {
             names.insert(s.name().to_string());
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
-            for _ in 0..10 {
+            for _ in 0..samples(3, 10) {
                 let c = s.space().sample(&mut rng);
                 run += 1;
                 let features = s.features(&c);

@@ -8,6 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use squall_core::DType;
 use squall_core::graph::{Attribute, CallOperand, Constant, Node, OperatorCall, fold};
+use squall_testing::samples;
 use std::collections::BTreeMap;
 
 fn random(r: &mut Random, dtype: DType, shape: &[i64]) -> Constant {
@@ -93,7 +94,7 @@ fn broadcasting(r: &mut Random) -> (Vec<i64>, Vec<i64>) {
 fn elementwise_operators_broadcast_in_all_types() {
     let mut r = Random::seed_from_u64(1);
     let mut cases = Vec::new();
-    for round in 0..4 {
+    for round in 0..samples(1, 4) {
         for op in ["Add", "Sub", "Mul", "Div", "Min", "Max"] {
             for dtype in [DType::F32, DType::I32, DType::I64, DType::U8] {
                 let (a, b) = broadcasting(&mut r);
@@ -131,7 +132,7 @@ fn moves_and_reductions_are_those_of_constants() {
     let mut r = Random::seed_from_u64(2);
     let ints = Constant::ints;
     let mut cases = Vec::new();
-    for _ in 0..6 {
+    for _ in 0..samples(2, 6) {
         let shape: Vec<i64> = (0..3).map(|_| r.random_range(1..6)).collect();
         let x = (DType::F32, random(&mut r, DType::F32, &shape));
         let i64s = |v: Vec<i64>| (DType::I64, ints(v));

@@ -12,6 +12,7 @@ use squall_compiler::{nest, schedule, sketches, untuned};
 use squall_core::operator::MatMul;
 use squall_core::units::Bytes;
 use squall_core::{Isa, Target, TensorKind, Workload};
+use squall_testing::samples;
 
 /// One thread of a CPU with wide vectors and many registers, or two of one with few.
 fn target(threads: usize) -> Target {
@@ -42,7 +43,8 @@ fn scheduled_nests_mean_what_the_workload_means() {
         for threads in [1, 2] {
             let all = sketches(&w, &target(threads));
             // Two operators have a sketch for each pair of their own.
-            let (each, step) = if all.len() > 12 { (1, 3) } else { (12, 1) };
+            let (each, step) =
+                if all.len() > 12 { (1, samples(9, 3)) } else { (samples(4, 12), 1) };
             for s in all.into_iter().step_by(step) {
                 let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
                 for _ in 0..each {
@@ -65,7 +67,9 @@ fn scheduled_nests_mean_what_the_workload_means() {
                             );
                             close(
                                 &format!("{name} {} {c}", s.name()),
-                                &nest::interpret(&n, &data, &weights),
+                                &nest::try_interpret(&n, &data, &weights).unwrap_or_else(|e| {
+                                    panic!("{name} {} {c}: {e}\n{text}", s.name())
+                                }),
                                 &want,
                                 1e-5,
                             );
@@ -251,7 +255,10 @@ fn compiled(cc: &str, flags: &[&str], run: &[&str], targets: &[Target]) {
         let u = untuned(&w, &target(1));
         kernels.push(u.realize(&u.space().nth(0), &format!("{id}_untuned")).expect("plain loops"));
         let all: Vec<_> = targets.iter().flat_map(|t| sketches(&w, t)).collect();
-        let (each, step) = if all.len() > 12 * targets.len() { (1, 3) } else { (3, 1) };
+        let (each, step) = match all.len() > 12 * targets.len() {
+            true => (1, samples(12, 3)),
+            false => (samples(1, 3), samples(2, 1)),
+        };
         for (si, s) in all.iter().enumerate().step_by(step) {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
             for ci in 0..each {

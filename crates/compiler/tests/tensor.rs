@@ -8,6 +8,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::{GPU_FEATURES, explain, nest, sketches};
 use squall_core::{Configuration, TensorKind, Workload};
+use squall_testing::samples;
 
 /// Names, texts, and how far results may lie from exact ones, of the largest.
 const CASES: &[(&str, &str, f64)] = &[
@@ -247,22 +248,28 @@ fn matrices_mean_what_the_workload_means() {
             warpgroups += usize::from(s.name() == "gpu_warpgroup");
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
             let count = match s.name() {
-                "gpu_tensor" => 24,
-                "gpu_tensor_split" => 10,
-                "gpu_warpgroup" => 5,
-                _ => 4,
+                "gpu_tensor" => samples(6, 24),
+                "gpu_tensor_split" => samples(4, 10),
+                "gpu_warpgroup" => samples(3, 5),
+                _ => samples(2, 4),
             };
             let mut list: Vec<Configuration> =
                 (0..count).map(|_| s.space().sample(&mut rng)).collect();
             // Runs of neighbours are rare among samples.
             let several = |c: &Configuration| c.int("run").is_some_and(|r| r > 1);
-            list.extend((0..200).map(|_| s.space().sample(&mut rng)).filter(several).take(4));
+            list.extend(
+                (0..200).map(|_| s.space().sample(&mut rng)).filter(several).take(samples(2, 4)),
+            );
             // So are matrices that outlive a step.
             let kept = |c: &Configuration| c.word("ahead") == Some("step");
-            list.extend((0..200).map(|_| s.space().sample(&mut rng)).filter(kept).take(4));
+            list.extend(
+                (0..200).map(|_| s.space().sample(&mut rng)).filter(kept).take(samples(2, 4)),
+            );
             // And TMA tiles.
             let tma = |c: &Configuration| c.word("copy") == Some("tma");
-            list.extend((0..1000).map(|_| s.space().sample(&mut rng)).filter(tma).take(8));
+            list.extend(
+                (0..1000).map(|_| s.space().sample(&mut rng)).filter(tma).take(samples(2, 8)),
+            );
             if s.name() == "gpu_tensor_split" && *text == PADDED {
                 let seen = "k_b=32,p_b=7,q_b=7,warps_rows=2,warps_columns=2,chunk=8,\
                             split_warps=1,split_blocks=2,stages=1,pad=0,turn=2,ahead=1,unroll=1,\
@@ -315,14 +322,14 @@ fn matrices_mean_what_the_workload_means() {
         }
     }
     assert!(
-        runs >= 15 && clusters >= 50 && pieces >= 25,
+        runs >= samples(8, 15) && clusters >= samples(15, 50) && pieces >= samples(8, 25),
         "{runs} runs of neighbours, {clusters} clusters, {pieces} piecewise"
     );
     assert!(
-        across >= 20 && direct >= 6,
+        across >= samples(10, 20) && direct >= samples(2, 6),
         "{across} load across steps, {direct} store without shared memory"
     );
-    assert!(tiles >= 30, "tiles of {tiles} configurations arrive as TMA tiles");
+    assert!(tiles >= samples(8, 30), "tiles of {tiles} configurations arrive as TMA tiles");
     assert!(warpgroups >= 5, "warpgroups multiply {warpgroups} of the problems");
     assert!(refused * 2 <= run, "{refused} of {run} sampled configurations cannot be realized");
 }

@@ -96,6 +96,16 @@ impl Context {
         Ok(found)
     }
 
+    /// Why times of so many threads mean nothing here: they share cores.
+    pub(crate) fn crowding(
+        &self,
+        request: TargetRequest,
+        threads: usize,
+    ) -> Result<Option<String>, Error> {
+        let at = self.target(request, threads)?;
+        Ok(at.device.crowding().filter(|_| at.gpus.is_empty()))
+    }
+
     /// A board, which is connected now and as long as the context is used.
     fn board(
         &self,

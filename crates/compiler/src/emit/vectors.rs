@@ -6,7 +6,7 @@ use super::Options;
 use super::dialect::{Dialect, Used, fill};
 use super::printer::{Printer, Value, c_name};
 use super::state::Memo;
-use crate::nest::{Loop, Mode, Nest, Scope, Start, Stmt, aligned_bytes, has_tiles};
+use crate::nest::{Loop, Mode, Nest, Scope, Start, Stmt, aligned_bytes, has_tiles, shared_chain};
 use squall_core::expr::{Affine, Binary, Expr, Source};
 use squall_core::workload::Reducer;
 use squall_core::{Bytes, DType, KernelSource};
@@ -245,13 +245,7 @@ impl Printer<'_> {
 
     /// A loop, and those directly nested in it, whose iterations threads share.
     fn parallel(&mut self, l: &Loop) {
-        let mut chain = vec![l];
-        while let [Stmt::Loop(next)] = &chain[chain.len() - 1].body[..] {
-            if next.mode != Mode::Parallel || next.extent == 1 {
-                break;
-            }
-            chain.push(next);
-        }
+        let chain = shared_chain(l);
         let words = &self.simd.words;
         let together = match (self.o.threads, chain.len()) {
             (0, _) | (_, 1) => String::new(),
@@ -379,8 +373,15 @@ impl Printer<'_> {
         if !pragma.is_empty() {
             let _ = writeln!(self.out, "{pragma}");
         }
+        let is_shared = !pragma.is_empty();
         for l in chain {
-            self.count(l);
+            match is_shared && l.overlaps() {
+                true => self.count_shares(l),
+                false => self.count(l),
+            }
+        }
+        for l in chain.iter().filter(|l| is_shared && l.overlaps()) {
+            self.count_share(l);
         }
         for l in chain {
             if let Some(s) = l.start {
@@ -398,7 +399,25 @@ impl Printer<'_> {
         self.block(body);
         self.out += &end;
         self.simd.loaded.clear();
-        chain.iter().for_each(|_| self.close());
+        let overlapping = chain.iter().filter(|l| is_shared && l.overlaps());
+        chain.iter().chain(overlapping).for_each(|_| self.close());
+    }
+
+    /// The head of a loop over what threads share of overlapping tiles.
+    fn count_shares(&mut self, l: &Loop) {
+        let share = format!("{}share", self.var(l.var));
+        let counter = self.d.index.counter;
+        let shares = l.shares();
+        self.open(&format!("for ({counter} {share} = 0; {share} < {shares}; {share}++) {{"));
+    }
+
+    /// The head of a loop over the tiles of one share: one, of the last share two.
+    fn count_share(&mut self, l: &Loop) {
+        let v = self.var(l.var);
+        let (share, last) = (format!("{v}share"), l.shares() - 1);
+        let counter = self.d.index.counter;
+        let end = format!("{share} + 1 + ({share} == {last})");
+        self.open(&format!("for ({counter} {v} = {share}; {v} < {end}; {v}++) {{"));
     }
 
     fn bind_known_start(&mut self, s: Option<Start>, i: i64) {

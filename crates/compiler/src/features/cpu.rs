@@ -388,7 +388,7 @@ impl<'a> Walk<'a> {
             innermost_serial_extent: serial.last().map_or(1.0, |l| l.extent as f64),
             inner_trip: product(serial.iter().rev().take(2).copied()),
             reduction_before_flush: product(flush.filter(|l| !moved(l))),
-            parallel_iterations: product(parallel()),
+            parallel_iterations: parallel().map(|l| l.shares() as f64).product(),
             parallel_depth: parallel().count() as f64,
             tile_imbalance: (waste - 1.0) * 100.0,
             ..Features::default()

@@ -28,6 +28,7 @@ mod lower;
 mod parse;
 mod print;
 mod remap;
+mod shares;
 mod simt;
 mod state;
 mod text;
@@ -41,6 +42,7 @@ pub use interpret::{interpret, try_interpret};
 pub use lower::lower;
 pub use parse::parse;
 pub(crate) use remap::{Remap, remapped};
+pub use shares::shared_chain;
 pub(crate) use tma_tile::{MOST_SPANNED, MOST_STEP};
 pub use tma_tile::{TmaDimension, TmaTile, copies_tma_tiles, tma_tile};
 pub use verify::verify;
@@ -111,7 +113,9 @@ impl Buffer {
 pub enum Mode {
     /// One iteration after another.
     Serial,
-    /// Iterations are shared among threads.
+    /// Iterations are shared among threads. The last tile of a loop may be moved back into the one
+    /// before it: a thread that has the one has the other, too, and does it later. So elements that
+    /// both touch have one writer, and their order does not depend on the threads.
     Parallel,
     /// Iterations are the lanes of vector operations.
     Vector,
@@ -177,6 +181,17 @@ impl Loop {
     /// Whether a form changes from iteration to iteration, by the counter or the tile's start.
     pub fn moves(&self, a: &Affine) -> bool {
         a.uses(self.var) || self.start.is_some_and(|s| a.uses(s.var))
+    }
+
+    /// Whether the last tile was moved back into the one before it.
+    pub fn overlaps(&self) -> bool {
+        self.start.is_some_and(|s| s.cap < s.step * (self.extent - 1))
+    }
+
+    /// The number of parts that threads can share ([`Mode::Parallel`]): each an iteration, the last
+    /// one two where tiles overlap.
+    pub fn shares(&self) -> i64 {
+        self.extent - i64::from(self.overlaps())
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the interpreter's variables and buffers hold.
 
 use super::Nest;
+use super::shares::Shares;
 use squall_core::expr::{Affine, Expr};
 
 /// The values of variables and buffers, by number.
@@ -8,6 +9,7 @@ pub(super) struct State<'a> {
     pub nest: &'a Nest,
     pub vars: Vec<i64>,
     pub memory: Vec<Vec<f64>>,
+    pub shares: Shares,
 }
 
 /// The place of an element in its buffer.
@@ -20,6 +22,7 @@ impl State<'_> {
     pub(super) fn eval(&self, e: &Expr) -> f64 {
         e.eval(&|v| self.vars[v.0 as usize], &mut |src, index| {
             let at = flat(index, &self.nest.buffer(src).shape, &self.vars);
+            self.shares.touch(src, at, false);
             self.memory[src.0 as usize][at]
         })
     }

@@ -1,9 +1,11 @@
 //! When iterations and statements may change places: the one test behind reorder, fission, join
 //! and parallel.
 
-use crate::nest::{Access, Loop, Nest, Stmt, accesses, largest_values, visit};
+use crate::nest::{
+    Access, Loop, Mode, Nest, Start, Stmt, accesses, largest_values, shared_chain, visit,
+};
 use squall_core::expr::{Affine, Source, Var};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// A variable that enumerates iterations: the loop's counter and, where it has one, its tile
 /// start.
@@ -11,16 +13,29 @@ use std::collections::BTreeMap;
 pub struct DependenceAxis {
     pub var: Var,
     pub extent: i64,
-    pub start: Option<Var>,
+    pub start: Option<Start>,
 }
 
 impl DependenceAxis {
     pub fn of(l: &Loop) -> DependenceAxis {
-        DependenceAxis { var: l.var, extent: l.extent, start: l.start.map(|s| s.var) }
+        DependenceAxis { var: l.var, extent: l.extent, start: l.start }
     }
 
     fn uses(&self, a: &Affine) -> bool {
-        a.uses(self.var) || self.start.is_some_and(|s| a.uses(s))
+        a.uses(self.var) || self.start.is_some_and(|s| a.uses(s.var))
+    }
+
+    /// How far an iteration moves an index: from one tile to the next where the tile's start is
+    /// in it, but for a last tile that was moved back.
+    fn stride(&self, a: &Affine) -> i64 {
+        let start = self.start.map_or(0, |s| a.coefficient(s.var).abs() * s.step);
+        a.coefficient(self.var).abs() + start
+    }
+
+    /// Whether the same iterations of both forms move them alike.
+    fn moves_alike(&self, x: &Affine, y: &Affine) -> bool {
+        x.coefficient(self.var) == y.coefficient(self.var)
+            && self.start.is_none_or(|s| x.coefficient(s.var) == y.coefficient(s.var))
     }
 }
 
@@ -47,9 +62,22 @@ pub fn by_buffer(stmts: &[Stmt]) -> BTreeMap<Source, Vec<Access<'_>>> {
     map
 }
 
+/// The largest value of each variable that the statements bind.
+fn bound(stmts: &[Stmt]) -> HashMap<Var, i64> {
+    let mut all = largest_values(stmts);
+    visit(stmts, &mut |s| {
+        if let Stmt::Let { var, modulo, .. } = s {
+            all.insert(*var, modulo - 1);
+        }
+    });
+    all
+}
+
 /// Checks that iterations of `axes` over `body` touch disjoint elements of everything they
-/// write, so that they may run in any order or be distributed over statements. With `sums`, a
-/// buffer that is only updated, with one operation, may be shared: order does not matter to it.
+/// write, so that they may run in any order or be distributed over statements. A last tile that was
+/// moved back counts as one iteration with the tile before it ([`crate::nest::Mode::Parallel`]).
+/// With `sums`, a buffer that is only updated, with one operation, may be shared: order does not
+/// matter to it.
 pub fn independent(
     n: &Nest,
     body: &[Stmt],
@@ -66,6 +94,7 @@ pub fn independent(
         });
         only && ops.len() == 1
     };
+    let inner = bound(body);
     for (b, list) in by_buffer(body) {
         if !list.iter().any(|a| a.write) {
             continue;
@@ -83,33 +112,93 @@ pub fn independent(
                 ));
             }
         }
-        let same = |x: &Affine, y: &Affine| {
-            axes.iter().all(|v| {
-                x.coefficient(v.var) == y.coefficient(v.var)
-                    && v.start.is_none_or(|s| x.coefficient(s) == y.coefficient(s))
-            })
-        };
         for a in &list[1..] {
-            if !a.index.iter().zip(list[0].index).all(|(x, y)| same(x, y)) {
+            let same = |(x, y): (&Affine, &Affine)| axes.iter().all(|v| v.moves_alike(x, y));
+            if !a.index.iter().zip(list[0].index).all(same) {
                 return Err(format!("iterations exchange elements of `{name}`"));
             }
         }
-        // The rest of each index must not reach from one iteration's elements into another's. So
-        // counters within one dimension must be like digits of a number, and all other terms of
-        // that dimension together must stay below the smallest digit.
-        for d in 0..list[0].index.len() {
-            let mut digits: Vec<(i64, i64)> = axes
-                .iter()
-                .map(|v| (list[0].index[d].coefficient(v.var).abs(), v.extent))
-                .filter(|c| c.0 > 0)
-                .collect();
+        // Counters within one dimension must be like digits of a number.
+        for first in list[0].index {
+            let mut digits: Vec<(i64, i64)> =
+                axes.iter().map(|v| (v.stride(first), v.extent)).filter(|c| c.0 > 0).collect();
             digits.sort_unstable();
             if digits.windows(2).any(|w| w[1].0 < w[0].0 * w[0].1) {
                 return Err(format!("iterations overlap in `{name}`"));
             }
         }
+        // The rest of an index must not reach from one iteration's elements into another's, in one
+        // dimension at least: all other terms together stay below the digit.
+        let widths: Vec<Option<i64>> =
+            (0..list[0].index.len()).map(|d| width(&list, d, axes, &inner)).collect();
+        let apart = |axis: &&DependenceAxis| {
+            list[0].index.iter().zip(&widths).any(|(first, width)| {
+                let stride = axis.stride(first);
+                let smaller: i64 = axes
+                    .iter()
+                    .map(|v| (v.stride(first), v.extent))
+                    .filter(|v| v.0 < stride)
+                    .map(|v| v.0 * (v.1 - 1))
+                    .sum();
+                stride > 0 && width.is_some_and(|w| w + smaller < stride)
+            })
+        };
+        if let Some(axis) = axes.iter().filter(|a| a.extent > 1).find(|axis| !apart(axis)) {
+            return Err(format!(
+                "iterations of `{}` reach into each other's elements of `{name}`",
+                n.vars[axis.var.0 as usize]
+            ));
+        }
     }
     Ok(())
+}
+
+/// Checks the loops that threads share: what one share writes, no other may touch.
+pub fn shared_loops_are_independent(n: &Nest) -> Result<(), String> {
+    let mut tops = Vec::new();
+    outermost_shared(&n.prepare, &mut tops);
+    outermost_shared(&n.body, &mut tops);
+    tops.into_iter().try_for_each(|top| {
+        let chain = shared_chain(top);
+        let axes: Vec<DependenceAxis> = chain.iter().map(|l| DependenceAxis::of(l)).collect();
+        independent(n, &chain[chain.len() - 1].body, &axes, false)
+    })
+}
+
+fn outermost_shared<'n>(stmts: &'n [Stmt], found: &mut Vec<&'n Loop>) {
+    for s in stmts {
+        match s {
+            Stmt::Loop(l) if l.mode == Mode::Parallel => found.push(l),
+            Stmt::Loop(Loop { body, .. }) | Stmt::If { body, .. } => outermost_shared(body, found),
+            _ => {}
+        }
+    }
+}
+
+/// The distance of the least element from the largest that one iteration's accesses touch in a
+/// dimension; none where they differ in variables of loops around.
+fn width(
+    list: &[Access<'_>],
+    d: usize,
+    axes: &[DependenceAxis],
+    inner: &HashMap<Var, i64>,
+) -> Option<i64> {
+    let is_axis = |v: Var| axes.iter().any(|a| a.var == v || a.start.is_some_and(|s| s.var == v));
+    let part = |a: &Affine, is_inside: bool| {
+        let kept = |v: &Var| !is_axis(*v) && inner.contains_key(v) == is_inside;
+        let terms = a.terms().iter().copied().filter(|(v, _)| kept(v));
+        Affine::new(terms, if is_inside { a.offset() } else { 0 })
+    };
+    let outer = part(&list[0].index[d], false);
+    let (mut low, mut high) = (i64::MAX, i64::MIN);
+    for a in list {
+        if part(&a.index[d], false) != outer {
+            return None;
+        }
+        let (least, most) = part(&a.index[d], true).range(|v| inner[&v]);
+        (low, high) = (low.min(least), high.max(most));
+    }
+    Some(high - low)
 }
 
 /// Like [`independent`], for two groups of statements that shall run one after the other for all

@@ -177,7 +177,6 @@ pub fn mark(n: &mut Nest, mode: Mode, name: &str) -> Result<(), String> {
     let l = named(n, name)?;
     let var = l.var;
     match mode {
-        Mode::Parallel => independent(n, &l.body, &[DependenceAxis::of(l)], false)?,
         Mode::Vector => {
             if l.extent > 64 || !(l.extent as u64).is_power_of_two() {
                 return Err(format!("{} lanes: a vector has a power of two up to 64", l.extent));
@@ -189,7 +188,8 @@ pub fn mark(n: &mut Nest, mode: Mode, name: &str) -> Result<(), String> {
             // Lanes run all loads of a statement before its store; a later statement must find
             // what an earlier one stored, which independence over lanes gives.
         }
-        Mode::Serial | Mode::Unroll | Mode::Step => {}
+        // Whether its iterations may be shared is asked behind each primitive.
+        Mode::Parallel | Mode::Serial | Mode::Unroll | Mode::Step => {}
         Mode::Amx => return tensorize(n, name),
         Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share | Mode::Tma => {
             return Err("GPU programs are written as a whole".into());

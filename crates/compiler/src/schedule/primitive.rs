@@ -1,5 +1,6 @@
 //! The primitives of schedules: what each is given, how it is applied, and its text.
 
+use super::dependence::shared_loops_are_independent;
 use super::winograd::{self, WinogradTile};
 use super::{
     buffers, caching, compute_at, loops, pack, peel, prefetch, reduction, skip, store, structure,
@@ -76,10 +77,12 @@ pub enum Primitive {
 }
 
 impl Primitive {
-    /// Applies the primitive.
+    /// Applies the primitive; of a nest that it refuses nothing more can be made.
     pub fn apply(&self, n: &mut Nest) -> Result<(), Refused> {
         let refuse = |reason: String| Refused { primitive: self.to_string(), reason };
         self.rewrite(n).map_err(refuse)?;
+        // A loop stays shared where others around and inside it change places.
+        shared_loops_are_independent(n).map_err(refuse)?;
         // The first three primitives merge indices or copy them away from the tests that guard
         // them, and a loop that another one moves may be a vector loop. So the verifier decides
         // whether these are refused; all other primitives never break a nest.

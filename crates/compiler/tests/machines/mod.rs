@@ -7,6 +7,7 @@ use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::{nest, reference, sketches, untuned};
 use squall_core::units::Bytes;
 use squall_core::{Isa, KernelSource, Target, TensorKind, Workload};
+use squall_testing::samples;
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -62,7 +63,7 @@ fn sampled_kernels(cases: &[Case], targets: &[Target]) -> Vec<(usize, KernelSour
         for (t, target) in targets.iter().enumerate() {
             for (si, s) in sketches(w, target).iter().enumerate() {
                 let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
-                for ci in 0..3 {
+                for ci in 0..samples(1, 3) {
                     let symbol = format!("c{c}_t{t}_s{si}_{ci}");
                     let made = s.realize(&s.space().sample(&mut rng), &symbol);
                     kernels.extend(made.ok().map(|k| (c, k)));

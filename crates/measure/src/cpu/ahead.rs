@@ -29,7 +29,7 @@ pub fn while_compiling<T>(
     };
     let (next, cancel) = (AtomicUsize::new(0), AtomicBool::new(false));
     let cores = if device.spare.is_empty() {
-        [&device.cores[..], &device.siblings].concat()
+        [&device.distinct_cores()[..], &device.siblings].concat()
     } else {
         device.spare.clone()
     };

@@ -13,6 +13,8 @@ use std::process::Command;
 const CPUS: &str = "/sys/devices/system/cpu";
 /// Where it names the processor.
 const CPUINFO: &str = "/proc/cpuinfo";
+/// So many threads may share cores, where the machine has fewer.
+const MOST_THREADS: usize = 256;
 /// What ends the name of a processor that has none.
 const UNNAMED: &str = " processor";
 
@@ -39,7 +41,8 @@ pub struct Device {
     pub model: String,
     /// Instruction set extensions that the compiler uses here, as `avx512f`.
     pub features: Vec<String>,
-    /// The cores that kernels run on, one a thread.
+    /// The cores that kernels run on, one a thread: where there are more threads than cores, a core
+    /// stands here for each thread that it has.
     pub cores: Vec<usize>,
     /// Other cores, which do not disturb these: builds run there.
     pub spare: Vec<usize>,
@@ -54,15 +57,14 @@ pub struct Device {
 
 impl Device {
     /// This machine, with `threads` of its cores for kernels, held to the level of instructions
-    /// that the toolchain makes. A level of another architecture, or more than the CPU has, is no
+    /// that the toolchain makes. More threads than cores share these ([`Device::crowding`]). A level of another architecture, or more than the CPU has, is no
     /// error: kernels can be made of it, and [`Device::execution`] says what runs them.
     pub fn detect(threads: usize, toolchain: &Toolchain) -> Result<Device, MeasurerError> {
         let allowed = allowed_cores();
-        if threads == 0 || threads > allowed.len() {
+        let most = MOST_THREADS.max(allowed.len());
+        if threads == 0 || threads > most {
             return Err(MeasurerError::Device(format!(
-                "{threads} threads cannot be measured: this process may use {} core{}",
-                allowed.len(),
-                if allowed.len() == 1 { "" } else { "s" }
+                "{threads} threads: a kernel has 1 to {most} here"
             )));
         }
         if threads > 1 && !toolchain.openmp() {
@@ -163,6 +165,27 @@ impl Device {
         }
     }
 
+    /// Why times of its kernels mean nothing although they are right: more threads than cores, of
+    /// which one waits for the other.
+    pub fn crowding(&self) -> Option<String> {
+        let (threads, cores) = (self.cores.len(), self.distinct_cores().len());
+        let plural = if cores == 1 { "" } else { "s" };
+        (threads > cores).then(|| {
+            format!(
+                "{threads} threads share {cores} core{plural}: times say nothing of a machine that \
+                 has a core for each"
+            )
+        })
+    }
+
+    /// The cores that kernels run on, each once.
+    pub(crate) fn distinct_cores(&self) -> Vec<usize> {
+        let mut all = self.cores.clone();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
     /// Refuses a device whose kernels cannot run here at all.
     pub fn can_run(&self) -> Result<(), MeasurerError> {
         match &self.execution {
@@ -181,7 +204,7 @@ impl Device {
     pub(crate) fn building_cores(&self) -> Vec<usize> {
         match self.execution {
             Execution::Board(_) => self.spare.clone(),
-            _ => [&self.cores[..], &self.siblings, &self.spare].concat(),
+            _ => [&self.distinct_cores()[..], &self.siblings, &self.spare].concat(),
         }
     }
 
@@ -205,7 +228,7 @@ impl Device {
 
     /// Cores that this process may use.
     pub fn allowed_cores(&self) -> usize {
-        self.cores.len() + self.spare.len() + self.siblings.len()
+        self.distinct_cores().len() + self.spare.len() + self.siblings.len()
     }
 }
 
@@ -243,7 +266,7 @@ fn core_list(text: &str) -> Vec<usize> {
 /// Divides the cores. The measured ones come from the end, since the first ones see most
 /// interrupts, and from distinct physical cores while there are any. The second list is spare for
 /// building. The third holds the siblings of measured cores, where a compiler would slow down what
-/// is measured.
+/// is measured. More threads than cores go round them.
 fn choose(
     allowed: &[usize],
     siblings: &dyn Fn(usize) -> Vec<usize>,
@@ -262,6 +285,8 @@ fn choose(
             chosen.push(c);
         }
     }
+    let rounds = allowed.iter().copied().cycle();
+    chosen.extend(rounds.take(threads.saturating_sub(chosen.len())));
     let others = allowed.iter().copied().filter(|c| !chosen.contains(c));
     let (disturbing, spare) = others.partition(|c| taken.contains(c));
     chosen.sort_unstable();

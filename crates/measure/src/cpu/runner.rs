@@ -90,9 +90,10 @@ impl Runner {
         loop {
             let line = match &device.execution {
                 Execution::Board(board) => {
-                    let environment = openmp(&cores, &places)
+                    let environment: Vec<(String, String)> = openmp(&cores, &places)
+                        .into_iter()
                         .map(|(name, value)| (name.to_string(), value))
-                        .to_vec();
+                        .collect();
                     Line::there(board, &folder.join(NAME), &start.arguments(), &environment)?
                 }
                 _ => {
@@ -201,13 +202,21 @@ impl Runner {
 }
 
 /// How OpenMP is held to the cores.
-fn openmp(cores: &[usize], places: &[String]) -> [(&'static str, String); 4] {
-    [
+fn openmp(cores: &[usize], places: &[String]) -> Vec<(&'static str, String)> {
+    let mut all = vec![
         ("OMP_NUM_THREADS", cores.len().to_string()),
         ("OMP_PROC_BIND", "true".into()),
         ("OMP_PLACES", places.join(",")),
         ("OMP_DYNAMIC", "false".into()),
-    ]
+    ];
+    // Threads that share a core and wait busily keep each other from working.
+    let mut seen = cores.to_vec();
+    seen.sort_unstable();
+    seen.dedup();
+    if seen.len() < cores.len() {
+        all.push(("OMP_WAIT_POLICY", "passive".into()));
+    }
+    all
 }
 
 /// Whether a first reply says that the runner is ready and speaks our version.

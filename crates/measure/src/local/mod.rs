@@ -225,7 +225,7 @@ impl LocalMeasurer {
         let is_gpu = !self.backend.gpus().is_empty();
         let device = &self.host.device;
         // While nothing is measured, builds may run on all cores.
-        let resting = [&device.cores[..], &device.siblings].concat();
+        let resting = [&device.distinct_cores()[..], &device.siblings].concat();
         let cores = if builds_first { &resting } else { &device.spare };
         let builders = cores.len().min(jobs.len());
         let cancel = AtomicBool::new(false);

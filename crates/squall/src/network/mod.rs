@@ -393,6 +393,10 @@ impl Network {
                 .env("OMP_NUM_THREADS", cores.len().to_string())
                 .env("OMP_PROC_BIND", "true")
                 .env("OMP_PLACES", places.join(","));
+            // Threads that share a core and wait busily keep each other from working.
+            if self.device.crowding().is_some() && std::env::var_os("OMP_WAIT_POLICY").is_none() {
+                command.env("OMP_WAIT_POLICY", "passive");
+            }
             command
                 .env("OMP_DYNAMIC", "false")
                 .env_remove("OMP_THREAD_LIMIT")

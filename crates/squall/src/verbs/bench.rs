@@ -48,6 +48,19 @@ pub fn bench(
             hint: "leave --beside out, or say `--target cpu`".into(),
         });
     }
+    if let Some(crowding) = context.crowding(wanted.target, wanted.threads)? {
+        listen(Event::Trouble(crowding));
+    }
+    bench_untold(context, request, listen)
+}
+
+/// The same without a word of threads that share cores: `tune` said it.
+pub(super) fn bench_untold(
+    context: &Context,
+    request: &BenchRequest,
+    listen: &mut Listen<'_>,
+) -> Result<Benched, Error> {
+    let wanted = &request.network;
     let (network, mut inputs) = network(context, wanted, &request.inputs, listen)?;
     let input = wanted.input.load_given(wanted.target, &inputs)?;
     inputs.extend(network.random_inputs(&inputs));

@@ -1,6 +1,6 @@
 //! Tuning: the fastest kernels of an input, found by trials that are all kept.
 
-use super::bench::{BenchRequest, bench};
+use super::bench::{BenchRequest, bench_untold};
 use super::run::NetworkRequest;
 use super::run_off::{RunOffRequest, run_off};
 use crate::cover_runoff::{CoverRunOff, Shares};
@@ -45,6 +45,9 @@ pub fn tune(
             "{} writes over its input: a fresh copy of {} is part of each timed call",
             k.task.name, k.restored
         )));
+    }
+    if let Some(crowding) = context.crowding(request.target, request.threads)? {
+        listen(Event::Trouble(crowding));
     }
     let store = Store::open(&request.store)?;
     let mut input = decided(context, request, (input, &store))?;
@@ -274,5 +277,5 @@ fn inference(
             listen(event);
         }
     };
-    Ok(bench(context, &asked, quiet)?.inference)
+    Ok(bench_untold(context, &asked, quiet)?.inference)
 }
