@@ -3,9 +3,11 @@
 
     python3 scripts/onnx/backend_tests.py target/release/squall --peer
     python3 scripts/onnx/backend_tests.py SQUALL --only 'test_gather*' --jobs 4 --json verdicts.json
+    python3 scripts/onnx/backend_tests.py SQUALL --stored --only 'test_operator_*'
 
 Needs numpy and onnx; --peer onnxruntime too. The cases are those that the `onnx` package generates
-(onnx.backend.test.case.node). A case is in scope if its operators are of the default domain and its
+(onnx.backend.test.case.node); --stored adds the small models that it brings along as files, exports
+of older versions among them (pytorch-converted, pytorch-operator, simple). A case is in scope if its operators are of the default domain and its
 tensors are float32, integers or booleans (of quantisation also integers of 4 and 2 bits), without training, strings, sequences, optional values,
 random outputs or other float types. A case passes if `squall check` says so, is wrong if it says
 that outputs differ, crashed if it died of a signal or panicked, and is refused otherwise; the first
@@ -27,6 +29,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
 TYPES = "FLOAT BOOL INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64".split()
@@ -65,6 +68,26 @@ def out_of_scope(case):
         if kind not in IN_SCOPE and not is_packed:
             return "type " + TensorProto.DataType.Name(kind)
     return None
+
+
+def stored():
+    """The small models that the package brings along as files, in the form of generated cases."""
+    from onnx.backend.test.loader import load_model_tests
+
+    def tensors(folder, kind):
+        files = [folder / f"{kind}_{i}.pb" for i in range(len(list(folder.glob(f"{kind}_*.pb"))))]
+        return [TensorProto.FromString(f.read_bytes()) for f in files]
+
+    for kind in ("pytorch-converted", "pytorch-operator", "simple"):
+        for case in load_model_tests(kind=kind):
+            place = Path(case.model_dir)
+            case.model = onnx.load(place / "model.onnx")
+            data = place / "test_data_set_0"
+            try:
+                case.data_sets = [(tensors(data, "input"), tensors(data, "output"))]
+            except DecodeError:  # a sequence or an optional value
+                continue
+            yield case
 
 
 def write(case, folder):
@@ -113,8 +136,9 @@ def peer(case):
             case.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
         inputs, outputs = case.data_sets[0]
-        feed = {i.name: np.asarray(a) for i, a in zip(session.get_inputs(), inputs)}
-        for got, want in zip(session.run(None, feed), outputs):
+        array = lambda a: numpy_helper.to_array(a) if isinstance(a, TensorProto) else np.asarray(a)
+        feed = {i.name: array(a) for i, a in zip(session.get_inputs(), inputs)}
+        for got, want in zip(session.run(None, feed), map(array, outputs)):
             np.testing.assert_allclose(got, want, rtol=case.rtol, atol=case.atol)
         return "passed", ""
     except AssertionError:
@@ -158,12 +182,14 @@ def main():
     parser.add_argument("--jobs", type=int, default=2, help="cases at once [2]")
     parser.add_argument("--json", type=Path, help="write every verdict there")
     parser.add_argument("--peer", action="store_true", help="run onnxruntime, too")
+    parser.add_argument("--stored", action="store_true", help="the models that lie as files, too")
     parser.add_argument("--least", type=float, default=0, help="percent that must pass [0]")
     a = parser.parse_args()
     warnings.simplefilter("ignore")
     from onnx.backend.test.case.node import collect_testcases
 
-    cases = [c for c in collect_testcases(None) if fnmatch.fnmatch(c.name, a.only)]
+    cases = [*collect_testcases(None), *(stored() if a.stored else [])]
+    cases = [c for c in cases if fnmatch.fnmatch(c.name, a.only)]
     scope = {c.name: out_of_scope(c) for c in cases}
     inside = [c for c in cases if scope[c.name] is None][:: a.every]
     print(f"{len(cases)} cases, {len(inside)} in scope are run")

@@ -73,8 +73,8 @@ fn channels() -> impl TypedValueParser<Value = Channels> {
 fn dimension(text: &str) -> Result<(String, i64), String> {
     let (name, extent) = text.split_once('=').ok_or("expected NAME=EXTENT, for instance N=1")?;
     let n: i64 = extent.trim().parse().map_err(|_| format!("`{extent}` is not a whole number"))?;
-    if n < 1 || name.trim().is_empty() {
-        return Err("expected a name and an extent of at least 1, for instance N=1".into());
+    if n < 0 || name.trim().is_empty() {
+        return Err("expected a name and an extent of at least 0, for instance N=1".into());
     }
     Ok((name.trim().into(), n))
 }

@@ -3,6 +3,7 @@
 mod advise;
 mod beside;
 mod boards;
+mod branches;
 mod check;
 mod completions;
 mod crowded;

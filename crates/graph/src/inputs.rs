@@ -41,7 +41,7 @@ impl Assignment {
                 let below = id.and_then(|id| indexed(model, id)).unwrap_or(2);
                 Constant::I64 { shape, data: random_integers(count, below.max(1)) }
             }
-            _ => Constant::F32 { shape, data: random_input(count) },
+            d => Constant::F32 { shape, data: random_input(count) }.kept_as(d),
         }
     }
 }

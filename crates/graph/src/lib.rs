@@ -8,6 +8,7 @@ pub mod assignment;
 pub mod bytes;
 pub mod candidate;
 pub mod candidates;
+mod demand;
 pub mod feed;
 mod fuse;
 pub mod inputs;

@@ -20,7 +20,12 @@ impl Assignment {
         let model = self.model();
         let mut state = State { model, values: HashMap::new() };
         self.take_inputs(inputs, &mut state)?;
+        let conditions = self.conditions();
         for (i, step) in self.choice().steps.iter().enumerate() {
+            let holds = |(flag, is): &(ValueId, bool)| state.truth(*flag) == Some(*is);
+            if !conditions[i].iter().all(holds) {
+                continue;
+            }
             match *step {
                 Step::Kernel(c) => {
                     let c = &self.candidates().list[c];

@@ -1,6 +1,7 @@
 //! What is known while a model runs or is planned: constants of the model, and what was made since.
 
 use crate::feed::{Feed, Norm};
+use squall_core::graph::infer::is_choice;
 use squall_core::graph::{Constant, Model, ValueId, fold};
 use std::collections::HashMap;
 
@@ -32,6 +33,11 @@ impl State<'_> {
             ),
             false => format!("the value `{}` is not computed by any node that ran", value.name),
         }
+    }
+
+    /// The first of a value's booleans, where they are known by now.
+    pub fn truth(&self, id: ValueId) -> Option<bool> {
+        self.get(id)?.as_bool()?.first().copied()
     }
 
     fn floats(&self, id: ValueId) -> Result<&[f32], String> {
@@ -96,6 +102,16 @@ impl State<'_> {
     /// Makes the results of a node that is no kernel known; `reason` says why it is none.
     pub fn evaluate(&mut self, index: usize, reason: &str) -> Result<(), String> {
         let node = &self.model.nodes[index];
+        if is_choice(node)
+            && let [Some(flag), yes, no] = node.inputs[..]
+            && let Some(taken) = self.truth(flag)
+        {
+            let from = if taken { yes } else { no };
+            let made = from.and_then(|v| self.get(v)).cloned();
+            let made = made.ok_or_else(|| format!("node `{}`: it has no operand", node.name))?;
+            self.values.insert(node.outputs[0], made);
+            return Ok(());
+        }
         let mut inputs = Vec::new();
         for id in &node.inputs {
             inputs.push(match id {
@@ -107,7 +123,8 @@ impl State<'_> {
                 ),
             });
         }
-        let made = match fold::evaluate(node, &inputs, self.model.opset) {
+        let types = self.model.operand_types(node);
+        let made = match fold::evaluate_as(node, &inputs, &types, self.model.opset) {
             Some(made) => made.map_err(|e| format!("node `{}` ({}): {e}", node.name, node.op))?,
             None => {
                 return Err(format!("node `{}` ({}) cannot be run: {reason}", node.name, node.op));

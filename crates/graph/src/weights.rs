@@ -24,7 +24,8 @@ pub fn complete(mut weights: Weights, state: &mut State<'_>) -> Vec<String> {
             let float = v.dtype.is_some_and(DType::is_float);
             if let Some(shape) = v.shape.as_ref().filter(|_| float) {
                 random.push(v.name.clone());
-                state.values.insert(id, random_weight(&v.name, shape, variances.contains(&id)));
+                let made = random_weight(&v.name, shape, variances.contains(&id));
+                state.values.insert(id, made.kept_as(v.dtype));
             }
         }
     }
@@ -36,7 +37,9 @@ pub fn complete(mut weights: Weights, state: &mut State<'_>) -> Vec<String> {
         }
         let inputs: Vec<Option<Constant>> =
             node.inputs.iter().map(|i| i.and_then(|i| state.get(i).cloned())).collect();
-        if let Some(Ok(made)) = fold::evaluate(node, &inputs, model.opset) {
+        if let Some(Ok(made)) =
+            fold::evaluate_as(node, &inputs, &model.operand_types(node), model.opset)
+        {
             state.values.extend(node.outputs.iter().copied().zip(made));
         }
     }
@@ -48,7 +51,7 @@ pub fn complete(mut weights: Weights, state: &mut State<'_>) -> Vec<String> {
 pub fn random_value(model: &Model, name: &str) -> Option<Constant> {
     let (id, v) = model.values.iter().enumerate().find(|(_, v)| v.name == name)?;
     let shape = v.shape.as_ref().filter(|_| v.dtype.is_some_and(DType::is_float))?;
-    Some(random_weight(&v.name, shape, variances(model).contains(&id)))
+    Some(random_weight(&v.name, shape, variances(model).contains(&id)).kept_as(v.dtype))
 }
 
 /// The values that normalisations divide by: they must be positive.

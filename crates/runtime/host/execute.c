@@ -23,6 +23,16 @@ static int call(const rt_instruction *i, void *workspace, const rt_pool *pool) {
                 i->has_workspace ? writable(&i->workspace, workspace) : NULL);
 }
 
+/* Whether a step is of branches that are taken. Where a condition is itself of a branch that is
+ * not, its byte may be anything: another one of the step's then does not hold. */
+static int is_taken(const rt_instruction *i, const void *workspace) {
+  for (uint32_t n = 0; n < i->condition_count; n++) {
+    const unsigned char *flag = readable(&i->conditions[n].flag, workspace);
+    if ((*flag != 0) != i->conditions[n].is) return 0;
+  }
+  return 1;
+}
+
 uint32_t rt_execute(const rt_model *m, const void *const *inputs, void *const *outputs,
                     void *workspace, const rt_pool *pool, const rt_observer *observer) {
   for (uint32_t i = 0; i < m->input_count; i++)
@@ -32,6 +42,7 @@ uint32_t rt_execute(const rt_model *m, const void *const *inputs, void *const *o
   for (uint32_t n = 0; n < steps; n++) {
     const rt_instruction *i = &m->instructions[n];
     if (observer) observer->before(observer->state, n);
+    if (!is_taken(i, workspace)) continue;
     if (i->kind == RT_CALL) {
       if (call(i, workspace, pool) != 0) return n;
     } else {

@@ -83,19 +83,27 @@ static void ready_call(rt_model *m, const rt_step *s, rt_instruction *to, rt_add
 
 static int ready_steps(rt_model *m, rt_run_function *const *runs, rt_error *e) {
   const rt_plan *p = &m->plan;
-  size_t operands = 1;
+  size_t operands = 1, conditions = 1;
   for (uint32_t i = 0; i < p->step_count; i++) {
     const rt_step *s = &p->steps[i];
     if (s->kind == RT_CALL) operands += p->kernels[s->kernel].parameter_count;
+    conditions += s->condition_count;
   }
   m->instructions = calloc(p->step_count + 1u, sizeof *m->instructions);
   m->operands = calloc(operands, sizeof *m->operands);
-  if (!m->instructions || !m->operands) return no_room(e);
+  m->conditions = calloc(conditions, sizeof *m->conditions);
+  if (!m->instructions || !m->operands || !m->conditions) return no_room(e);
   rt_address *at = m->operands;
+  rt_condition *condition = m->conditions;
   for (uint32_t i = 0; i < p->step_count; i++) {
     const rt_step *s = &p->steps[i];
     rt_instruction *to = &m->instructions[i];
     to->kind = s->kind;
+    to->conditions = condition;
+    to->condition_count = s->condition_count;
+    for (uint32_t n = 0; n < s->condition_count; n++)
+      *condition++ =
+          (rt_condition){m->buffers[s->conditions[2 * n]], (int)s->conditions[2 * n + 1]};
     if (s->kind == RT_CALL) {
       to->run = runs[s->kernel];
       ready_call(m, s, to, at);
@@ -125,6 +133,7 @@ int rt_model_open(rt_model *m, rt_plan *plan, const void *const *contents,
 
 void rt_model_close(rt_model *m) {
   free(m->buffers), free(m->inputs), free(m->operands), free(m->instructions);
+  free(m->conditions);
   rt_plan_close(&m->plan);
   memset(m, 0, sizeof *m);
 }

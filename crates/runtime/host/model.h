@@ -12,8 +12,16 @@ typedef struct {
   uint64_t offset;
 } rt_address;
 
+/* A boolean, and what it has to be. */
+typedef struct {
+  rt_address flag;
+  int is;
+} rt_condition;
+
 typedef struct {
   rt_step_kind kind;
+  uint32_t condition_count;
+  const rt_condition *conditions; /* where one does not hold, the step does nothing */
   rt_run_function *run;       /* of a call */
   uint32_t data_count, output_count;
   const rt_address *operands; /* data, then outputs */
@@ -37,6 +45,7 @@ typedef struct {
   uint32_t input_count, output_count;
   size_t workspace_bytes;
   rt_address *buffers, *operands;
+  rt_condition *conditions;
 } rt_model;
 
 enum { RT_ALIGNMENT = 64 };

@@ -323,6 +323,18 @@ static void read_fill(cursor *c, builder *b) {
   end_step(c, s);
 }
 
+/* Of the step above. */
+static void read_when(cursor *c, builder *b) {
+  if (!b->plan->step_count) {
+    c->wrong = "a condition stands before the first step";
+    return;
+  }
+  rt_step *s = &b->plan->steps[b->plan->step_count - 1];
+  if (!s->condition_count++) s->conditions = b->numbers;
+  *b->numbers++ = number(c, RT_NONE - 1);
+  *b->numbers++ = number(c, 1);
+}
+
 static void read_line(cursor *c, builder *b) {
   static const struct {
     const char *name;
@@ -332,7 +344,8 @@ static void read_line(cursor *c, builder *b) {
                  {"kernel", 2, read_kernel}, {"parameter", 2, read_parameter},
                  {"launch", 2, read_launch}, {"map", 2, read_map},
                  {"call", 3, read_call},     {"copy", 3, read_copy},
-                 {"runs", 3, read_runs},     {"fill", 3, read_fill}};
+                 {"runs", 3, read_runs},     {"fill", 3, read_fill},
+                 {"when", 3, read_when}};
   const char *first = word(c);
   for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
     if (!is(first, entries[i].name)) continue;

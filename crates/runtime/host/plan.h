@@ -71,6 +71,8 @@ typedef struct {
   const rt_axis *axes; /* outermost first */
   uint64_t count;       /* of runs, or elements of a fill */
   const uint64_t *runs; /* target, source, length of each */
+  uint32_t condition_count;
+  const uint64_t *conditions; /* a buffer that begins with a boolean, and what it has to be, each */
   unsigned char value[8]; /* of a fill: the bytes that an element gets */
   uint32_t value_bytes;
 } rt_step;

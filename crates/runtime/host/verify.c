@@ -220,11 +220,21 @@ static int move_fits(const rt_plan *p, const rt_step *s) {
   return 1;
 }
 
+/* Whether the conditions of a step are booleans. */
+static int conditions_fit(const rt_plan *p, const rt_step *s) {
+  for (uint32_t i = 0; i < s->condition_count; i++) {
+    if (s->conditions[2 * i] >= p->buffer_count) return 0;
+    const rt_buffer *b = &p->buffers[s->conditions[2 * i]];
+    if (!read_by_calls(b->role) || b->is.type != 'o' || !b->is.count) return 0;
+  }
+  return 1;
+}
+
 int rt_plan_verify(const rt_plan *p, rt_error *e) {
   if (!regions_fit(p, e) || !buffers_fit(p, e) || !kernels_fit(p, e)) return 0;
   for (uint32_t i = 0; i < p->step_count; i++) {
     const rt_step *s = &p->steps[i];
-    if (!(s->kind == RT_CALL ? call_fits(p, s) : move_fits(p, s)))
+    if (!conditions_fit(p, s) || !(s->kind == RT_CALL ? call_fits(p, s) : move_fits(p, s)))
       return rt_fail(e, "plan", "plan: step %u (%.80s) does not fit its buffers", i, s->name);
   }
   return 1;

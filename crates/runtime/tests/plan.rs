@@ -76,7 +76,7 @@ fn network(n: u64, name: &str) -> HostPlan {
         ],
         launches,
     };
-    let step = |work| Step { name: name.into(), work };
+    let step = |work| Step { name: name.into(), when: Vec::new(), work };
     let axes = vec![
         MoveAxis { extent: 4, to: 4 * n, from: 1 },
         MoveAxis { extent: 4 * n, to: 1, from: -4 },
@@ -120,6 +120,10 @@ fn network(n: u64, name: &str) -> HostPlan {
                 axes: vec![MoveAxis { extent: 2, to: 1, from: 1 }],
             }),
             step(Work::Fill { to: at(9, 0), count: n, value: vec![1] }),
+            Step {
+                when: vec![(9, true), (9, false)],
+                ..step(Work::Fill { to: at(7, 0), count: 1, value: vec![1; 8] })
+            },
         ],
     }
 }

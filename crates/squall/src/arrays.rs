@@ -2,7 +2,6 @@
 //! each is.
 
 use crate::error::Error;
-use squall_core::DType;
 use squall_core::graph::{Constant, Tensor};
 use squall_frontend::npy::{self, Array};
 use squall_frontend::onnx;
@@ -88,10 +87,7 @@ pub fn tensor(array: &Array) -> Result<Tensor, String> {
     let shape = array.shape.clone();
     let constant = Constant::of_bytes(array.dtype, shape.clone(), &array.bytes);
     match constant {
-        // Doubles would be rounded.
-        Some(c) if array.dtype != DType::F64 => {
-            Ok(Tensor { dtype: Some(array.dtype), shape, constant: Some(c) })
-        }
+        Some(c) => Ok(Tensor { dtype: Some(array.dtype), shape, constant: Some(c) }),
         _ => Err(format!("values of {} cannot become constants", array.dtype.name())),
     }
 }

@@ -37,7 +37,7 @@ pub fn read(
             tensors.collect::<Result<_, String>>().map_err(|message| Error::Input {
                 place: text.into(),
                 message,
-                hint: "give float32, whole numbers or booleans".into(),
+                hint: "give float32, float64, whole numbers or booleans".into(),
             })?;
         let model = onnx::read_bound(bytes, name, &dims, &tensors).map_err(import)?;
         let deciding = deciding_inputs(&model);

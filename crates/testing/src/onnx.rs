@@ -18,6 +18,7 @@ pub const F32: i32 = 1;
 pub const I32: i32 = 6;
 pub const I64: i32 = 7;
 pub const BOOL: i32 = 9;
+pub const F64: i32 = 11;
 
 pub fn info(name: &str, elem_type: i32, dims: &[i64]) -> ValueInfoProto {
     let dim =
@@ -96,6 +97,23 @@ pub fn i64s(dims: &[i64], data: &[i64]) -> TensorProto {
 pub fn f32s(dims: &[i64], data: &[f32]) -> TensorProto {
     let raw_data = data.iter().flat_map(|x| x.to_le_bytes()).collect();
     TensorProto { dims: dims.to_vec(), data_type: F32, raw_data, ..Default::default() }
+}
+
+pub fn f64s(dims: &[i64], data: &[f64]) -> TensorProto {
+    let raw_data = data.iter().flat_map(|x| x.to_le_bytes()).collect();
+    TensorProto { dims: dims.to_vec(), data_type: F64, raw_data, ..Default::default() }
+}
+
+/// A branch of an `If`: nodes that read the graph around them, and its only result.
+pub fn branch(name: &str, nodes: &[NodeProto], output: &str) -> AttributeProto {
+    let output = vec![ValueInfoProto { name: output.into(), r#type: None }];
+    let graph = GraphProto { node: nodes.to_vec(), output, ..Default::default() };
+    AttributeProto {
+        name: name.into(),
+        g: Some(graph.encode_to_vec()),
+        r#type: attribute::GRAPH,
+        ..Default::default()
+    }
 }
 
 pub fn node(

@@ -90,6 +90,7 @@ fn constant(p: &mut Program) -> Result<(), String> {
         Constant::F32 { data, .. } => {
             p.floats("VALUES", &data.iter().map(|v| f64::from(*v)).collect::<Vec<_>>());
         }
+        Constant::F64 { data, .. } => p.doubles("VALUES", data),
         Constant::I64 { data, .. } => p.ints("VALUES", data),
         Constant::Bool { data, .. } => {
             p.ints("VALUES", &data.iter().map(|v| i64::from(*v)).collect::<Vec<_>>());

@@ -28,7 +28,7 @@ pub const NOT_SUPPORTED: &[(&str, &str)] = &[
 
 /// Operators that hold other nodes: these stand in their place when the model is read.
 pub const WRITTEN_OUT: &[(&str, &str)] = &[
-    ("If", "the branch of a known condition; else both and a choice, if their shapes agree"),
+    ("If", "the branch of a known condition; else the run takes one, if their shapes agree"),
     ("Loop", "trip count and condition must be known; at most 4096 trips"),
     ("Scan", "opset 9 and later; at most 4096 trips"),
 ];

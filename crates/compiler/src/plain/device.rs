@@ -26,11 +26,35 @@ pub struct Phase {
     pub width: u64,
 }
 
+impl DeviceSource {
+    /// The same functions that do nothing unless each of so many booleans, which they are given
+    /// ahead of all else, is as said.
+    pub fn only_where(mut self, wanted: &[bool]) -> DeviceSource {
+        if wanted.is_empty() {
+            return self;
+        }
+        let (mut flags, mut tests) = (String::new(), String::new());
+        for (i, is) in wanted.iter().enumerate() {
+            let _ = write!(flags, "const unsigned char *when{i}_, ");
+            let _ = write!(tests, "\n  if ((*when{i}_ != 0) != {}) return;", u8::from(*is));
+        }
+        for p in &self.phases {
+            let head = format!("extern \"C\" __global__ void {}(", p.entry);
+            let Some(at) = self.text.find(&head).map(|at| at + head.len()) else { continue };
+            self.text.insert_str(at, &flags);
+            if let Some(open) = self.text[at..].find('{') {
+                self.text.insert_str(at + open + 1, &tests);
+            }
+        }
+        self
+    }
+}
+
 /// Operators whose outermost loops have instances that do not depend on each other: each writes
 /// places of its own, and reads none that others write. Families whose loops share scratch memory
 /// are not among them.
 const SPREAD: &str = "AffineGrid ArgMax ArgMin AveragePool BatchNormalization Cast CastLike \
-    CenterCropPad Clip ConstantOfShape Conv ConvInteger CumProd CumSum DepthToSpace \
+    CenterCropPad Choose Clip ConstantOfShape Conv ConvInteger CumProd CumSum DepthToSpace \
     DequantizeLinear Dropout Einsum Expand EyeLike Gather GatherElements GatherND \
     GlobalAveragePool GlobalLpPool GlobalMaxPool GridSample GroupNormalization Hardmax \
     InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization LpPool MatMulNBits \

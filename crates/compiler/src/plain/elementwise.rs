@@ -338,7 +338,7 @@ fn power(p: &mut Program) -> Result<(), String> {
         p.real0()?;
     }
     let known = p.ctx.operand(1).and_then(|o| o.constant);
-    let exponent = known.filter(|c| c.len() == 1).and_then(|c| c.as_f32()).map(|c| c[0]);
+    let exponent = known.filter(|c| c.len() == 1).and_then(|c| c.as_floats()?.first().copied());
     let form = match exponent {
         Some(2.0) if is_real(d) => "(void)b, a * a",
         Some(0.5) if is_real(d) => "(void)b, F(sqrt)(a)",
@@ -386,8 +386,10 @@ fn select(p: &mut Program) -> Result<(), String> {
 
 fn prelu(p: &mut Program) -> Result<(), String> {
     let d = p.dtype(0)?;
-    if p.ctx.opset < 7 {
-        return Err(format!("opset {} is not supported", p.ctx.opset));
+    // Readers align the slope of older versions, which runs along the channels, where they know it.
+    let slope = p.shape(1)?;
+    if p.ctx.opset < 7 && p.shape(0)?.len() > 2 && slope.len() == 1 && slope[0] != 1 {
+        return Err(format!("a slope along channels in opset {} is not supported", p.ctx.opset));
     }
     wrapping(p, d);
     let form = match is_real(d) {

@@ -21,6 +21,7 @@ fn constant_of_shape(p: &mut Program) -> Result<(), String> {
             Some(squall_core::graph::Constant::F32 { data, .. }) => {
                 super::program::number(f64::from(data[0]))
             }
+            Some(squall_core::graph::Constant::F64 { data, .. }) => super::program::number(data[0]),
             Some(squall_core::graph::Constant::I64 { data, .. }) => super::program::long(data[0]),
             Some(squall_core::graph::Constant::Bool { data, .. }) => u8::from(data[0]).to_string(),
             None => return Err("attribute `value` is not known".into()),

@@ -9,6 +9,7 @@ mod broadcast;
 mod bytes;
 mod cast;
 pub mod catalogue;
+mod choice;
 mod convolution;
 mod copy;
 mod device;
@@ -107,7 +108,7 @@ pub fn has(domain: &str, op: &str) -> bool {
 fn generator(domain: &str, op: &str) -> Option<Generator> {
     let families = match domain {
         "" | "ai.onnx" => FAMILIES,
-        squall_core::graph::infer::nbits::DOMAIN => &[nbits::OPS, bytes::OPS],
+        squall_core::graph::infer::nbits::DOMAIN => &[nbits::OPS, bytes::OPS, choice::OPS],
         _ => return None,
     };
     families.iter().copied().flatten().find(|(name, _)| *name == op).map(|(_, g)| *g)

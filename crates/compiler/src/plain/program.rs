@@ -198,6 +198,13 @@ impl<'a> Program<'a> {
         self.table(name, format!("static const float {name}[] = {{{list}}};\n"));
     }
 
+    /// A table of floats of 64 bits.
+    pub fn doubles(&mut self, name: &str, values: &[f64]) {
+        let list: Vec<String> = values.iter().map(|v| number(*v)).collect();
+        let list = if list.is_empty() { "0".into() } else { list.join(", ") };
+        self.table(name, format!("static const double {name}[] = {{{list}}};\n"));
+    }
+
     /// A definition at file scope, printed where its name is used.
     pub fn table(&mut self, name: &str, text: String) {
         self.tables.retain(|(n, _)| n != name);

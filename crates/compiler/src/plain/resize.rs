@@ -5,6 +5,7 @@ use super::Generator;
 use super::elementwise::only;
 use super::program::{Program, loops, offset, product, strides};
 use squall_core::DType;
+use squall_core::graph::Constant;
 use squall_core::graph::infer::{axes_of, resized};
 use squall_core::text::shown;
 use std::fmt::Write as _;
@@ -105,7 +106,8 @@ fn axes(p: &Program) -> Result<(Vec<ResizedAxis>, bool), String> {
     let crops = p.ctx.text("coordinate_transformation_mode", "half_pixel")? == "tf_crop_and_resize";
     let mut part = vec![(0.0, 1.0); x.len()];
     if crops {
-        let roi = p.ctx.floats(1, "roi")?.ok_or("its roi is missing")?;
+        let roi = p.ctx.constant(1, "roi")?.and_then(Constant::as_floats);
+        let roi = roi.ok_or("its roi is missing")?;
         let axes = match p.ctx.ints("axes")? {
             Some(a) => axes_of(a, x.len())?,
             None => (0..x.len()).collect(),
@@ -114,7 +116,7 @@ fn axes(p: &Program) -> Result<(Vec<ResizedAxis>, bool), String> {
             return Err(format!("its roi has {} elements", roi.len()));
         }
         for (i, &a) in axes.iter().enumerate() {
-            part[a] = (f64::from(roi[i]), f64::from(roi[axes.len() + i]));
+            part[a] = (roi[i], roi[axes.len() + i]);
         }
     }
     let axis =

@@ -16,6 +16,7 @@ pub struct Case {
 pub fn values(c: &Constant) -> Vec<f64> {
     match c {
         Constant::F32 { data, .. } => data.iter().map(|v| f64::from(*v)).collect(),
+        Constant::F64 { data, .. } => data.clone(),
         Constant::I64 { data, .. } => data.iter().map(|v| *v as f64).collect(),
         Constant::Bool { data, .. } => data.iter().map(|v| f64::from(u8::from(*v))).collect(),
     }

@@ -1,12 +1,15 @@
-//! Constant tensors: numbers of three types in memory.
+//! Constant tensors: numbers of four types in memory, which hold those of every type exactly.
 
 use crate::DType;
+use std::borrow::Cow;
 
-/// A tensor with known elements. Integers are widened to 64 bits; every float is kept in 32.
+/// A tensor with known elements. Integers are widened to 64 bits, those of `u64` keep their bits;
+/// floats of 64 bits are kept as they are, all narrower ones in 32.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // the names are the types
 pub enum Constant {
     F32 { shape: Vec<i64>, data: Vec<f32> },
+    F64 { shape: Vec<i64>, data: Vec<f64> },
     I64 { shape: Vec<i64>, data: Vec<i64> },
     Bool { shape: Vec<i64>, data: Vec<bool> },
 }
@@ -16,6 +19,7 @@ impl Constant {
     pub fn shape(&self) -> &[i64] {
         match self {
             Constant::F32 { shape, .. }
+            | Constant::F64 { shape, .. }
             | Constant::I64 { shape, .. }
             | Constant::Bool { shape, .. } => shape,
         }
@@ -25,6 +29,7 @@ impl Constant {
     pub fn len(&self) -> usize {
         match self {
             Constant::F32 { data, .. } => data.len(),
+            Constant::F64 { data, .. } => data.len(),
             Constant::I64 { data, .. } => data.len(),
             Constant::Bool { data, .. } => data.len(),
         }
@@ -39,6 +44,7 @@ impl Constant {
     pub fn dtype(&self) -> DType {
         match self {
             Constant::F32 { .. } => DType::F32,
+            Constant::F64 { .. } => DType::F64,
             Constant::I64 { .. } => DType::I64,
             Constant::Bool { .. } => DType::Bool,
         }
@@ -52,11 +58,39 @@ impl Constant {
         }
     }
 
-    /// The elements, where they are floats.
+    /// The elements, where they are booleans.
+    pub fn as_bool(&self) -> Option<&[bool]> {
+        match self {
+            Constant::Bool { data, .. } => Some(data),
+            _ => None,
+        }
+    }
+
+    /// The elements, where they are floats of at most 32 bits.
     pub fn as_f32(&self) -> Option<&[f32]> {
         match self {
             Constant::F32 { data, .. } => Some(data),
             _ => None,
+        }
+    }
+
+    /// The elements as floats of 64 bits, where they are floats of any type.
+    pub fn as_floats(&self) -> Option<Cow<'_, [f64]>> {
+        match self {
+            Constant::F32 { data, .. } => Some(data.iter().map(|x| f64::from(*x)).collect()),
+            Constant::F64 { data, .. } => Some(Cow::Borrowed(data)),
+            _ => None,
+        }
+    }
+
+    /// The constant as a value of a type is kept: floats of 32 bits are widened where the type is
+    /// `f64`.
+    pub fn kept_as(self, dtype: Option<DType>) -> Constant {
+        match self {
+            Constant::F32 { shape, data } if dtype == Some(DType::F64) => {
+                Constant::F64 { shape, data: data.into_iter().map(f64::from).collect() }
+            }
+            other => other,
         }
     }
 
@@ -81,7 +115,10 @@ impl Constant {
             Constant::F32 { data, .. } if dtype == DType::F64 => {
                 Some(data.iter().flat_map(|x| f64::from(*x).to_ne_bytes()).collect())
             }
-            Constant::F32 { .. } => None,
+            Constant::F64 { data, .. } if dtype == DType::F64 => {
+                Some(data.iter().flat_map(|x| x.to_ne_bytes()).collect())
+            }
+            Constant::F32 { .. } | Constant::F64 { .. } => None,
             Constant::I64 { data, .. } => whole(data),
             Constant::Bool { data, .. } => {
                 whole(&data.iter().map(|b| i64::from(*b)).collect::<Vec<i64>>())
@@ -115,10 +152,9 @@ impl Constant {
                 shape,
                 data: parts.map(|p| f32::from_bits(word(p) as u32)).collect(),
             },
-            DType::F64 => Constant::F32 {
-                shape,
-                data: parts.map(|p| f64::from_bits(word(p)) as f32).collect(),
-            },
+            DType::F64 => {
+                Constant::F64 { shape, data: parts.map(|p| f64::from_bits(word(p))).collect() }
+            }
             DType::Bool => Constant::Bool { shape, data: parts.map(|p| p[0] != 0).collect() },
             DType::U8 | DType::U16 | DType::U32 | DType::U64 => {
                 Constant::I64 { shape, data: parts.map(|p| word(p) as i64).collect() }
@@ -139,6 +175,7 @@ impl Constant {
     pub fn reshaped(mut self, to: Vec<i64>) -> Constant {
         match &mut self {
             Constant::F32 { shape, .. }
+            | Constant::F64 { shape, .. }
             | Constant::I64 { shape, .. }
             | Constant::Bool { shape, .. } => *shape = to,
         }
@@ -176,7 +213,7 @@ mod tests {
             (DType::U64, ints(&[-1, 1])),
             (DType::Bool, Constant::Bool { shape: vec![1, 2], data: vec![true, false] }),
             (DType::F32, Constant::F32 { shape: vec![], data: vec![-1.5] }),
-            (DType::F64, Constant::F32 { shape: vec![1], data: vec![0.1] }),
+            (DType::F64, Constant::F64 { shape: vec![2], data: vec![0.1, 1e200] }),
         ] {
             let bytes = c.bytes(dtype).unwrap();
             assert_eq!(bytes.len(), c.len() * dtype.bytes() as usize);

@@ -44,6 +44,14 @@ pub struct Model {
     pub name: String,
 }
 
+impl Model {
+    /// The types of a node's operands, where they are known.
+    pub fn operand_types(&self, node: &Node) -> Vec<Option<DType>> {
+        let dtype = |id: &Option<ValueId>| id.and_then(|id| self.values.get(id)?.dtype);
+        node.inputs.iter().map(dtype).collect()
+    }
+}
+
 /// One application of an operator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {

@@ -26,8 +26,7 @@ impl Model {
     /// The model as its text has it: without the elements of large weights.
     pub fn without_large_constants(&self) -> Model {
         let mut m = self.clone();
-        let large =
-            |c: &Constant| matches!(c, Constant::F32 { data, .. } if data.len() > MOST_FLOATS);
+        let large = |c: &Constant| c.dtype().is_float() && c.len() > MOST_FLOATS;
         for v in &mut m.values {
             v.constant = v.constant.take().filter(|c| !large(c));
         }
@@ -139,6 +138,9 @@ fn elements_of(c: Option<&Constant>) -> String {
     match c {
         Some(Constant::F32 { data, .. }) if data.len() <= MOST_FLOATS => {
             format!(" = f32{}", list(data))
+        }
+        Some(Constant::F64 { data, .. }) if data.len() <= MOST_FLOATS => {
+            format!(" = f64{}", list(data))
         }
         Some(Constant::I64 { data, .. }) => format!(" = i64{}", list(data)),
         Some(Constant::Bool { data, .. }) => format!(" = bool{}", list(data)),
@@ -272,9 +274,10 @@ fn read_elements(w: &mut Words<'_>, shape: Option<&[i64]>) -> Result<Option<Cons
     };
     Ok(Some(match w.bare()? {
         "f32" => Constant::F32 { shape, data: w.values("a number")? },
+        "f64" => Constant::F64 { shape, data: w.values("a number")? },
         "i64" => Constant::I64 { shape, data: w.values("a whole number")? },
         "bool" => Constant::Bool { shape, data: w.values("`true` or `false`")? },
-        _ => return start.error("elements are of f32, i64 or bool"),
+        _ => return start.error("elements are of f32, f64, i64 or bool"),
     }))
 }
 

@@ -4,6 +4,7 @@
 mod contrib;
 mod control;
 mod inline;
+mod legacy;
 mod quantised;
 
 use self::control::Expansion;
@@ -79,6 +80,7 @@ pub fn read_bound(
         taken,
         seen,
         depth: 0,
+        undecided: 0,
         folded: 0,
         refused,
     };
@@ -102,6 +104,8 @@ struct Reader<'a> {
     seen: HashSet<String>,
     /// How many bodies of nodes hold what is being read.
     depth: usize,
+    /// How many branches that only the run decides hold what is being read.
+    undecided: usize,
     /// Elements of folded constants so far.
     folded: i64,
     /// Why some nodes cannot be read, by the name of their first result.
@@ -284,12 +288,12 @@ impl Reader<'_> {
                 let given = self.dims.iter().rev().find(|(n, _)| n == dim).map(|(_, v)| *v);
                 match (d.dim_value, given) {
                     (Some(v), _) => extents.push(v),
-                    (None, Some(v)) if (1..=MOST_ELEMENTS).contains(&v) => extents.push(v),
+                    (None, Some(v)) if (0..=MOST_ELEMENTS).contains(&v) => extents.push(v),
                     (None, Some(v)) => {
                         return Err(self.fault(
                             format!("`--dim {}={v}`", shown(dim)),
                             "the extent is impossible",
-                            "give one of at least 1",
+                            "give one of at least 0",
                         ));
                     }
                     (None, None) if missing.contains(&shown(dim)) => {}
@@ -540,15 +544,25 @@ impl Reader<'_> {
                 self.folded += sizes;
                 node.folded = true;
             }
+            // A branch that is not taken may be illegal: the run says it, where it comes to it.
+            Some(Err(_)) if self.undecided > 0 => {}
             Some(Err(problem)) => node.problem = Some(problem),
             // What depends on absent weights alone is as absent as they are, where it can be
             // evaluated as soon as they are there; the rest is computed in every run.
-            _ if (!known || !small) && fold::evaluates(node) => {
+            _ if (!known || !small) && fold::evaluates(node) && !self.may_be_illegal(node) => {
                 node.outputs.iter().for_each(|id| self.values[*id].weight = true);
                 node.folded = true;
             }
             _ => {}
         }
+    }
+
+    /// Whether a node is in a branch that may not be taken, and could have operands that its
+    /// operator does not allow.
+    fn may_be_illegal(&self, node: &Node) -> bool {
+        const DEMANDING: &[&str] =
+            &["Div", "Gather", "GatherElements", "GatherND", "Mod", "ScatterElements", "ScatterND"];
+        self.undecided > 0 && DEMANDING.contains(&node.op.as_str())
     }
 
     /// The results of a node, where its operator can be evaluated.

@@ -55,6 +55,7 @@ pub(super) fn tensor_of(t: &TensorProto, most: i64) -> Result<Tensor, String> {
     let constant = match (format, raw) {
         _ if stored.is_packed() => packed(t, stored, count as usize),
         (DType::Bool, _) => truths(t, raw),
+        (DType::F64, _) => doubles(t, raw),
         (format, _) if format.is_float() => floats(t, format, raw),
         (format, true) => raw_integers(t, format),
         (format, false) => integers(t, format),
@@ -83,11 +84,17 @@ fn truths(t: &TensorProto, raw: bool) -> Constant {
     Constant::Bool { shape: t.dims.clone(), data }
 }
 
+fn doubles(t: &TensorProto, raw: bool) -> Constant {
+    let data = match raw {
+        true => words(&t.raw_data, f64::from_le_bytes),
+        false => t.double_data.clone(),
+    };
+    Constant::F64 { shape: t.dims.clone(), data }
+}
+
 fn floats(t: &TensorProto, format: DType, raw: bool) -> Constant {
     let b = &t.raw_data;
     let data = match (format, raw) {
-        (DType::F64, true) => words(b, |w| f64::from_le_bytes(w) as f32),
-        (DType::F64, false) => t.double_data.iter().map(|x| *x as f32).collect(),
         (DType::F16, true) => words(b, |w| half(u16::from_le_bytes(w))),
         (DType::F16, false) => t.int32_data.iter().map(|x| half(*x as u16)).collect(),
         (DType::Bf16, true) => words(b, |w| bfloat(u16::from_le_bytes(w))),
@@ -212,12 +219,16 @@ mod tests {
         let t = TensorProto {
             data_type: 11,
             dims: vec![],
-            double_data: vec![0.5],
+            double_data: vec![16_777_217.0],
             ..Default::default()
         };
         assert_eq!(
             tensor(&t).unwrap().constant,
-            Some(Constant::F32 { shape: vec![], data: vec![0.5] })
+            Some(Constant::F64 { shape: vec![], data: vec![16_777_217.0] })
+        );
+        assert_eq!(
+            tensor(&raw(11, &[1], &1e200f64.to_le_bytes())).unwrap().constant,
+            Some(Constant::F64 { shape: vec![1], data: vec![1e200] })
         );
     }
 

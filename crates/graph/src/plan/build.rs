@@ -4,7 +4,7 @@
 use super::movement::{self, Pattern, Piece};
 use super::{
     Block, BlockPlace, BoundedOutput, PlainCall, Plan, PlanConstant, PlanStep, Stride, ValueSource,
-    Work, alignment, compose, merge,
+    When, Work, alignment, compose, merge,
 };
 use crate::assignment::moving::carried;
 use crate::assignment::{Assignment, Choice, Step};
@@ -34,6 +34,7 @@ impl Assignment {
             known: HashMap::new(),
             used: self.used(),
             bounded: HashMap::new(),
+            when: Vec::new(),
             plan: Plan { random, ..Plan::default() },
         };
         for (id, (name, _)) in model.inputs.iter().zip(&self.inputs) {
@@ -50,7 +51,12 @@ impl Assignment {
             b.plan.input_elements.push(b.elements(*id)?);
             b.sources.insert(*id, ValueSource::Block(place));
         }
-        for (i, step) in self.choice().steps.iter().enumerate() {
+        let conditions = self.conditions();
+        for (i, (step, under)) in self.choice().steps.iter().zip(conditions).enumerate() {
+            b.when = under
+                .into_iter()
+                .map(|(flag, is)| b.source(flag).map(|flag| When { flag, is }))
+                .collect::<Result<_, String>>()?;
             match (*step, self.task_of_step(i)) {
                 (Step::Kernel(c), Some(task)) => {
                     let c = &self.candidates().list[c];
@@ -108,6 +114,8 @@ struct Builder<'a> {
     used: HashSet<ValueId>,
     /// Where the extents of values are that only the run knows.
     bounded: HashMap<ValueId, BoundedOutput>,
+    /// The conditions under which the step at hand runs.
+    when: Vec<When>,
     plan: Plan,
 }
 
@@ -143,7 +151,8 @@ impl Builder<'_> {
 
     fn push(&mut self, node: usize, work: Work) {
         let n = &self.state.model.nodes[node];
-        self.plan.steps.push(PlanStep { node: n.name.clone(), op: n.op.clone(), work });
+        let (node, op, when) = (n.name.clone(), n.op.clone(), self.when.clone());
+        self.plan.steps.push(PlanStep { node, op, when, work });
     }
 
     /// Numbers that a kernel reads.
@@ -310,7 +319,11 @@ impl Builder<'_> {
             self.sources.insert(node.outputs[0], *source);
             return Ok(());
         }
-        if let Some(results) = self.moves(index).map_err(at)? {
+        let moves = match self.moves(index) {
+            Err(_) if !self.when.is_empty() => None,
+            other => other.map_err(at)?,
+        };
+        if let Some(results) = moves {
             for (&output, result) in node.outputs.iter().zip(results) {
                 self.result(index, output, result).map_err(at)?;
             }
@@ -333,11 +346,13 @@ impl Builder<'_> {
                 |i: ValueId| self.state.get(i).cloned().ok_or_else(|| at(self.state.absent(i)));
             inputs.push(id.map(known).transpose()?);
         }
-        match fold::evaluate(node, &inputs, model.opset) {
+        match fold::evaluate_as(node, &inputs, &model.operand_types(node), model.opset) {
             Some(Ok(made)) if made.len() >= node.outputs.len() => {
                 self.state.values.extend(node.outputs.iter().copied().zip(made));
                 Ok(true)
             }
+            // A branch that is not taken may be illegal: the run says it, where it comes to it.
+            Some(Err(_)) if !self.when.is_empty() => Ok(false),
             Some(Err(e)) => Err(at(e)),
             _ => Ok(false),
         }
@@ -469,6 +484,7 @@ impl Builder<'_> {
             self.plan.steps.push(PlanStep {
                 node: name,
                 op: "output".into(),
+                when: Vec::new(),
                 work: Work::Copy { from, from_offset: 0, to, axes },
             });
         }

@@ -38,8 +38,11 @@ fn composed(plan: &Plan, at: usize) -> Option<Vec<(usize, Work)>> {
     let mut list = Vec::new();
     for (i, step) in plan.steps.iter().enumerate() {
         let is_read = |s: &ValueSource| matches!(s, ValueSource::Block(p) if p.block == block);
-        if !step.work.reads().iter().any(is_read) {
+        if !step.reads().iter().any(is_read) {
             continue;
+        }
+        if step.when.iter().any(|w| is_read(&w.flag)) {
+            return None;
         }
         let Work::Copy { from: ValueSource::Block(p), from_offset: first, to, axes } = &step.work
         else {
@@ -124,7 +127,7 @@ fn drop_unused(plan: &mut Plan) {
     places.extend(plan.bounded.iter().map(|b| b.extents));
     for s in &plan.steps {
         places.extend(s.work.writes());
-        places.extend(s.work.reads().iter().filter_map(|s| match s {
+        places.extend(s.reads().iter().filter_map(|s| match s {
             ValueSource::Block(p) => Some(*p),
             ValueSource::Constant(_) => None,
         }));
@@ -156,7 +159,7 @@ mod tests {
         let place = |block, offset| BlockPlace { block, offset };
         let from = ValueSource::Block(place(from, first));
         let work = Work::Copy { from, from_offset: 0, to: place(to, 0), axes };
-        PlanStep { node: "n".into(), op: "Transpose".into(), work }
+        PlanStep { node: "n".into(), op: "Transpose".into(), when: Vec::new(), work }
     }
 
     fn plan(sizes: &[usize], steps: Vec<PlanStep>) -> Plan {

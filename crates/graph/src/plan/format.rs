@@ -145,6 +145,9 @@ impl Rewriter<'_> {
                 Work::Plain { call, inputs, outputs, extents }
             }
         };
+        for s in &mut behind {
+            s.when.clone_from(&step.when);
+        }
         self.steps.push(PlanStep { work, ..step });
         self.steps.append(&mut behind);
         Ok(())
@@ -235,7 +238,7 @@ impl Rewriter<'_> {
 fn copy(from: BlockPlace, to: BlockPlace, elements: usize, (node, op): &Named) -> PlanStep {
     let axes = vec![Stride { extent: elements, to: 1, from: 1 }];
     let work = Work::Copy { from: ValueSource::Block(from), from_offset: 0, to, axes };
-    PlanStep { node: node.clone(), op: format!("{op} (cast)"), work }
+    PlanStep { node: node.clone(), op: format!("{op} (cast)"), when: Vec::new(), work }
 }
 
 /// Numbers in another format.
@@ -274,6 +277,7 @@ mod tests {
         let kernel = |task: &Task, from, to| PlanStep {
             node: "k".into(),
             op: "Mul".into(),
+            when: Vec::new(),
             work: Work::Kernel {
                 task: task.id,
                 inputs: vec![ValueSource::Block(place(from)), ValueSource::Constant(0)],

@@ -130,6 +130,15 @@ impl Work {
     }
 }
 
+/// A boolean that a run has found, and what it has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct When {
+    /// The boolean: the first element there.
+    pub flag: ValueSource,
+    /// What it has to be.
+    pub is: bool,
+}
+
 /// A step with the node that it stands for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanStep {
@@ -137,8 +146,20 @@ pub struct PlanStep {
     pub node: String,
     /// The node's operator.
     pub op: String,
+    /// It does nothing unless all of these hold: the step is of a branch that may not be taken.
+    /// What reads its results does so under the same conditions at least.
+    pub when: Vec<When>,
     /// What is done.
     pub work: Work,
+}
+
+impl PlanStep {
+    /// What is read: by the work, and to know whether it is to be done.
+    pub fn reads(&self) -> Vec<ValueSource> {
+        let mut all = self.work.reads();
+        all.extend(self.when.iter().map(|w| w.flag));
+        all
+    }
 }
 
 /// Numbers that are known before a call, in the order in which a kernel reads them.
@@ -222,7 +243,7 @@ impl Plan {
         self.inputs.iter().for_each(|p| touch(p, 0));
         for (i, step) in self.steps.iter().enumerate() {
             step.work.writes().iter().for_each(|p| touch(p, i));
-            for s in step.work.reads() {
+            for s in step.reads() {
                 if let ValueSource::Block(p) = s {
                     touch(&p, i);
                 }
@@ -242,6 +263,7 @@ impl Plan {
             }
         };
         for step in &mut self.steps {
+            step.when.iter_mut().for_each(|w| source(&mut w.flag));
             match &mut step.work {
                 Work::Kernel { inputs, output, .. } => {
                     inputs.iter_mut().for_each(source);

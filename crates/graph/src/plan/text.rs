@@ -9,13 +9,13 @@
 //! input b0+0 192
 //! step "conv" "Conv" kernel 0123456789abcdef b1+0 b0+0 c0
 //! step "cat" "Concat" copy b1+0 b0+0 0 [4:8:4] [4:1:1]
-//! step "pick" "Gather" plain b1+0 c1 to b2+0
+//! step "pick" "Gather" if b3+0 unless b4+0 plain b1+0 c1 to b2+0
 //! output b1+0 256
 //! ```
 
 use super::{
     Block, BlockPlace, BoundedOutput, PlainCall, Plan, PlanConstant, PlanStep, Stride, ValueSource,
-    Work,
+    When, Work,
 };
 use squall_core::DType;
 use squall_core::graph::words::{Words, at_end, lines, quote};
@@ -121,6 +121,9 @@ impl fmt::Display for Plan {
         }
         for s in &self.steps {
             write!(f, "step {} {} ", quote(&s.node), quote(&s.op))?;
+            for w in &s.when {
+                write!(f, "{} {} ", if w.is { "if" } else { "unless" }, w.flag)?;
+            }
             match &s.work {
                 Work::Kernel { task, inputs, output } => {
                     writeln!(f, "kernel {task} {output}{}", listed(inputs))?;
@@ -231,11 +234,25 @@ fn line(w: &mut Words<'_>, plan: &mut Plan) -> Result<(), TextError> {
         "random" => plan.random.push(w.quoted()?),
         "step" => {
             let (node, op) = (w.quoted()?, w.quoted()?);
-            plan.steps.push(PlanStep { node, op, work: work(w)? });
+            let when = conditions(w)?;
+            plan.steps.push(PlanStep { node, op, when, work: work(w)? });
         }
         other => return start.error(format!("`{other}` is nothing that a plan has")),
     }
     Ok(())
+}
+
+fn conditions(w: &mut Words<'_>) -> Result<Vec<When>, TextError> {
+    let mut list = Vec::new();
+    loop {
+        let is = match w.peek() {
+            Some("if") => true,
+            Some("unless") => false,
+            _ => return Ok(list),
+        };
+        w.bare()?;
+        list.push(When { flag: w.value(SOURCE)?, is });
+    }
 }
 
 fn work(w: &mut Words<'_>) -> Result<Work, TextError> {

@@ -21,9 +21,10 @@ impl Plan {
         }
         for (i, step) in self.steps.iter().enumerate() {
             let at = |e: String| format!("step {i} (`{}`): {e}", step.node);
-            for source in step.work.reads() {
+            for source in step.reads() {
                 self.known(&source, &written).map_err(at)?;
             }
+            step.when.iter().try_for_each(|w| self.is_flag(&w.flag)).map_err(at)?;
             self.sizes(&step.work).map_err(at)?;
             step.work.writes().iter().for_each(|p| written[p.block] = true);
         }
@@ -65,6 +66,18 @@ impl Plan {
                 _ => Err(format!("block {} holds nothing by then", p.block)),
             },
         }
+    }
+
+    /// Whether a source, which exists, begins with a boolean.
+    fn is_flag(&self, source: &ValueSource) -> Result<(), String> {
+        let dtype = match source {
+            ValueSource::Block(p) => self.blocks[p.block].dtype,
+            ValueSource::Constant(c) => self.constants[*c].dtype,
+        };
+        if dtype != DType::Bool {
+            return Err(format!("its condition is of {}", dtype.name()));
+        }
+        self.holds(source, 1)
     }
 
     fn sizes(&self, work: &Work) -> Result<(), String> {

@@ -87,7 +87,7 @@ impl HostPlan {
             launch.entry.clone_from(name);
         }
         plan.kernels.push(kernel);
-        plan.steps.push(Step { name: k.symbol.clone(), work });
+        plan.steps.push(Step { name: k.symbol.clone(), when: Vec::new(), work });
         plan
     }
 }

@@ -61,6 +61,8 @@ impl Element {
     pub const U8: Element = Element('u');
     /// bf16.
     pub const BF16: Element = Element('B');
+    /// Booleans.
+    pub const BOOL: Element = Element('o');
     /// All letters.
     pub const LETTERS: &str = "fdhBbusSiIlLo";
 
@@ -273,6 +275,8 @@ pub enum Work {
 pub struct Step {
     /// For messages.
     pub name: String,
+    /// Buffers that begin with a boolean, and what each has to be; else the step does nothing.
+    pub when: Vec<(u32, bool)>,
     /// What it does.
     pub work: Work,
 }

@@ -143,7 +143,7 @@ fn entry(w: &mut Words<'_>, plan: &mut HostPlan, stage: &mut u32) -> Result<(), 
         "region" => 0,
         "buffer" => 1,
         "kernel" | "parameter" | "launch" | "map" => 2,
-        "call" | "copy" | "runs" | "fill" => 3,
+        "call" | "copy" | "runs" | "fill" | "when" => 3,
         _ => return Err("there is no such entry"),
     };
     if own < *stage {
@@ -166,6 +166,10 @@ fn entry(w: &mut Words<'_>, plan: &mut HostPlan, stage: &mut u32) -> Result<(), 
             let launch = kernel.and_then(|k| k.launches.last_mut());
             let launch = launch.ok_or("a tensor map stands before the first launch")?;
             launch.maps.push(map(w)?);
+        }
+        "when" => {
+            let step = plan.steps.last_mut().ok_or("a condition stands before the first step")?;
+            step.when.push((w.index()?, w.number(1)? == 1));
         }
         _ => plan.steps.push(step(first, w, &plan.kernels)?),
     }
@@ -330,7 +334,7 @@ fn step(kind: &str, w: &mut Words<'_>, kernels: &[Kernel]) -> Result<Step, Wrong
             Work::Fill { to, count, value: value.ok_or("a number is none")? }
         }
     };
-    Ok(Step { name: w.name(), work })
+    Ok(Step { name: w.name(), when: Vec::new(), work })
 }
 
 /// A buffer's number; `-` is none.

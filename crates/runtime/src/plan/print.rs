@@ -137,7 +137,10 @@ impl Display for Step {
                 value.iter().try_for_each(|b| write!(f, "{b:02x}"))?;
             }
         }
-        if self.name.is_empty() { Ok(()) } else { write!(f, " {}", escaped(&self.name)) }
+        if !self.name.is_empty() {
+            write!(f, " {}", escaped(&self.name))?;
+        }
+        self.when.iter().try_for_each(|(b, is)| write!(f, "\nwhen {b} {}", u8::from(*is)))
     }
 }
 

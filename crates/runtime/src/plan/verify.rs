@@ -18,6 +18,8 @@ pub(super) fn plan(p: &HostPlan) -> Result<(), HostPlanError> {
                 Work::Call { .. } => call(p, &s.work),
                 _ => movement(p, s),
             };
+            let decided = s.when.iter().all(|(b, _)| condition(p, *b));
+            let fits = fits.filter(|()| decided);
             fits.ok_or_else(|| format!("step {i} ({}) does not fit its buffers", s.name))
         })
     };
@@ -247,6 +249,12 @@ fn call(p: &HostPlan, work: &Work) -> Option<()> {
     }
     holds(p, *prepared, Role::Prepared, k.prepared)?;
     holds(p, *workspace, Role::Workspace, k.workspace)
+}
+
+/// Whether a buffer begins with a boolean.
+fn condition(p: &HostPlan, buffer: u32) -> bool {
+    let is_one = |b: &Buffer| is_read(b.role) && b.element == Element::BOOL && b.count > 0;
+    p.buffers.get(buffer as usize).is_some_and(is_one)
 }
 
 fn target<'a>(p: &'a HostPlan, at: &At) -> Option<&'a Buffer> {

@@ -33,7 +33,7 @@ impl Order {
         let mut ancestors: Vec<Steps> = Vec::with_capacity(steps);
         for (i, step) in plan.steps.iter().enumerate() {
             let mut own = none();
-            for s in step.work.reads() {
+            for s in step.reads() {
                 let ValueSource::Block(p) = s else { continue };
                 set(&mut uses[p.block], i);
                 for &w in &writers[p.block] {
@@ -97,6 +97,7 @@ mod tests {
         let step = |from: usize, to: usize| PlanStep {
             node: "n".into(),
             op: "Copy".into(),
+            when: Vec::new(),
             work: Work::Copy {
                 from: ValueSource::Block(place(from)),
                 from_offset: 0,

@@ -12,7 +12,7 @@ use squall_core::graph::OperatorCall;
 use squall_core::{
     Bytes, KernelSource, Language, Launch, LaunchArgument, LaunchPhase, Target, TargetKind,
 };
-use squall_graph::plan::{ALIGNMENT as PLACES, BlockPlace, Plan, ValueSource, Work};
+use squall_graph::plan::{ALIGNMENT as PLACES, BlockPlace, Plan, PlanStep, ValueSource, Work};
 use squall_measure::cpu::Object;
 use squall_measure::cuda::{Gpu, cubins};
 use squall_runtime::host;
@@ -30,7 +30,7 @@ const NAMELESS: &str = "squall_generated";
 
 /// Generates the kernels of all steps that no task makes; says which node has none, and why.
 pub fn generated(plan: &Plan) -> Result<PlainOperators, String> {
-    let mut all = PlainOperators::default();
+    let mut all = PlainOperators { on_device: true, ..PlainOperators::default() };
     let mut known: HashMap<String, usize> = HashMap::new();
     for (i, step) in plan.steps.iter().enumerate() {
         let at = |why: String| format!("node `{}` ({}): {why}", step.node, step.op);
@@ -38,13 +38,13 @@ pub fn generated(plan: &Plan) -> Result<PlainOperators, String> {
             aligned(&step.work).map_err(at)?;
             continue;
         }
-        let made = kernel(plan, &step.work, NAMELESS).map_err(at)?;
+        let made = kernel(plan, step, NAMELESS).map_err(at)?;
         let key = format!("{}\n{}", operands(plan, &step.work), made.source);
         let symbol = format!("made_{}", &blake3::hash(key.as_bytes()).to_hex()[..16]);
         let index = match known.get(&symbol) {
             Some(&index) => index,
             None => {
-                all.sources.push(kernel(plan, &step.work, &symbol).map_err(at)?);
+                all.sources.push(kernel(plan, step, &symbol).map_err(at)?);
                 known.insert(symbol, all.sources.len() - 1);
                 all.sources.len() - 1
             }
@@ -84,9 +84,9 @@ fn operands(plan: &Plan, work: &Work) -> String {
     }
 }
 
-fn kernel(plan: &Plan, work: &Work, symbol: &str) -> Result<KernelSource, String> {
+fn kernel(plan: &Plan, step: &PlanStep, symbol: &str) -> Result<KernelSource, String> {
     let size = |to: &BlockPlace| plan.blocks[to.block].dtype.bytes();
-    Ok(match work {
+    Ok(match &step.work {
         Work::Copy { from, from_offset, to, axes } => {
             let axis = |a: &squall_graph::plan::Stride| moves::MovedAxis {
                 extent: a.extent as u64,
@@ -113,18 +113,20 @@ fn kernel(plan: &Plan, work: &Work, symbol: &str) -> Result<KernelSource, String
         }
         Work::Plain { call, .. } => {
             let call = call.0.as_ref().ok_or("its call is not known")?;
-            operator(call, symbol)?
+            let wanted: Vec<bool> = step.when.iter().map(|w| w.is).collect();
+            operator(call, &wanted, symbol)?
         }
         Work::Kernel { .. } => return Err("a task makes its kernel".into()),
     })
 }
 
-/// A plain operator as a kernel, with a launch for each of its phases.
-fn operator(call: &OperatorCall, symbol: &str) -> Result<KernelSource, String> {
-    let made = plain::device_source(call, symbol).map_err(|e| e.to_string())?;
+/// A plain operator as a kernel, with a launch for each of its phases. It reads whether booleans
+/// are as wanted, and does nothing where one is not.
+fn operator(call: &OperatorCall, wanted: &[bool], symbol: &str) -> Result<KernelSource, String> {
+    let made = plain::device_source(call, symbol).map_err(|e| e.to_string())?.only_where(wanted);
     let count = |list: &[Option<squall_core::graph::CallOperand>]| list.iter().flatten().count();
     let results = count(&call.outputs) + usize::from(call.extents() > 0);
-    let data = (0..count(&call.inputs) as u32).map(LaunchArgument::Data);
+    let data = (0..(wanted.len() + count(&call.inputs)) as u32).map(LaunchArgument::Data);
     let outputs = (0..results as u32).map(LaunchArgument::Output);
     let rest = [LaunchArgument::Workspace, LaunchArgument::Status];
     let arguments: Vec<LaunchArgument> = data.chain(outputs).chain(rest).collect();

@@ -189,10 +189,12 @@ impl<'a> Builder<'a> {
     /// The kernel that a generated function is: what its first step reads and writes.
     fn plain_kernel(&self, index: usize) -> Result<runtime::Kernel, Error> {
         let step = self.plain.of_step.iter().filter(|(_, i)| **i == index).map(|(s, _)| *s).min();
-        let work = step.and_then(|s| self.plan.steps.get(s)).map(|s| &s.work);
-        let work = work.ok_or_else(|| Error::Nothing("a generated kernel has no step".into()))?;
+        let step = step.and_then(|s| self.plan.steps.get(s));
+        let step = step.ok_or_else(|| Error::Nothing("a generated kernel has no step".into()))?;
         let source = &self.plain.sources[index];
-        let tensors = self.tensors(work)?;
+        let flag = Buffer::own(Role::Data, Element::BOOL, 1);
+        let mut tensors = vec![flag; self.plain.conditions_of(step)];
+        tensors.extend(self.tensors(&step.work)?);
         Ok(runtime::Kernel::of_source(source, library(source).as_deref(), &tensors))
     }
 
@@ -234,7 +236,8 @@ impl<'a> Builder<'a> {
                 Error::Nothing(format!("node `{}`: {message}", step.node))
             })?;
             let name = format!("node `{}` ({})", step.node, step.op);
-            self.described.steps.push(Step { name, work });
+            let when = self.conditions(step);
+            self.described.steps.push(Step { name, when, work });
         }
         let [constant, weight] = self.bytes;
         let (kept, read) = (constant.len() as u64, weight.len() as u64);
@@ -247,6 +250,23 @@ impl<'a> Builder<'a> {
             region(Role::Prepared, self.prepared),
         ];
         Ok((self.described, [constant, weight].concat()))
+    }
+
+    /// The booleans that say whether a step is done, as the runtime reads them. Kernels of a GPU
+    /// read them by themselves.
+    fn conditions(&mut self, step: &PlanStep) -> Vec<(u32, bool)> {
+        if self.plain.on_device {
+            return Vec::new();
+        }
+        step.when.iter().map(|w| (self.flag(&w.flag), w.is)).collect()
+    }
+
+    /// The buffer of one boolean.
+    fn flag(&mut self, flag: &ValueSource) -> u32 {
+        match flag {
+            ValueSource::Block(p) => self.place(p, 1),
+            ValueSource::Constant(c) => self.constant(*c, false),
+        }
     }
 
     fn buffer(
@@ -349,7 +369,8 @@ impl<'a> Builder<'a> {
                     let one = |o: &CallOperand| o.shape.iter().product::<i64>() as usize;
                     all.iter().flatten().map(one).collect::<Vec<usize>>()
                 };
-                let mut buffers = Vec::new();
+                let flags = &step.when[..self.plain.conditions_of(step)];
+                let mut buffers: Vec<u32> = flags.iter().map(|w| self.flag(&w.flag)).collect();
                 for (s, n) in inputs.iter().flatten().zip(sizes(&call.inputs)) {
                     buffers.push(match s {
                         ValueSource::Block(p) => self.place(p, n),

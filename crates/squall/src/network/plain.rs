@@ -4,7 +4,7 @@
 use squall_compiler::plain::{self, PlainSource};
 use squall_core::graph::{CallOperand, OperatorCall};
 use squall_core::{Bytes, KernelSource, Language};
-use squall_graph::plan::{Plan, Work};
+use squall_graph::plan::{Plan, PlanStep, Work};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
@@ -18,9 +18,19 @@ pub struct PlainOperators {
     pub sources: Vec<KernelSource>,
     /// For steps of the plan which of them they call.
     pub of_step: HashMap<usize, usize>,
+    /// Whether they run on a GPU.
+    pub on_device: bool,
 }
 
 impl PlainOperators {
+    /// How many of a step's conditions its generated kernel reads as the first of its data: on a
+    /// GPU all of a plain operator, which then has no fault where it need not run. Elsewhere steps
+    /// are left out.
+    pub fn conditions_of(&self, step: &PlanStep) -> usize {
+        let reads = self.on_device && matches!(step.work, Work::Plain { .. });
+        if reads { step.when.len() } else { 0 }
+    }
+
     /// Generates all of a plan's, for several threads or for one; says which has none, and why.
     pub fn of(plan: &Plan, on_threads: bool) -> Result<PlainOperators, String> {
         let mut all = PlainOperators::default();

@@ -80,6 +80,7 @@ fn link(model: &Path, e: &External, from: &Path, folder: &Path) -> Result<(), Er
 fn bytes_of(made: Option<Constant>) -> Vec<u8> {
     match made {
         Some(Constant::F32 { data, .. }) => data.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        Some(Constant::F64 { data, .. }) => data.iter().flat_map(|x| x.to_le_bytes()).collect(),
         _ => Vec::new(),
     }
 }

@@ -1,7 +1,9 @@
 //! Evaluation of operators that compute: elementwise functions, comparisons and reductions.
 
+use super::float::Float;
 use super::moves::{broadcast, strides, viewed};
 use super::{NOT_HERE, first, need};
+use crate::DType;
 use crate::graph::infer::{self, Ctx, Output};
 use crate::graph::{Constant, elements};
 
@@ -17,6 +19,9 @@ pub(super) fn select(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, Str
         (Constant::F32 { data: a, .. }, Constant::F32 { data: b, .. }) => {
             Constant::F32 { shape, data: mixed(&which, &a, &b) }
         }
+        (Constant::F64 { data: a, .. }, Constant::F64 { data: b, .. }) => {
+            Constant::F64 { shape, data: mixed(&which, &a, &b) }
+        }
         (Constant::I64 { data: a, .. }, Constant::I64 { data: b, .. }) => {
             Constant::I64 { shape, data: mixed(&which, &a, &b) }
         }
@@ -30,16 +35,19 @@ pub(super) fn select(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, Str
 pub(super) fn arithmetic(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let shape = first(outputs)?.shape.clone();
     let op = ctx.node.op.as_str();
-    let fmod = ctx.int_or("fmod", 0)? != 0;
+    let whole = Whole { fmod: ctx.int_or("fmod", 0)? != 0, is_unsigned: is_unsigned(ctx) };
     let mut total = broadcast(need(ctx, 0)?, &shape)?;
     for i in 1..ctx.inputs.len() {
         match (&mut total, broadcast(need(ctx, i)?, &shape)?) {
             (Constant::F32 { data: a, .. }, Constant::F32 { data: b, .. }) => {
                 a.iter_mut().zip(b).for_each(|(a, b)| *a = float_step(op, *a, b));
             }
+            (Constant::F64 { data: a, .. }, Constant::F64 { data: b, .. }) => {
+                a.iter_mut().zip(b).for_each(|(a, b)| *a = float_step(op, *a, b));
+            }
             (Constant::I64 { data: a, .. }, Constant::I64 { data: b, .. }) => {
                 for (a, b) in a.iter_mut().zip(b) {
-                    *a = integer_step(op, fmod, *a, b)?;
+                    *a = whole.step(op, *a, b)?;
                 }
             }
             _ => return Err(NOT_HERE.into()),
@@ -48,38 +56,70 @@ pub(super) fn arithmetic(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>,
     Ok(vec![total])
 }
 
-pub(super) fn float_step(op: &str, a: f32, b: f32) -> f32 {
+fn float_step<T: Float>(op: &str, a: T, b: T) -> T {
     match op {
         "Add" | "Sum" => a + b,
         "Sub" => a - b,
         "Mul" => a * b,
         "Div" => a / b,
-        "Pow" => a.powf(b),
-        "Min" => a.min(b),
-        "Max" => a.max(b),
+        "Pow" => a.power(b),
+        "Min" => a.least(b),
+        "Max" => a.most(b),
         // Of floats only the form of C's fmod is allowed.
         _ => a % b,
     }
 }
 
-pub(super) fn integer_step(op: &str, fmod: bool, a: i64, b: i64) -> Result<i64, String> {
-    Ok(match op {
-        "Add" | "Sum" => a.wrapping_add(b),
-        "Sub" => a.wrapping_sub(b),
-        "Mul" => a.wrapping_mul(b),
-        "Min" => a.min(b),
-        "Max" => a.max(b),
-        "Pow" if b >= 0 => a.wrapping_pow(u32::try_from(b).unwrap_or(u32::MAX)),
-        "Pow" => (a as f64).powf(b as f64) as i64,
-        _ if b == 0 => return Err("it divides by zero".into()),
-        "Div" => a.wrapping_div(b),
-        _ if fmod => a.wrapping_rem(b),
-        // The sign follows the divisor, as in Python.
-        _ => {
-            let r = a.wrapping_rem(b);
-            if r != 0 && (r < 0) != (b < 0) { r + b } else { r }
+/// Whether the first operand is of integers of 64 bits without a sign. Those of fewer bits are kept
+/// as numbers that are not negative.
+fn is_unsigned(ctx: &Ctx) -> bool {
+    ctx.dtype(0) == Some(DType::U64)
+}
+
+/// How integers are computed with.
+struct Whole {
+    fmod: bool,
+    is_unsigned: bool,
+}
+
+impl Whole {
+    fn step(&self, op: &str, a: i64, b: i64) -> Result<i64, String> {
+        let (wide_a, wide_b) = (a as u64, b as u64);
+        Ok(match op {
+            "Add" | "Sum" => a.wrapping_add(b),
+            "Sub" => a.wrapping_sub(b),
+            "Mul" => a.wrapping_mul(b),
+            "Min" if self.is_unsigned => wide_a.min(wide_b) as i64,
+            "Max" if self.is_unsigned => wide_a.max(wide_b) as i64,
+            "Min" => a.min(b),
+            "Max" => a.max(b),
+            "Pow" if self.is_unsigned || b >= 0 => integer_power(wide_a, wide_b) as i64,
+            "Pow" => (a as f64).powf(b as f64) as i64,
+            _ if b == 0 => return Err("it divides by zero".into()),
+            "Div" if self.is_unsigned => (wide_a / wide_b) as i64,
+            _ if self.is_unsigned => (wide_a % wide_b) as i64,
+            "Div" => a.wrapping_div(b),
+            _ if self.fmod => a.wrapping_rem(b),
+            // The sign follows the divisor, as in Python.
+            _ => {
+                let r = a.wrapping_rem(b);
+                if r != 0 && (r < 0) != (b < 0) { r + b } else { r }
+            }
+        })
+    }
+}
+
+/// A power that wraps around.
+fn integer_power(mut base: u64, mut exponent: u64) -> u64 {
+    let mut power = 1u64;
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            power = power.wrapping_mul(base);
         }
-    })
+        base = base.wrapping_mul(base);
+        exponent >>= 1;
+    }
+    power
 }
 
 pub(super) fn compare(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
@@ -98,6 +138,11 @@ pub(super) fn compare(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, St
     let op = ctx.node.op.as_str();
     let data = match (broadcast(need(ctx, 0)?, &shape)?, broadcast(need(ctx, 1)?, &shape)?) {
         (Constant::F32 { data: a, .. }, Constant::F32 { data: b, .. }) => all(op, &a, &b),
+        (Constant::F64 { data: a, .. }, Constant::F64 { data: b, .. }) => all(op, &a, &b),
+        (Constant::I64 { data: a, .. }, Constant::I64 { data: b, .. }) if is_unsigned(ctx) => {
+            let wide = |list: Vec<i64>| list.into_iter().map(|v| v as u64).collect::<Vec<_>>();
+            all(op, &wide(a), &wide(b))
+        }
         (Constant::I64 { data: a, .. }, Constant::I64 { data: b, .. }) => all(op, &a, &b),
         (Constant::Bool { data: a, .. }, Constant::Bool { data: b, .. }) => match op {
             "And" => Some(a.iter().zip(&b).map(|(a, b)| a & b).collect()),
@@ -115,31 +160,21 @@ pub(super) fn compare(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, St
 
 pub(super) fn unary(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
     let op = ctx.node.op.as_str();
-    let mut x = need(ctx, 0)?.clone();
+    let (mut x, unsigned) = (need(ctx, 0)?.clone(), is_unsigned(ctx));
     match &mut x {
         Constant::F32 { data, .. } => {
-            let f: fn(f32) -> f32 = match op {
-                "Neg" => |v| -v,
-                "Abs" => f32::abs,
-                "Floor" => f32::floor,
-                "Ceil" => f32::ceil,
-                "Round" => f32::round_ties_even,
-                "Sqrt" => f32::sqrt,
-                "Reciprocal" => f32::recip,
-                "Cos" => f32::cos,
-                "Exp" => f32::exp,
-                "Relu" => |v| v.max(0.0),
-                "Sin" => f32::sin,
-                "Tanh" => f32::tanh,
-                "Log" => f32::ln,
-                "Sign" => |v| if v == 0.0 { 0.0 } else { v.signum() },
-                _ => return Err(NOT_HERE.into()),
-            };
+            let f = <f32 as Float>::function(op).ok_or(NOT_HERE)?;
+            data.iter_mut().for_each(|v| *v = f(*v));
+        }
+        Constant::F64 { data, .. } => {
+            let f = <f64 as Float>::function(op).ok_or(NOT_HERE)?;
             data.iter_mut().for_each(|v| *v = f(*v));
         }
         Constant::I64 { data, .. } => {
             let f: fn(i64) -> i64 = match op {
                 "Ceil" | "Floor" | "Round" => |v| v,
+                "Relu" | "Abs" if unsigned => |v| v,
+                "Sign" if unsigned => |v| i64::from(v != 0),
                 "Neg" => i64::wrapping_neg,
                 "Relu" => |v| v.max(0),
                 "Abs" => i64::wrapping_abs,
@@ -170,31 +205,37 @@ pub(super) fn reduce(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, Str
         return Err(NOT_HERE.into());
     }
     let n = elements(&shape)? as usize;
+    let rows = |i: usize| i * row..(i + 1) * row;
     Ok(vec![match &moved {
         Constant::F32 { data, .. } => {
-            let f: fn(&[f32]) -> f32 = match op {
-                "ReduceSum" => |r| r.iter().sum(),
-                "ReduceProd" => |r| r.iter().product(),
-                "ReduceMax" => |r| r.iter().copied().fold(f32::NEG_INFINITY, f32::max),
-                _ => |r| r.iter().copied().fold(f32::INFINITY, f32::min),
-            };
-            Constant::F32 {
-                shape,
-                data: (0..n).map(|i| f(&data[i * row..(i + 1) * row])).collect(),
-            }
+            Constant::F32 { shape, data: (0..n).map(|i| reduced(op, &data[rows(i)])).collect() }
+        }
+        Constant::F64 { data, .. } => {
+            Constant::F64 { shape, data: (0..n).map(|i| reduced(op, &data[rows(i)])).collect() }
         }
         Constant::I64 { data, .. } => {
-            let f: fn(&[i64]) -> i64 = match op {
-                "ReduceSum" => |r| r.iter().fold(0, |a, b| a.wrapping_add(*b)),
-                "ReduceProd" => |r| r.iter().fold(1, |a, b| a.wrapping_mul(*b)),
-                "ReduceMax" => |r| r.iter().copied().max().unwrap_or(i64::MIN),
-                _ => |r| r.iter().copied().min().unwrap_or(i64::MAX),
+            let whole = Whole { fmod: false, is_unsigned: is_unsigned(ctx) };
+            let (step, first) = match op {
+                "ReduceSum" => ("Add", 0),
+                "ReduceProd" => ("Mul", 1),
+                "ReduceMax" => ("Max", if whole.is_unsigned { 0 } else { i64::MIN }),
+                _ => ("Min", if whole.is_unsigned { -1 } else { i64::MAX }),
             };
-            Constant::I64 {
-                shape,
-                data: (0..n).map(|i| f(&data[i * row..(i + 1) * row])).collect(),
-            }
+            let one =
+                |i: usize| data[rows(i)].iter().try_fold(first, |a, b| whole.step(step, a, *b));
+            Constant::I64 { shape, data: (0..n).map(one).collect::<Result<_, _>>()? }
         }
         Constant::Bool { .. } => return Err(NOT_HERE.into()),
     }])
+}
+
+/// One result of a reduction of floats.
+fn reduced<T: Float>(op: &str, row: &[T]) -> T {
+    let each = row.iter().copied();
+    match op {
+        "ReduceSum" => each.fold(T::ZERO, T::add),
+        "ReduceProd" => each.fold(T::ONE, T::mul),
+        "ReduceMax" => each.fold(-T::INFINITY, T::most),
+        _ => each.fold(T::INFINITY, T::least),
+    }
 }

@@ -91,6 +91,9 @@ fn written(
         (Constant::F32 { data, .. }, Constant::F32 { data: u, .. }) => {
             places.zip(u).for_each(|(p, u)| data[p] = *u);
         }
+        (Constant::F64 { data, .. }, Constant::F64 { data: u, .. }) => {
+            places.zip(u).for_each(|(p, u)| data[p] = *u);
+        }
         (Constant::I64 { data, .. }, Constant::I64 { data: u, .. }) => {
             places.zip(u).for_each(|(p, u)| data[p] = *u);
         }
@@ -130,6 +133,7 @@ pub(super) fn non_zero(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String>
     let x = need(ctx, 0)?;
     let found: Vec<usize> = match x {
         Constant::F32 { data, .. } => (0..data.len()).filter(|i| data[*i] != 0.0).collect(),
+        Constant::F64 { data, .. } => (0..data.len()).filter(|i| data[*i] != 0.0).collect(),
         Constant::I64 { data, .. } => (0..data.len()).filter(|i| data[*i] != 0).collect(),
         Constant::Bool { data, .. } => (0..data.len()).filter(|i| data[*i]).collect(),
     };

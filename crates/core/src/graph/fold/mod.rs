@@ -6,6 +6,7 @@ macro_rules! map_data {
     ($constant:expr, $shape:expr, $data:ident => $body:expr) => {
         match $constant {
             Constant::F32 { data: $data, .. } => Constant::F32 { shape: $shape, data: $body },
+            Constant::F64 { data: $data, .. } => Constant::F64 { shape: $shape, data: $body },
             Constant::I64 { data: $data, .. } => Constant::I64 { shape: $shape, data: $body },
             Constant::Bool { data: $data, .. } => Constant::Bool { shape: $shape, data: $body },
         }
@@ -14,12 +15,14 @@ macro_rules! map_data {
 
 mod arithmetic;
 mod bytes;
+mod float;
 mod lookup;
 mod moves;
 mod nbits;
 mod quantized;
 
 use self::arithmetic::{arithmetic, compare, reduce, select, unary};
+use self::float::Float;
 use self::lookup::{gather_elements, gather_nd, non_zero, scatter_elements, scatter_nd, trilu};
 use self::moves::{concat, expand, gather, pad, slice, split, tile, transpose};
 use super::infer::{self, Ctx, NodeOperand, Output};
@@ -50,7 +53,7 @@ pub fn evaluates_operator(op: &str) -> bool {
 }
 
 /// The results of a node over known operands; `None` where the operator is not evaluated here.
-/// Integers are taken as of 64 bits, floats as of 32.
+/// Elements are taken to be of the types as which they are kept.
 pub fn evaluate(
     node: &Node,
     inputs: &[Option<Constant>],
@@ -59,8 +62,8 @@ pub fn evaluate(
     evaluate_as(node, inputs, &[], opset)
 }
 
-/// The same over operands of these types, where they are known: integers wrap around as their
-/// types do.
+/// The same over operands of these types, where they are known: integers wrap around and floats of
+/// 16 bits are rounded as their types do.
 pub fn evaluate_as(
     node: &Node,
     inputs: &[Option<Constant>],
@@ -76,14 +79,6 @@ pub fn evaluate_as(
     let operands = inputs.iter().enumerate();
     let operands = operands.map(|(i, c)| c.as_ref().map(|c| operand(c, typed(i)))).collect();
     let ctx = Ctx { node, opset, inputs: operands };
-    // Numbers beyond 63 bits are kept as negative ones: only copies of them are right.
-    let negative = |c: &Constant| c.as_i64().is_some_and(|v| v.iter().any(|x| *x < 0));
-    let wide = |(i, c): (usize, &Option<Constant>)| {
-        dtypes.get(i) == Some(&Some(DType::U64)) && c.as_ref().is_some_and(negative)
-    };
-    if inputs.iter().enumerate().any(wide) {
-        return None;
-    }
     let run = || {
         let outputs = infer::infer(&ctx)?;
         for o in &outputs {
@@ -93,8 +88,14 @@ pub fn evaluate_as(
         }
         let mut made = evaluator(&ctx, &outputs)?;
         for (c, o) in made.iter_mut().zip(&outputs) {
-            if let (Constant::I64 { data, .. }, Some(dtype)) = (c, o.dtype) {
-                data.iter_mut().for_each(|v| *v = narrowed(*v, dtype));
+            match (c, o.dtype) {
+                (Constant::I64 { data, .. }, Some(dtype)) => {
+                    data.iter_mut().for_each(|v| *v = narrowed(*v, dtype));
+                }
+                (Constant::F32 { data, .. }, Some(dtype)) if dtype.is_half() => {
+                    data.iter_mut().for_each(|v| *v = dtype.round(f64::from(*v)) as f32);
+                }
+                _ => {}
             }
         }
         Ok(made)
@@ -170,6 +171,7 @@ const PACKING: &[(&[&str], Evaluator)] = &[
     (&["UnpackNBits"], nbits::unpack),
     (&["PackBytes"], bytes::pack),
     (&["PackScales"], bytes::pack_scales),
+    (&[infer::CHOOSE], choose),
 ];
 
 fn need<'a>(ctx: &Ctx<'a>, i: usize) -> Result<&'a Constant, String> {
@@ -178,6 +180,13 @@ fn need<'a>(ctx: &Ctx<'a>, i: usize) -> Result<&'a Constant, String> {
 
 fn first(outputs: &[Output]) -> Result<&Output, String> {
     outputs.first().ok_or_else(|| "it has no result".into())
+}
+
+fn choose(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
+    let Some(&[taken]) = need(ctx, 0)?.as_bool() else {
+        return Err("its condition is not one boolean".into());
+    };
+    Ok(vec![need(ctx, if taken { 1 } else { 2 })?.clone()])
 }
 
 fn renamed(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
@@ -235,6 +244,9 @@ fn range(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
         (Constant::F32 { data: s, .. }, Constant::F32 { data: d, .. }) => {
             Constant::F32 { shape, data: (0..n).map(|i| s[0] + i as f32 * d[0]).collect() }
         }
+        (Constant::F64 { data: s, .. }, Constant::F64 { data: d, .. }) => {
+            Constant::F64 { shape, data: (0..n).map(|i| s[0] + i as f64 * d[0]).collect() }
+        }
         _ => return Err(NOT_HERE.into()),
     }])
 }
@@ -243,32 +255,63 @@ fn cast(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let o = first(outputs)?;
     let (x, shape) = (need(ctx, 0)?, o.shape.clone());
     let Some(dtype) = o.dtype else { return Err(NOT_HERE.into()) };
-    Ok(vec![match (dtype, x) {
-        (DType::Bool, Constant::F32 { data, .. }) => {
-            Constant::Bool { shape, data: data.iter().map(|v| *v != 0.0).collect() }
-        }
-        (DType::Bool, Constant::I64 { data, .. }) => {
-            Constant::Bool { shape, data: data.iter().map(|v| *v != 0).collect() }
-        }
-        (DType::Bool, Constant::Bool { .. }) => x.clone(),
-        (DType::F32 | DType::F64, Constant::F32 { .. }) => x.clone(),
-        (DType::F32 | DType::F64, Constant::I64 { data, .. }) => {
-            Constant::F32 { shape, data: data.iter().map(|v| *v as f32).collect() }
-        }
-        (DType::F32 | DType::F64, Constant::Bool { data, .. }) => {
-            Constant::F32 { shape, data: data.iter().map(|v| f32::from(u8::from(*v))).collect() }
-        }
-        (e, _) if e.is_float() => return Err(NOT_HERE.into()),
-        (e, Constant::F32 { data, .. }) => {
-            Constant::I64 { shape, data: data.iter().map(|v| narrowed(*v as i64, e)).collect() }
-        }
-        (e, Constant::I64 { data, .. }) => {
-            Constant::I64 { shape, data: data.iter().map(|v| narrowed(*v, e)).collect() }
-        }
-        (_, Constant::Bool { data, .. }) => {
-            Constant::I64 { shape, data: data.iter().map(|v| i64::from(*v)).collect() }
+    let from = ctx.dtype(0);
+    Ok(vec![match dtype {
+        DType::Bool => Constant::Bool { shape, data: truths(x) },
+        DType::F32 => Constant::F32 { shape, data: numbers(x, from, |v| v as f32, |v| v) },
+        DType::F64 => Constant::F64 { shape, data: numbers(x, from, |v| v, f64::from) },
+        d if d.is_float() => return Err(NOT_HERE.into()),
+        d => {
+            let data = match x {
+                Constant::F32 { data, .. } => data.iter().map(|v| cut(f64::from(*v), d)).collect(),
+                Constant::F64 { data, .. } => data.iter().map(|v| cut(*v, d)).collect(),
+                Constant::I64 { data, .. } => data.clone(),
+                Constant::Bool { data, .. } => data.iter().map(|v| i64::from(*v)).collect(),
+            };
+            Constant::I64 { shape, data: data.into_iter().map(|v| narrowed(v, d)).collect() }
         }
     }])
+}
+
+/// The whole part of a float as an integer of a type; where the type has no such number, what plain
+/// operators make of it.
+fn cut(v: f64, dtype: DType) -> i64 {
+    let two_63 = 9_223_372_036_854_775_808.0;
+    match dtype {
+        DType::U64 if v <= -two_63 || v >= 2.0 * two_63 || v.is_nan() => 0,
+        DType::U64 if v >= 0.0 => v as u64 as i64,
+        DType::I32 if !(-2_147_483_649.0 < v && v < 2_147_483_648.0) => i64::from(i32::MIN),
+        _ if -two_63 <= v && v < two_63 => v as i64,
+        _ => i64::MIN,
+    }
+}
+
+/// Which elements are not zero.
+fn truths(x: &Constant) -> Vec<bool> {
+    match x {
+        Constant::F32 { data, .. } => data.iter().map(|v| *v != 0.0).collect(),
+        Constant::F64 { data, .. } => data.iter().map(|v| *v != 0.0).collect(),
+        Constant::I64 { data, .. } => data.iter().map(|v| *v != 0).collect(),
+        Constant::Bool { data, .. } => data.clone(),
+    }
+}
+
+/// Elements of a type as floats, each rounded once.
+fn numbers<T: Float>(
+    x: &Constant,
+    from: Option<DType>,
+    of_wide: fn(f64) -> T,
+    of_narrow: fn(f32) -> T,
+) -> Vec<T> {
+    match x {
+        Constant::F32 { data, .. } => data.iter().map(|v| of_narrow(*v)).collect(),
+        Constant::F64 { data, .. } => data.iter().map(|v| of_wide(*v)).collect(),
+        Constant::I64 { data, .. } if from == Some(DType::U64) => {
+            data.iter().map(|v| T::of_unsigned(*v as u64)).collect()
+        }
+        Constant::I64 { data, .. } => data.iter().map(|v| T::of_whole(*v)).collect(),
+        Constant::Bool { data, .. } => data.iter().map(|v| T::of_whole(i64::from(*v))).collect(),
+    }
 }
 
 /// An integer as its type keeps it.

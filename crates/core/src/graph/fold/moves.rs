@@ -140,6 +140,7 @@ pub(super) fn concat(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, Str
     }
     Ok(vec![match parts.first() {
         Some(Constant::F32 { .. }) => joined!(F32),
+        Some(Constant::F64 { .. }) => joined!(F64),
         Some(Constant::I64 { .. }) => joined!(I64),
         Some(Constant::Bool { .. }) => joined!(Bool),
         None => return Err("it has no inputs".into()),
@@ -220,12 +221,19 @@ pub(super) fn pad(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String
     } else {
         None
     };
+    let attribute = match ctx.node.attributes.get("value") {
+        Some(Attribute::Float(f)) if ctx.opset < 11 => *f,
+        _ => 0.0,
+    };
     Ok(vec![match (x, value) {
-        (Constant::F32 { data, .. }, v) => {
-            let attribute = match ctx.node.attributes.get("value") {
-                Some(Attribute::Float(f)) if ctx.opset < 11 => *f,
-                _ => 0.0,
+        (Constant::F64 { data, .. }, v) => {
+            let fill = match v {
+                Some(Constant::F64 { data, .. }) => data[0],
+                _ => f64::from(attribute),
             };
+            Constant::F64 { shape, data: placed(data, fill, count, &sources, &own) }
+        }
+        (Constant::F32 { data, .. }, v) => {
             let fill = v.and_then(Constant::as_f32).map_or(attribute, |v| v[0]);
             Constant::F32 { shape, data: placed(data, fill, count, &sources, &own) }
         }

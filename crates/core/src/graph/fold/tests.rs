@@ -420,3 +420,83 @@ fn integers_become_floats_by_their_scales() {
         }
     }
 }
+
+fn doubles(data: &[f64]) -> Constant {
+    Constant::F64 { shape: vec![data.len() as i64], data: data.to_vec() }
+}
+
+#[test]
+fn floats_of_64_bits_keep_all_of_them() {
+    let (x, y) = (doubles(&[16_777_217.0, 1e200, 0.1]), doubles(&[1.0, 1e100, 0.2]));
+    let cast = |to: i64| single("Cast", &[x.clone()], &[("to", Attribute::Int(to))]);
+    assert_eq!(cast(7), ints(&[16_777_217, i64::MIN, 0]));
+    assert_eq!(cast(11), x);
+    assert_eq!(cast(1).as_f32().unwrap()[..2], [16_777_216.0, f32::INFINITY]);
+    let f32s = Constant::F32 { shape: vec![1], data: vec![0.1] };
+    let wide = single("Cast", &[f32s], &[("to", Attribute::Int(11))]);
+    assert_eq!(wide, doubles(&[f64::from(0.1f32)]));
+    let two = |op: &str| single(op, &[x.clone(), y.clone()], &[]);
+    assert_eq!(two("Add"), doubles(&[16_777_218.0, 1e200 + 1e100, 0.1 + 0.2]));
+    assert_eq!(two("Mul"), doubles(&[16_777_217.0, f64::INFINITY, 0.1 * 0.2]));
+    assert_eq!(two("Max"), doubles(&[16_777_217.0, 1e200, 0.2]));
+    let near = doubles(&[16_777_216.0, 1e200, 0.1]);
+    let greater = single("Greater", &[x.clone(), near], &[]);
+    assert_eq!(greater, Constant::Bool { shape: vec![3], data: vec![true, false, false] });
+    assert_eq!(single("Sqrt", &[x.clone()], &[]).as_floats().unwrap()[1], 1e100);
+    let axes = ints(&[0]);
+    let sum = doubles(&[1e16, 1.0, -1e16]);
+    let keep = [("keepdims", Attribute::Int(0))];
+    let reduced = single("ReduceSum", &[sum.clone(), axes], &keep);
+    assert_eq!(reduced, Constant::F64 { shape: vec![], data: vec![(1e16 + 1.0) - 1e16] });
+    let one = |v: f64| Constant::F64 { shape: vec![], data: vec![v] };
+    let range = single("Range", &[one(16_777_217.0), one(16_777_219.0), one(1.0)], &[]);
+    assert_eq!(range, doubles(&[16_777_217.0, 16_777_218.0]));
+    let join = single("Concat", &[x.clone(), y.clone()], &[("axis", Attribute::Int(0))]);
+    assert_eq!(join.as_floats().unwrap()[1], 1e200);
+    let padded = single("Pad", &[x, ints(&[1, 0]), one(1e-300)], &[]);
+    assert_eq!(padded.as_floats().unwrap()[..2], [1e-300, 16_777_217.0]);
+}
+
+#[test]
+fn integers_without_a_sign_are_as_large_as_they_are() {
+    let wide = |data: &[u64]| ints(&data.iter().map(|v| *v as i64).collect::<Vec<_>>());
+    let (x, y) = (wide(&[u64::MAX - 2, 17]), wide(&[7, 5]));
+    let run = |op: &str, attributes: &[(&str, Attribute)], inputs: &[&Constant]| {
+        let inputs: Vec<Option<Constant>> = inputs.iter().map(|c| Some((*c).clone())).collect();
+        let types = vec![Some(DType::U64); inputs.len()];
+        let node = node(op, inputs.len(), 1, attributes);
+        evaluate_as(&node, &inputs, &types, 18).unwrap().unwrap().remove(0)
+    };
+    assert_eq!(run("Div", &[], &[&x, &y]), wide(&[(u64::MAX - 2) / 7, 3]));
+    assert_eq!(run("Mod", &[], &[&x, &y]), wide(&[(u64::MAX - 2) % 7, 2]));
+    assert_eq!(run("Max", &[], &[&x, &y]), x);
+    assert_eq!(run("Min", &[], &[&x, &y]), y);
+    let greater = Constant::Bool { shape: vec![2], data: vec![true, true] };
+    assert_eq!(run("Greater", &[], &[&x, &y]), greater);
+    let float = run("Cast", &[("to", Attribute::Int(1))], &[&x]);
+    assert_eq!(float.as_f32().unwrap()[0], u64::MAX as f32);
+    let flat = [("keepdims", Attribute::Int(0))];
+    assert_eq!(run("ReduceMax", &flat, &[&x]).as_i64().unwrap(), [(u64::MAX - 2) as i64]);
+    assert_eq!(run("ReduceMin", &flat, &[&x]).as_i64().unwrap(), [17]);
+}
+
+#[test]
+fn floats_of_16_bits_are_rounded() {
+    let x = Constant::F32 { shape: vec![1], data: vec![2048.0] };
+    let one = Constant::F32 { shape: vec![1], data: vec![1.0] };
+    let types = [Some(DType::F16), Some(DType::F16)];
+    let made = evaluate_as(&node("Add", 2, 1, &[]), &[Some(x), Some(one)], &types, 18);
+    assert_eq!(made.unwrap().unwrap()[0].as_f32().unwrap(), [2048.0]);
+}
+
+#[test]
+fn a_choice_hands_one_operand_on() {
+    let choose = |taken: bool| {
+        let flag = Constant::Bool { shape: vec![], data: vec![taken] };
+        let mut node = node(infer::CHOOSE, 3, 1, &[]);
+        node.domain = infer::nbits::DOMAIN.into();
+        let inputs = [Some(flag), Some(ints(&[1])), Some(ints(&[2]))];
+        evaluate(&node, &inputs, 18).unwrap().unwrap().remove(0)
+    };
+    assert_eq!((choose(true), choose(false)), (ints(&[1]), ints(&[2])));
+}

@@ -353,7 +353,7 @@ pub fn resized(ctx: &Ctx) -> Result<(Vec<i64>, Vec<f64>), String> {
         None => (0..x.len()).collect(),
     };
     if ctx.text("coordinate_transformation_mode", "half_pixel")? == "tf_crop_and_resize" {
-        ctx.floats(1, "roi")?;
+        ctx.constant(1, "roi")?;
     }
     let (mut shape, mut stretch) = (x.to_vec(), vec![1.0; x.len()]);
     let scales: Vec<f32> = match ctx.node.attributes.get("scales") {

@@ -1,6 +1,7 @@
 //! The table of known operators: how each makes its results' types and shapes of its operands'.
 
 pub mod bytes;
+mod choice;
 mod conv_pool;
 mod elementwise;
 mod matmul;
@@ -13,6 +14,7 @@ mod shape_ops;
 mod signal;
 mod vision;
 
+pub use choice::{CHOOSE, is_choice};
 pub use conv_pool::{Window, resized, spread, window};
 pub use quantized::{Scales, zero_point_suits};
 pub use sequence::{AttentionShape, Recurrent};
@@ -64,7 +66,7 @@ const OPS: &[&[OpEntry]] = &[
 fn operators_of(domain: &str) -> &'static [&'static [OpEntry]] {
     match domain {
         "" | "ai.onnx" => OPS,
-        nbits::DOMAIN => &[nbits::OPS, bytes::OPS],
+        nbits::DOMAIN => &[nbits::OPS, bytes::OPS, choice::OPS],
         _ => &[],
     }
 }

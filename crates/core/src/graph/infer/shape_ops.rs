@@ -401,6 +401,11 @@ pub fn range_count(ctx: &Ctx) -> Result<i64, String> {
             Constant::F32 { data: l, .. },
             Constant::F32 { data: d, .. },
         ) if d[0] != 0.0 => ((f64::from(l[0]) - f64::from(s[0])) / f64::from(d[0])).ceil() as i64,
+        (
+            Constant::F64 { data: s, .. },
+            Constant::F64 { data: l, .. },
+            Constant::F64 { data: d, .. },
+        ) if d[0] != 0.0 => ((l[0] - s[0]) / d[0]).ceil() as i64,
         _ => return Err("its start, limit and delta make no range".into()),
     };
     Ok(count.max(0))

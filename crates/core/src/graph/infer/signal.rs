@@ -218,6 +218,7 @@ fn einsum(ctx: &Ctx) -> Result<Vec<Output>, String> {
 pub fn number(ctx: &Ctx, i: usize, what: &str) -> Result<f64, String> {
     match ctx.constant(i, what)? {
         Some(Constant::F32 { data, .. }) if data.len() == 1 => Ok(f64::from(data[0])),
+        Some(Constant::F64 { data, .. }) if data.len() == 1 => Ok(data[0]),
         Some(Constant::I64 { data, .. }) if data.len() == 1 => Ok(data[0] as f64),
         _ => Err(format!("its input {i} ({what}) is no scalar")),
     }

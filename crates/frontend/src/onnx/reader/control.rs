@@ -1,12 +1,13 @@
 //! Nodes that hold other nodes: functions of the file are replaced by their bodies, `If` by the
-//! branch that a known condition takes (or by both and a choice), `Loop` and `Scan` of known trip
-//! counts by as many copies of their bodies.
+//! branch that a known condition takes (or by both and a `Choose` between their results), `Loop`
+//! and `Scan` of known trip counts by as many copies of their bodies.
 
 use super::inline::{self, Names};
-use super::{Declared, Reader, contrib};
+use super::{Declared, Reader, contrib, legacy};
 use crate::error::{ImportError, shown};
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::tensor::tensor;
+use squall_core::graph::infer::{self, nbits::DOMAIN};
 use squall_core::graph::{Constant, Tensor};
 use std::collections::HashMap;
 
@@ -85,7 +86,7 @@ impl Reader<'_> {
         let shape = |name: &str| self.values[*self.by_name.get(name)?].shape.clone();
         let dtype = |name: &str| self.values[*self.by_name.get(name)?].dtype;
         let around = contrib::Around { opset: self.opset, shape: &shape, dtype: &dtype };
-        contrib::written_out(n, prefix, &around)
+        legacy::written_out(n, prefix, &around).or_else(|| contrib::written_out(n, prefix, &around))
     }
 
     fn function(&self, n: &NodeProto) -> Option<crate::onnx::proto::FunctionProto> {
@@ -162,8 +163,13 @@ impl Reader<'_> {
             let results = self.inline(graph, &prefix, Names::new(), declared)?;
             return self.hand_on(&results, &n.output, declared).map(Ok);
         }
-        let a = self.inline(&yes, &format!("{name}/then/"), Names::new(), declared)?;
-        let b = self.inline(&no, &format!("{name}/else/"), Names::new(), declared)?;
+        // What decides comes first: of each branch nothing runs before it is known.
+        let flag = format!("{name}/condition");
+        self.read_nodes(&[inline::simple("Squeeze", &[condition], &flag)], declared)?;
+        self.undecided += 1;
+        let both = self.both(&yes, &no, name, declared);
+        self.undecided -= 1;
+        let (a, b) = both?;
         let facts = |r: &Self, x: &String| {
             let v = &r.values[r.by_name[x]];
             v.dtype.zip(v.shape.clone())
@@ -174,12 +180,26 @@ impl Reader<'_> {
         if a.len() != b.len() || a.len() < n.output.len() || !a.iter().zip(&b).all(same) {
             return Ok(Err(Self::waits(condition, "condition")));
         }
-        let flag = format!("{name}/condition");
-        let mut nodes = vec![inline::simple("Squeeze", &[condition], &flag)];
+        let mut nodes = Vec::new();
         for ((x, y), to) in a.iter().zip(&b).zip(&n.output).filter(|(_, to)| !to.is_empty()) {
-            nodes.push(inline::simple("Where", &[&flag, x, y], to));
+            let mut choose = inline::simple(infer::CHOOSE, &[&flag, x, y], to);
+            choose.domain = DOMAIN.into();
+            nodes.push(choose);
         }
         self.read_nodes(&nodes, declared).map(Ok)
+    }
+
+    /// Reads both branches; the names of their results.
+    fn both(
+        &mut self,
+        yes: &GraphProto,
+        no: &GraphProto,
+        name: &str,
+        declared: &HashMap<String, Declared>,
+    ) -> Result<(Vec<String>, Vec<String>), ImportError> {
+        let a = self.inline(yes, &format!("{name}/then/"), Names::new(), declared)?;
+        let b = self.inline(no, &format!("{name}/else/"), Names::new(), declared)?;
+        Ok((a, b))
     }
 
     /// Gives values the names under which the graph around knows them.

@@ -1,0 +1,12 @@
+//! One of two operands as it is; see `Choose` in `core/src/graph/infer/choice.rs`.
+
+use super::Generator;
+use super::program::Program;
+
+pub(super) const OPS: &[(&str, Generator)] = &[(squall_core::graph::infer::CHOOSE, choose)];
+
+fn choose(p: &mut Program) -> Result<(), String> {
+    p.body("  if (M0) memcpy(y0, *x0 ? (const void *)x1 : (const void *)x2, sizeof(Y0) * M0);\n");
+    p.on_device("  for (long i = 0; i < M0; i++) y0[i] = *x0 ? x1[i] : x2[i];\n");
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! `Choose`, which readers write for an `If` whose condition only the run knows (its domain is
+//! [`DOMAIN`](super::nbits::DOMAIN)): the second operand where the first, one boolean, is true,
+//! else the third. Unlike `Where` it needs only the operand that it hands on, so what makes the
+//! other one need not run.
+
+use super::{Ctx, OpEntry, Output, op};
+use crate::DType;
+use crate::graph::{Node, elements};
+
+/// The operator's name.
+pub const CHOOSE: &str = "Choose";
+
+pub(super) const OPS: &[OpEntry] = &[op(CHOOSE, choose)];
+
+/// Whether a node hands one of two operands on.
+pub fn is_choice(node: &Node) -> bool {
+    node.domain == super::nbits::DOMAIN && node.op == CHOOSE
+}
+
+fn choose(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    if ctx.dtype(0) != Some(DType::Bool) || elements(ctx.shape(0)?)? != 1 {
+        return Err("its condition is not one boolean".into());
+    }
+    let (yes, no) = (ctx.shape(1)?, ctx.shape(2)?);
+    if yes != no || ctx.dtype(1) != ctx.dtype(2) {
+        return Err(format!("its branches give {yes:?} and {no:?}, or different types"));
+    }
+    Ok(vec![Output { dtype: ctx.dtype(1), shape: yes.to_vec() }])
+}
