@@ -308,11 +308,14 @@ fn open_dimensions_are_asked_for_by_name() {
     );
     let m = read(&[("N", 2), ("seq", 3), ("x.2", 5)]).unwrap();
     assert_eq!(m.values.last().unwrap().shape, Some(vec![2, 3, 5]));
+    // A batch may be empty.
+    let m = read(&[("N", 0), ("seq", 3), ("x.2", 5)]).unwrap();
+    assert_eq!(m.values.last().unwrap().shape, Some(vec![0, 3, 5]));
     assert!(
-        read(&[("N", 0), ("seq", 3), ("x.2", 5)])
+        read(&[("N", -1), ("seq", 3), ("x.2", 5)])
             .unwrap_err()
             .to_string()
-            .contains("`--dim N=0`: the extent is impossible")
+            .contains("`--dim N=-1`: the extent is impossible")
     );
 }
 

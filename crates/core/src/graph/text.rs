@@ -350,7 +350,7 @@ mod tests {
                 "f32 [3] =",
                 "value `w`: it is Some([3]), but holds 2 elements of shape [3]",
             ),
-            ("f32 0.5", "f16 0.5", "elements are of f32, i64 or bool"),
+            ("f32 0.5", "f16 0.5", "elements are of f32, f64, i64 or bool"),
             ("int -1", "whole -1", "this kind of attribute is not known"),
             ("  gives", "  takes", "`takes` is nothing that a model has"),
             ("input", "output \"x\" input", "no value before has this name"),
