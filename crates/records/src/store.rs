@@ -45,6 +45,9 @@ pub struct Store {
     limit: Option<Duration>,
     /// The identity of the record that was appended last.
     pub(crate) last: RefCell<Option<String>>,
+    /// The file that took the records of a store that went away, and what its file system knows it
+    /// by: what is appended later goes there, too.
+    rescued: RefCell<Option<(PathBuf, Option<(u64, u64)>)>>,
     /// Where the path is a folder that is written to: this process's file in it.
     pub(crate) own: Option<OwnFile>,
 }
@@ -137,6 +140,7 @@ impl Store {
             stopped,
             limit,
             last: RefCell::default(),
+            rescued: RefCell::default(),
             own: None,
         })
     }
@@ -226,25 +230,53 @@ impl Store {
     }
 
     /// Writes all records anew beside the path, which is another file's now; of a folder those that
-    /// this process appended.
+    /// this process appended. Whoever goes on appending finds them all in the one file that the
+    /// first error named.
     fn rescue(&self) -> StoreError {
         self.steps.restart();
+        let mut known = self.rescued.borrow_mut();
+        let again = known.take().filter(|(p, file)| file.is_some() && identity(p) == *file);
+        let rescued = match again {
+            Some((path, _)) => self.rescue_again(&path).then_some(path),
+            None => self.free_names().find(|p| !p.exists()).filter(|p| self.write_anew(p)),
+        };
+        *known = rescued.clone().map(|p| (p.clone(), identity(&p)));
+        StoreError::Replaced { path: self.path.clone(), rescued }
+    }
+
+    /// Names beside the path for the records of a store that went away.
+    fn free_names(&self) -> impl Iterator<Item = PathBuf> + use<> {
         // A slash at the end of a folder's path is no part of its name.
         let beside: PathBuf = self.path.components().collect();
-        let names = (1..=RESCUES).map(|n| {
+        (1..=RESCUES).map(move |n| {
             let mut name = beside.as_os_str().to_owned();
             name.push(if n == 1 { ".rescued".into() } else { format!(".rescued-{n}") });
             PathBuf::from(name)
-        });
-        let rescued = names.into_iter().find(|p| !p.exists()).filter(|p| {
-            if let Some(own) = &self.own {
-                return own.rescue(p).is_ok();
-            }
-            // SQLite takes the name as bytes of text.
-            let Some(text) = p.to_str() else { return false };
-            self.connection.execute("VACUUM INTO ?1", [text]).is_ok()
-        });
-        StoreError::Replaced { path: self.path.clone(), rescued }
+        })
+    }
+
+    /// Writes all records into a file of ours anew. It has the earlier ones until the new ones stand
+    /// in another file, which then takes its name.
+    fn rescue_again(&self, path: &Path) -> bool {
+        let mut whole = path.as_os_str().to_owned();
+        whole.push(".new");
+        let whole = PathBuf::from(whole);
+        let _ = std::fs::remove_file(&whole);
+        let done = self.write_anew(&whole) && std::fs::rename(&whole, path).is_ok();
+        if !done {
+            let _ = std::fs::remove_file(&whole);
+        }
+        done
+    }
+
+    /// Writes all records into a file that is not there yet.
+    fn write_anew(&self, path: &Path) -> bool {
+        if let Some(own) = &self.own {
+            return own.rescue(path).is_ok();
+        }
+        // SQLite takes the name as bytes of text.
+        let Some(text) = path.to_str() else { return false };
+        self.connection.execute("VACUUM INTO ?1", [text]).is_ok()
     }
 
     /// The records of a task on a device with a toolchain, oldest first.

@@ -122,6 +122,24 @@ fn a_store_that_goes_away_is_written_anew_beside() {
     assert!(e.to_string().contains("a.squall.rescued") && e.remedy().contains("merge"), "{e}");
     let saved = Store::open_read_only(rescued(e)).unwrap();
     assert_eq!(saved.len().unwrap(), 2, "the record that was being appended is saved, too");
+    drop(saved);
+    // Whoever goes on all the same finds everything in that one file.
+    for i in 3..7u32 {
+        let e = store.append_latest(record(&format!("a={i}"), &[80.0])).unwrap_err();
+        let saved = rescued(e);
+        assert!(saved.ends_with("a.squall.rescued"), "{saved:?}");
+        let saved = Store::open_read_only(saved).unwrap();
+        assert_eq!(saved.len().unwrap(), u64::from(i));
+    }
+    let e = rescued(store.confirm().unwrap_err());
+    let beside = std::fs::read_dir(dir.path()).unwrap().map(|f| f.unwrap().file_name());
+    let beside: Vec<_> = beside.filter(|f| f.to_string_lossy().contains("rescued")).collect();
+    assert_eq!(beside, ["a.squall.rescued"]);
+    // A file that someone else put in its place is not ours to write over.
+    std::fs::remove_file(&e).unwrap();
+    std::fs::write(&e, "mine").unwrap();
+    assert!(rescued(store.confirm().unwrap_err()).ends_with("a.squall.rescued-2"));
+    assert_eq!(std::fs::read(&e).unwrap(), b"mine");
     // Another store in its place is not written to.
     let again = Store::open(dir.path().join("b")).unwrap();
     again.append_latest(record("a=1", &[100.0])).unwrap();

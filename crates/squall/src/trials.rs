@@ -219,6 +219,10 @@ impl Batch {
         let is_watched = measurer.needs_source();
         let mut run = || {
             measurer.run(&self.jobs, &halt, &mut |result| {
+                // What was in flight when a trial could not be kept is not kept, either.
+                if failure.is_some() {
+                    return;
+                }
                 let candidate = candidates[result.job].clone();
                 let trial = Trial { candidate, outcome: result.outcome, cost: result.cost };
                 match recorder.record(trial, search) {

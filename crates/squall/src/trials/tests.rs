@@ -234,6 +234,54 @@ fn a_store_error_ends_the_run_and_nothing_recorded_is_lost() {
     assert_eq!((kept.len(), told), (6, 4), "the second batch is kept in part and told not at all");
 }
 
+/// A device that ends what it has in flight, whatever it is told meanwhile.
+struct Busy(MockMeasurer);
+
+impl Measurer for Busy {
+    fn identity(&self) -> &MeasurerIdentity {
+        self.0.identity()
+    }
+    fn set_task(&mut self, task: &TaskSetup) -> Result<(), MeasurerError> {
+        self.0.set_task(task)
+    }
+    fn run(
+        &mut self,
+        jobs: &[Job],
+        _: &AtomicBool,
+        each: &mut dyn FnMut(squall_core::JobResult),
+    ) -> Result<(), MeasurerError> {
+        self.0.run(jobs, &AtomicBool::new(false), each)
+    }
+    fn rematch(&mut self, a: &Job, b: &Job) -> Result<squall_core::Rematch, MeasurerError> {
+        self.0.rematch(a, b)
+    }
+    fn overhead(&self) -> CpuCost {
+        self.0.overhead()
+    }
+}
+
+/// A recorder that can keep nothing.
+struct Full(usize);
+
+impl TrialRecorder for Full {
+    fn record(&mut self, _: Trial, _: f64) -> Result<Trial, Error> {
+        self.0 += 1;
+        Err(Error::Nothing("the disk is full".into()))
+    }
+}
+
+#[test]
+fn what_is_in_flight_when_a_store_goes_away_is_not_offered_to_it() {
+    let (tunables, stop) = (tunables(), AtomicBool::new(false));
+    let candidates = (0..6)
+        .map(|i| Candidate { tunable: "flat".into(), configuration: tunables[0].space().nth(i) });
+    let mut rounds = Rounds::new(candidates.collect(), 1);
+    let (mut measurer, mut recorder) = (Busy(ready(mock())), Full(0));
+    let limits = Limits::new(6, 6, &stop);
+    let ran = run_trials(&mut measurer, &tunables, &mut rounds, &mut recorder, &limits);
+    assert!(matches!(ran, Err(Error::Nothing(_))) && recorder.0 == 1, "{} times", recorder.0);
+}
+
 #[test]
 fn a_device_that_is_lost_ends_the_run_and_what_it_measured_is_kept() {
     let mut left = 6;

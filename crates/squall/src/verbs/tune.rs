@@ -160,8 +160,12 @@ fn covers_met(
 
 /// Adds what a later session found, which knows the trials of the earlier ones.
 fn add(report: &mut Report, tasks: Vec<TaskReport>) {
+    add_tasks(&mut report.tasks, tasks);
+}
+
+fn add_tasks(known: &mut Vec<TaskReport>, tasks: Vec<TaskReport>) {
     for new in tasks {
-        match report.tasks.iter_mut().find(|t| t.id == new.id) {
+        match known.iter_mut().find(|t| t.id == new.id) {
             // It had no turn.
             Some(old) if new.trials == 0 => old.cost += new.cost,
             Some(old) => {
@@ -175,19 +179,23 @@ fn add(report: &mut Report, tasks: Vec<TaskReport>) {
                 old.untuned = before.untuned.or(old.untuned);
                 old.throttled.0 += before.throttled.0;
                 let reasons = std::mem::replace(&mut old.throttled.1, before.throttled.1);
-                old.throttled.1.extend(reasons);
-                old.throttled.1.dedup();
+                // In the order in which they first occurred: the list is not sorted.
+                for reason in reasons {
+                    if !old.throttled.1.contains(&reason) {
+                        old.throttled.1.push(reason);
+                    }
+                }
                 for f in before.failures {
                     let is_same =
                         |x: &&mut FailureClass| (&x.stage, &x.detail) == (&f.stage, &f.detail);
                     match old.failures.iter_mut().find(is_same) {
-                        Some(known) => known.count += f.count,
+                        Some(same) => same.count += f.count,
                         None => old.failures.push(f),
                     }
                 }
                 old.failures.sort_by_key(|f| std::cmp::Reverse(f.count));
             }
-            None => report.tasks.push(new),
+            None => known.push(new),
         }
     }
 }
@@ -278,4 +286,47 @@ fn inference(
         }
     };
     Ok(bench_untold(context, &asked, quiet)?.inference)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Factors;
+    use squall_core::{CpuCost, Objective, TaskId};
+
+    fn told(throttled: (u64, Vec<&'static str>)) -> TaskReport {
+        TaskReport {
+            id: TaskId::of_text("", Objective::Time),
+            name: "dense".into(),
+            kind: "dense".into(),
+            count: 1,
+            nodes: Vec::new(),
+            flop: 1,
+            operations: 1,
+            bytes: 1,
+            factors: Factors::Floats,
+            baseline: "plain loops",
+            untuned: None,
+            best: None,
+            winner: None,
+            trials: 1,
+            failed: 0,
+            right: 0,
+            throttled,
+            known: 0,
+            predicted: 0,
+            stop: StopReason::Trials,
+            curve: Vec::new(),
+            failures: Vec::new(),
+            cost: CpuCost::default(),
+        }
+    }
+
+    #[test]
+    fn reasons_of_several_sessions_are_named_once_in_the_order_in_which_they_occurred() {
+        let mut tasks = vec![told((2, vec!["power", "heat"]))];
+        add_tasks(&mut tasks, vec![told((1, vec!["power", "sync"]))]);
+        add_tasks(&mut tasks, vec![told((1, vec!["heat", "power"]))]);
+        assert_eq!(tasks[0].throttled, (4, vec!["power", "heat", "sync"]));
+    }
 }
