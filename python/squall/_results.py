@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
@@ -12,6 +13,28 @@ from typing import Any
 
 _FAILURES = {"build": "CompilationFailedConfig", "infeasible": "InvalidConfig"}
 _TIMES = ("compile_time", "verification_time", "benchmark_time", "strategy_time", "framework_time")
+
+#: A pair of a configuration's text: a comma within a value stands behind a backslash.
+_PAIR = re.compile(r"([^=,]*)=((?:[^,\\]|\\.|\\$)*)")
+
+
+def pairs_of(text: str) -> dict[str, str]:
+    """The parameters and values of a configuration's text.
+
+    >>> pairs_of(r"flags=-O2\\,-g,tile=4")
+    {'flags': '-O2,-g', 'tile': '4'}
+    """
+    return {name.strip(): _unescaped(value) for name, value in _PAIR.findall(text)}
+
+
+def _unescaped(value: str) -> str:
+    """Backslashes count where they stand before a comma or at the end, and are doubled there."""
+
+    def halved(run: re.Match[str]) -> str:
+        # One alone at the end is what older texts have there.
+        return run[0][: (len(run[0]) + (run.end() == len(value))) // 2]
+
+    return re.sub(r"\\+(?=,|\Z)", halved, value)
 
 
 class Results:
@@ -32,7 +55,7 @@ class Results:
 
     def configuration(self, text: str) -> dict[str, Any]:
         """A configuration's text as the caller's own values, in the caller's order."""
-        pairs = dict(pair.split("=", 1) for pair in text.split(","))
+        pairs = pairs_of(text)
         return {n: values[pairs[n]] for n, values in self._values.items()}
 
     def extend_cached(self, entries: Mapping[str, Mapping[str, Any]]) -> None:

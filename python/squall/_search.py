@@ -228,12 +228,13 @@ class Study:
     ) -> tuple[Configuration, float] | None:
         """Asks, calls ``function`` for seconds, and tells, ``trials`` times or until all are known.
 
+        What has no time is a failed trial: ``function`` gives a :class:`Failed`, NaN or infinity.
         Gives :attr:`best`.
         """
         left = math.inf if trials is None else trials
         while left > 0 and (asked := self.ask()):
             for configuration in asked:
-                self.tell(configuration, function(configuration))
+                self.tell(configuration, _timed(function(configuration)))
             left -= len(asked)
         return self.best
 
@@ -241,6 +242,13 @@ class Study:
 def strategies() -> dict[str, str]:
     """Every strategy of a :class:`Study` with what it does in a line, the default first."""
     return dict(_squall.strategies())
+
+
+def _timed(outcome: float | Failed) -> float | Failed:
+    """What a function gave, where NaN is no time."""
+    if isinstance(outcome, Failed) or not math.isnan(outcome):
+        return outcome
+    return Failed("launch", "its time is not a number")
 
 
 def _listed(restrictions: Restriction | Sequence[Restriction] | None) -> list[Restriction]:

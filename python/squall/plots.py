@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from squall._report import Report
+from squall._results import pairs_of
 from squall._store import Store
 
 
@@ -111,7 +112,7 @@ def importance(store: Store, task: str) -> dict[str, float]:
         *(columns[c] for c in ("kind", "tunable", "configuration", "seconds", "name"))
     ):
         if kind == "trial" and seconds:
-            pairs = dict(p.split("=", 1) for p in text.split(",") if "=" in p)
+            pairs = pairs_of(text)
             rows.setdefault(f"{name} {tunable}", []).append((pairs, math.log(seconds)))
     if not rows:
         raise ValueError(f"{store.path} has no measured trial of a task called {task!r}")

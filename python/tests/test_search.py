@@ -1,6 +1,7 @@
 """Spaces and studies: what is legal, what is asked, what is refused."""
 
 import itertools
+import math
 import random
 import threading
 
@@ -110,6 +111,18 @@ def test_what_makes_no_space_is_refused():
     with pytest.raises(squall.Error, match="no strategy") as caught:
         squall.Study(space, strategy="no such")
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("none", [float("nan"), float("inf"), "numpy"])
+def test_what_has_no_time_is_a_failed_trial_and_no_end(none):
+    if none == "numpy":
+        none = pytest.importorskip("numpy").float32("nan")
+    study = squall.Study(squall.Space({"x": range(8)}), trials=8)
+    configuration, time = study.optimize(lambda c: none if c["x"] % 2 else 1.0 + c["x"])
+    assert (configuration, time) == ({"x": 0}, 1.0)
+    assert len(study.trials) == 8 and study.best == ({"x": 0}, 1.0)
+    timed = [t for _, t in study.trials if not isinstance(t, squall.Failed) and t < math.inf]
+    assert sorted(timed) == [1.0, 3.0, 5.0, 7.0]
 
 
 def bowl(c):

@@ -217,6 +217,63 @@ fn trials_of_our_own_are_given_out_too() {
     assert_eq!(p.squall(&["records", "export", "--tunable", "own"]).code, Some(2));
 }
 
+/// Records that stand before a cut are taken, and what is left out is said.
+#[test]
+fn a_cache_that_is_cut_inside_a_record_is_taken_up_to_it() {
+    let p = Place::new();
+    let whole = cache();
+    let begins = whole.rmatch_indices("\"128,").next().unwrap().0;
+    let ends = whole.rfind('}').unwrap();
+    for cut in [begins + 1, begins + 9, (begins + ends) / 2, ends - 1] {
+        p.file("cut.json", &whole[..cut]);
+        let store = format!("{cut}.squall");
+        let ran = p.squall(&["import", "cut.json", "--store", &store]).ok();
+        assert!(ran.err.contains("cut short: 5 whole records"), "{}", ran.err);
+        assert_eq!(trials(&p, &store).len(), 5);
+        let again = p.squall(&["import", "cut.json", "--store", &store, "--json"]).ok().json();
+        let taken = &again["imported"][0];
+        assert!(taken["note"].as_str().unwrap().contains("left out"), "{taken}");
+        assert_eq!((&taken["new"], &taken["known"]), (&0.into(), &5.into()));
+    }
+    p.file(
+        "two.json",
+        format!("{}}}}}\n{}}}}}", whole.trim_end().trim_end_matches(','), "{\"cache\": {"),
+    );
+    let e = p.squall(&["import", "two.json"]).fails().err;
+    assert!(e.contains("there is more: `{"), "{e}");
+}
+
+/// Configurations of a store are lists between commas, and values may have such, too.
+#[test]
+fn values_with_commas_go_through_a_store() {
+    let p = Place::new();
+    let entry = |key: &str, flags: &str, time: f64| {
+        format!("\"{key},8\": {{\"flags\": \"{flags}\", \"n\": 8, \"time\": {time}}}")
+    };
+    let entries = [entry("-O2,-g", "-O2,-g", 0.5), entry("-O2", "-O2", 0.25)].join(", ");
+    p.file(
+        "commas.json",
+        format!(
+            "{{\"kernel_name\": \"k\", \"problem_size\": 4, \"tune_params\": {{\"flags\": \
+             [\"-O2\", \"-O2,-g\"], \"n\": [8]}}, \"cache\": {{{entries}}}}}"
+        ),
+    );
+    let taken = p.squall(&["import", "commas.json", "--store", "a.squall", "--json"]).ok().json();
+    assert_eq!(
+        (&taken["imported"][0]["new"], &taken["imported"][0]["left_out"]),
+        (&2.into(), &0.into())
+    );
+    for form in ["kernel-tuner", "t4"] {
+        let to = format!("{form}.json");
+        let export = ["records", "export", "--format", form, "--store", "a.squall"];
+        p.squall(&[&export[..], &["--output", &to]].concat()).ok();
+        let again = p.squall(&["import", &to, "commas.json", "--store", "b.squall"]).ok();
+        assert!(!again.err.contains("warning"), "{}", again.err);
+    }
+    let of = |store| trials(&p, store).into_iter().map(|t| t.1).collect::<Vec<_>>();
+    assert!(of("a.squall").iter().all(|outcome| of("b.squall").contains(outcome)));
+}
+
 #[test]
 fn what_cannot_be_imported_is_said() {
     let p = Place::new();

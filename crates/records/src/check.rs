@@ -2,6 +2,7 @@
 //! ever.
 
 use crate::error::StoreError;
+use squall_core::space::pieces;
 use squall_core::{DeviceIdentity, Objective, Outcome, Record, TaskId, Workload, is_untuned};
 
 /// Longer than any kernel runs, in nanoseconds: eleven days.
@@ -104,7 +105,7 @@ fn form(r: &Record) -> Result<(), String> {
         return Ok(());
     }
     let mut knobs: Vec<&str> = Vec::new();
-    for part in r.configuration.split(',') {
+    for part in pieces(&r.configuration) {
         match part.split_once('=') {
             Some((knob, _)) if !knob.trim().is_empty() => knobs.push(knob),
             _ => return Err("its configuration is no list of KNOB=VALUE".into()),

@@ -7,10 +7,12 @@
 use crate::clock::now;
 use crate::error::Error;
 use crate::files::{self, put};
+use squall_core::space::pairs;
 use squall_core::task::Objective;
 use squall_core::{Outcome, Record, RecordKind, TaskId, canonical_tunable_name};
 use squall_frontend::recording::{self, Description, File, Format, Recording, knob_of_spellings};
 use squall_records::{Query, Store, Taken};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 /// The tunable's name in records of what others measured.
@@ -39,6 +41,8 @@ pub struct Imported {
     pub refused: u64,
     /// Why, of the first few of them.
     pub reasons: Vec<String>,
+    /// What of the file could not be read.
+    pub note: Option<String>,
 }
 
 /// Reads recordings, each with the stem of its file's name, and fits descriptions to them: these
@@ -107,7 +111,8 @@ pub fn import(recording: &Recording, stem: &str, store: &Store) -> Result<Import
     let records = recording.space.iter().zip(&recording.rows).map(record);
     let Taken { new, known, refused, reasons } = store.append_checked(records)?;
     let failed = recording.rows.iter().filter(|r| !r.outcome.is_right()).count() as u64;
-    Ok(Imported { task, name, device, failed, new, known, refused, reasons })
+    let note = recording.note.clone();
+    Ok(Imported { task, name, device, failed, new, known, refused, reasons, note })
 }
 
 /// The trials that `query` chooses as a recording. Others' forms hold one space: the trials must be
@@ -138,7 +143,7 @@ pub fn recorded(store: &Store, query: &Query, tunable: Option<&str>) -> Result<R
         });
     }
     let place = store.path().display().to_string();
-    let pairs: Vec<Vec<(&str, &str)>> = records.iter().map(|r| pairs(&r.configuration)).collect();
+    let pairs: Vec<Vec<Pair>> = records.iter().map(|r| pairs(&r.configuration).collect()).collect();
     let mut description = match Description::read(&place, first.workload.as_bytes()) {
         Ok(d) => d,
         Err(_) => seen(&pairs, &first.name),
@@ -181,18 +186,16 @@ fn retain_tunable(records: &mut Vec<Record>, tunable: &str) {
     });
 }
 
-/// The knobs and values of a configuration's text.
-fn pairs(configuration: &str) -> Vec<(&str, &str)> {
-    configuration.split(',').filter_map(|p| p.split_once('=')).collect()
-}
+/// A knob and a value of a configuration's text.
+type Pair<'a> = (&'a str, Cow<'a, str>);
 
 /// The space that trials show: all values that occur.
-fn seen(trials: &[Vec<(&str, &str)>], name: &str) -> Description {
+fn seen(trials: &[Vec<Pair>], name: &str) -> Description {
     let knobs = trials.first().into_iter().flatten().map(|(knob, _)| {
         let mut values: Vec<String> = Vec::new();
-        for v in trials.iter().flatten().filter(|p| p.0 == *knob).map(|p| p.1) {
+        for v in trials.iter().flatten().filter(|p| p.0 == *knob).map(|p| &p.1) {
             if !values.iter().any(|o| o == v) {
-                values.push(v.into());
+                values.push(v.to_string());
             }
         }
         knob_of_spellings(knob, &values)

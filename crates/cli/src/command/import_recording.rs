@@ -1,7 +1,7 @@
 //! What `squall import` says of recordings: what others measured becomes trials of the store.
 
 use crate::failure::Failure;
-use crate::terminal::{left_out, say, table};
+use crate::terminal::{left_out, note, say, table};
 use serde_json::{Value, json};
 use squall::exchange::Imported;
 
@@ -17,6 +17,7 @@ pub fn json(done: &[Imported]) -> Value {
             "known": i.known,
             "left_out": i.refused,
             "reasons": i.reasons,
+            "note": i.note,
         })
     };
     done.iter().map(one).collect()
@@ -36,6 +37,11 @@ pub fn show(done: &[Imported]) -> Result<(), Failure> {
         ]);
     }
     say(t)?;
-    done.iter().for_each(|i| left_out(&i.name, i.refused, &i.reasons));
+    for i in done {
+        left_out(&i.name, i.refused, &i.reasons);
+        if let Some(what) = &i.note {
+            note(format_args!("warning: {}: {what}", i.name));
+        }
+    }
     Ok(())
 }

@@ -87,6 +87,11 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     if let Some(b) = bar {
         b.finish_and_clear();
     }
+    for s in &done.spaces {
+        if let Some(what) = &s.recording.note {
+            note(format_args!("warning: {}: {what}", s.name));
+        }
+    }
     let (replay, runs, wall) = (done.replay(), &done.runs, done.seconds);
     let (spaces, strategies) = (&done.spaces, &done.strategies);
     if let Some(path) = &a.traces {

@@ -12,12 +12,14 @@ mod diagram;
 mod knob;
 mod language;
 mod operand;
+mod text;
 
 pub use constraint::Term;
 use diagram::Diagram;
 pub use diagram::MAX_NODES;
 pub use knob::{Former, Knob, Neighbourhood, Role, Value};
 pub use language::{Names, parse_values};
+pub use text::{escaped, pairs, pieces};
 
 use rand::{Rng, RngExt};
 use std::fmt;
@@ -264,10 +266,11 @@ impl Space {
         // An old pair can say what two knobs decide now; a knob's own name goes first.
         let mut now: Vec<Option<usize>> = vec![None; self.knobs().len()];
         let mut before = now.clone();
-        for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
-            let (name, value) = pair
-                .split_once('=')
-                .ok_or_else(|| fail(format!("`{pair}` is not `knob=value`")))?;
+        if let Some(odd) = pieces(text).find(|p| !p.trim().is_empty() && !p.contains('=')) {
+            return Err(fail(format!("`{}` is not `knob=value`", odd.trim())));
+        }
+        for (name, value) in pairs(text) {
+            let value = value.as_ref();
             let mut read = false;
             for (k, knob) in self.knobs().iter().enumerate() {
                 let own = if knob.name == name { knob.position(value) } else { None };
@@ -295,13 +298,13 @@ impl Space {
     /// fewest steps to it; where the text has no such value, the one that leaves most
     /// configurations open. None for an empty space.
     pub fn nearest(&self, text: &str) -> Option<Configuration> {
-        let pairs: Vec<(&str, &str)> =
-            text.split(',').filter_map(|pair| pair.trim().split_once('=')).collect();
+        let pairs: Vec<_> = pairs(text).collect();
         let mut p = self.open();
         while let Some(knob) = p.next_knob() {
-            let wish = pairs.iter().rev().find(|pair| pair.0 == knob.name).map(|pair| pair.1);
+            let wish =
+                pairs.iter().rev().find(|pair| pair.0 == knob.name).map(|pair| pair.1.as_ref());
             let number = wish.and_then(|w| w.parse::<i64>().ok());
-            let old = || pairs.iter().find_map(|pair| knob.position_formerly(pair.0, pair.1));
+            let old = || pairs.iter().find_map(|pair| knob.position_formerly(pair.0, &pair.1));
             let absent = || knob.absent.filter(|_| wish.is_none()).map(usize::from);
             let at = wish.and_then(|w| knob.position(w)).or_else(old).or_else(absent);
             let apart = |v: usize| match (&knob.values[v], number, at) {
@@ -401,7 +404,11 @@ impl Hash for Configuration {
 impl fmt::Display for Configuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, (k, v)) in self.iter().enumerate() {
-            write!(f, "{}{}={v}", if i > 0 { "," } else { "" }, k.name)?;
+            write!(f, "{}{}=", if i > 0 { "," } else { "" }, k.name)?;
+            match v {
+                Value::Int(i) => write!(f, "{i}")?,
+                Value::Word(w) => f.write_str(&escaped(w))?,
+            }
         }
         Ok(())
     }

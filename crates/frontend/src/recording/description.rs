@@ -27,7 +27,7 @@ pub struct Description {
 impl Description {
     /// Reads a T1 file; `name` is for messages.
     pub fn read(name: &str, bytes: &[u8]) -> Result<Description, ImportError> {
-        Description::parse(name, &text(name, bytes)?)
+        Description::parse(name, &text(name, bytes)?.text)
     }
 
     pub(super) fn parse(name: &str, text: &str) -> Result<Description, ImportError> {

@@ -5,9 +5,13 @@ use super::{Recording, Row, failure, fault, is_maximised, knob, listed, outcome_
 use crate::error::{ImportError, shown};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value as Json;
+use squall_core::space::Knob;
 use squall_core::{CpuCost, Outcome};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+
+/// Where the values of a parameter stand, by their spellings.
+type Positions = HashMap<String, u16>;
 
 /// Everything but the measurements.
 #[derive(Default)]
@@ -36,6 +40,9 @@ pub(super) fn head(text: &str) -> serde_json::Result<Head> {
             while let Some(key) = map.next_key::<String>()? {
                 match key.as_str() {
                     "cache" => {
+                        if h.is_cache {
+                            return Err(A::Error::custom("`cache` is in it twice"));
+                        }
                         h.is_cache = true;
                         map.next_value::<IgnoredAny>()?;
                     }
@@ -84,10 +91,16 @@ struct Entry {
     /// T4's finer word for a failure, which our own files add.
     invalidity: Option<String>,
     cost: CpuCost,
+    /// Its parameters' spellings, where they are asked for.
+    own: Vec<(usize, String)>,
 }
 
-/// Reads one entry, knowing which field is the objective.
-struct ReadEntry<'a>(&'a str);
+/// Reads one entry, knowing which field is the objective and which parameters are asked for.
+#[derive(Clone, Copy)]
+struct ReadEntry<'a> {
+    objective: &'a str,
+    parameters: &'a [String],
+}
 
 impl<'de> DeserializeSeed<'de> for ReadEntry<'_> {
     type Value = Entry;
@@ -107,16 +120,19 @@ impl<'de> Visitor<'de> for ReadEntry<'_> {
             |v: Json| v.as_f64().filter(|t| t.is_finite() && *t > 0.0).unwrap_or(0.0) / 1e3;
         while let Some(key) = map.next_key::<std::borrow::Cow<str>>()? {
             match &*key {
-                k if k == self.0 => e.objective = Some(map.next_value()?),
+                k if k == self.objective => e.objective = Some(map.next_value()?),
                 "invalidity" => e.invalidity = map.next_value::<Json>()?.as_str().map(String::from),
                 "__error__" => e.error = Some(super::spelling(&map.next_value()?)),
                 "compile_time" => e.cost.build = seconds(map.next_value()?),
                 "benchmark_time" | "verification_time" => {
                     e.cost.measure += seconds(map.next_value()?)
                 }
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
+                k => match self.parameters.iter().position(|p| p == k) {
+                    Some(at) => e.own.push((at, super::spelling(&map.next_value()?))),
+                    None => {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                },
             }
         }
         Ok(e)
@@ -125,7 +141,7 @@ impl<'de> Visitor<'de> for ReadEntry<'_> {
 
 /// Reads the cache, entry by entry.
 struct ReadCache<'a> {
-    objective: &'a str,
+    entry: ReadEntry<'a>,
     each: &'a mut dyn FnMut(String, Entry),
 }
 
@@ -143,7 +159,7 @@ impl<'de> Visitor<'de> for ReadCache<'_> {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<String>()? {
-            (self.each)(key, map.next_value_seed(ReadEntry(self.objective))?);
+            (self.each)(key, map.next_value_seed(self.entry)?);
         }
         Ok(())
     }
@@ -173,36 +189,31 @@ impl<'de> Visitor<'de> for ReadFile<'_> {
 
 /// Reads the whole file.
 pub(super) fn read(name: &str, text: &str, head: Head) -> Result<Recording, ImportError> {
-    let objective = head.objective.unwrap_or_else(|| "time".into());
+    let objective = head.objective.clone().unwrap_or_else(|| "time".into());
+    let keys = head.keys.clone();
+    let keys = keys.unwrap_or_else(|| head.parameters.iter().map(|(k, _)| k.clone()).collect());
+    let (knobs, positions) = parameters(name, &keys, &head)?;
+    // What a key means is plain where no value has a comma.
+    let has_commas = positions.iter().any(|at| at.keys().any(|s| s.contains(',')));
+    let asked = if has_commas { keys.as_slice() } else { &[] };
     let mut entries = Vec::new();
-    let cache =
-        ReadCache { objective: &objective, each: &mut |key, entry| entries.push((key, entry)) };
+    let entry = ReadEntry { objective: &objective, parameters: asked };
+    let cache = ReadCache { entry, each: &mut |key, entry| entries.push((key, entry)) };
     let done = serde_json::Deserializer::from_str(text).deserialize_map(ReadFile(cache));
     done.map_err(|e| {
         fault(name, format!("the cache is not readable: {e}"), "fetch the file again")
     })?;
-
-    let keys =
-        head.keys.unwrap_or_else(|| head.parameters.iter().map(|(k, _)| k.clone()).collect());
-    let mut knobs = Vec::new();
-    let mut positions: Vec<HashMap<String, u16>> = Vec::new();
-    for key in &keys {
-        let Some((_, values)) = head.parameters.iter().find(|(k, _)| k == key) else {
-            return Err(fault(
-                name,
-                format!("`tune_params` lacks the parameter `{}`", shown(key)),
-                "add its values",
-            ));
-        };
-        let (k, at) = knob(key, values);
-        knobs.push(k);
-        positions.push(at);
-    }
     let maximised = is_maximised(&objective);
     let mut rows = Vec::with_capacity(entries.len());
     for (key, e) in entries {
-        let values: Vec<&str> = key.split(',').map(str::trim).collect();
-        let point = point(values.into_iter(), &positions).map_err(|why| {
+        let read = match has_commas {
+            true => point_with_commas(&key, &positions, &e.own),
+            false => {
+                let values: Vec<&str> = key.split(',').map(str::trim).collect();
+                point(values.into_iter(), &positions)
+            }
+        };
+        let point = read.map_err(|why| {
             fault(name, format!("the key `{}` {why}", shown(&key)), "mend the file")
         })?;
         rows.push((point, Row { outcome: outcome(&e, maximised), key, cost: e.cost }));
@@ -218,7 +229,91 @@ pub(super) fn read(name: &str, text: &str, head: Head) -> Result<Recording, Impo
         conditions: Vec::new(),
         space,
         rows,
+        note: None,
     })
+}
+
+/// The parameters in the keys' order, and where the spellings of their values stand.
+fn parameters(
+    name: &str,
+    keys: &[String],
+    head: &Head,
+) -> Result<(Vec<Knob>, Vec<Positions>), ImportError> {
+    let one = |key: &String| {
+        let found = head.parameters.iter().find(|(k, _)| k == key);
+        let lacks = || {
+            let what = format!("`tune_params` lacks the parameter `{}`", shown(key));
+            fault(name, what, "add its values")
+        };
+        found.map(|(_, values)| knob(key, values)).ok_or_else(lacks)
+    };
+    Ok(keys.iter().map(one).collect::<Result<Vec<_>, _>>()?.into_iter().unzip())
+}
+
+/// More readings of one key than are told apart.
+const MOST_READINGS: usize = 64;
+
+/// The readings of a key whose values may have commas.
+struct Readings<'a> {
+    key: &'a str,
+    positions: &'a [Positions],
+    found: Vec<Vec<u16>>,
+    /// Parameters at places of the key from which on there is no reading.
+    hopeless: HashSet<(usize, usize)>,
+}
+
+impl Readings<'_> {
+    /// Reads the parameters behind those of `before` from this byte on.
+    fn go(&mut self, before: &mut Vec<u16>, from: usize) {
+        let (Some(at), false) = (self.positions.get(before.len()), from > self.key.len()) else {
+            // A key's last value ends where the key does.
+            if before.len() == self.positions.len() && from == self.key.len() + 1 {
+                self.found.push(before.clone());
+            }
+            return;
+        };
+        if self.found.len() >= MOST_READINGS || self.hopeless.contains(&(before.len(), from)) {
+            return;
+        }
+        let known = self.found.len();
+        let key = self.key;
+        let commas = key[from..].match_indices(',').map(|(i, _)| from + i);
+        for end in commas.chain([key.len()]) {
+            let text = &key[from..end];
+            if let Some(p) = at.get(text).or_else(|| at.get(text.trim())) {
+                before.push(*p);
+                self.go(before, end + 1);
+                before.pop();
+            }
+        }
+        if self.found.len() == known {
+            self.hopeless.insert((before.len(), from));
+        }
+    }
+}
+
+/// The positions of a configuration's values, of which some may have commas as keys have between
+/// them. Where a key can be read in several ways, the entry's `own` values decide.
+fn point_with_commas(
+    key: &str,
+    positions: &[Positions],
+    own: &[(usize, String)],
+) -> Result<Box<[u16]>, String> {
+    let (found, hopeless) = (Vec::new(), HashSet::new());
+    let mut readings = Readings { key, positions, found, hopeless };
+    readings.go(&mut Vec::new(), 0);
+    let is_own = |reading: &&Vec<u16>| {
+        own.iter().all(|(i, spelling)| positions[*i].get(spelling) == Some(&reading[*i]))
+    };
+    let mut right = readings.found.iter().filter(is_own);
+    match (readings.found.as_slice(), right.next(), right.next()) {
+        ([], ..) => Err("is no list of its parameters' values, some of which have commas".into()),
+        ([one], ..) => Ok(one.as_slice().into()),
+        (_, Some(one), None) => Ok(one.as_slice().into()),
+        _ => Err("can be read in several ways, because values have commas, and its record does \
+                  not name them"
+            .into()),
+    }
 }
 
 fn outcome(e: &Entry, maximised: bool) -> Outcome {

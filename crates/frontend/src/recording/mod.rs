@@ -7,6 +7,7 @@ mod kernel_tuner;
 mod t4;
 #[cfg(test)]
 mod tests;
+mod whole;
 mod write;
 
 pub use description::{Description, read_space};
@@ -16,10 +17,11 @@ use crate::error::{ImportError, shown};
 use crate::packed::Packing;
 use flate2::read::MultiGzDecoder;
 use serde_json::Value as Json;
-use squall_core::space::{Knob, Neighbourhood, Role, Space, Value};
+use squall_core::space::{Knob, Neighbourhood, Role, Space, Value, escaped};
 use squall_core::{CpuCost, FailStage, Measurement, Nanos, Outcome};
 use std::collections::HashMap;
 use std::io::Read;
+use whole::{Whole, whole};
 
 /// A space with the outcome of every one of its configurations.
 #[derive(Debug)]
@@ -41,6 +43,8 @@ pub struct Recording {
     pub space: Space,
     /// One for each configuration, in the space's order.
     pub rows: Vec<Row>,
+    /// What of the file could not be read, for the user.
+    pub note: Option<String>,
 }
 
 /// The outcome of one configuration.
@@ -91,6 +95,7 @@ impl Recording {
             conditions,
             space,
             rows,
+            note: None,
         })
     }
 
@@ -127,8 +132,12 @@ impl Recording {
         for (c, row) in self.space.iter().zip(self.rows) {
             let values: Vec<String> =
                 from.iter().map(|k| k.map_or(String::new(), |k| c.value(k).to_string())).collect();
-            let text: Vec<String> =
-                t1.knobs.iter().zip(&values).map(|(k, v)| format!("{}={v}", k.name)).collect();
+            let text: Vec<String> = t1
+                .knobs
+                .iter()
+                .zip(&values)
+                .map(|(k, v)| format!("{}={}", k.name, escaped(v)))
+                .collect();
             if let Err(e) = legal.parse(&text.join(",")) {
                 return Err(fault(
                     name,
@@ -147,7 +156,8 @@ impl Recording {
             objective: self.objective,
             ..t1.clone()
         };
-        Recording::new(name, description, &self.device, trials)
+        let described = Recording::new(name, description, &self.device, trials)?;
+        Ok(Recording { note: self.note, ..described })
     }
 }
 
@@ -164,9 +174,10 @@ const REMEDY: &str = "give a Kernel Tuner cache file or T4 results";
 /// Reads a Kernel Tuner cache file, T4 results or a T1 description, told apart by what is in them.
 /// `name` is for messages.
 pub fn read_any(name: &str, bytes: &[u8]) -> Result<File, ImportError> {
-    let text = text(name, bytes)?;
+    let Whole { text, note } = text(name, bytes)?;
+    let noted = |r| File::Recording(Recording { note, ..r });
     match kernel_tuner::head(&text) {
-        Ok(h) if h.is_cache => kernel_tuner::read(name, &text, h).map(File::Recording),
+        Ok(h) if h.is_cache => kernel_tuner::read(name, &text, h).map(noted),
         Ok(h) if h.is_results => t4::read(name, &text).map(File::Recording),
         Ok(h) if h.is_description => Description::parse(name, &text).map(File::Description),
         Ok(_) => Err(fault(name, "this is JSON without `cache` or `results`", REMEDY)),
@@ -202,7 +213,7 @@ fn fault(name: &str, what: impl Into<String>, remedy: impl Into<String>) -> Impo
 
 /// The text of a file: unpacked, completed where it was interrupted, and without words that JSON
 /// does not have.
-fn text(name: &str, bytes: &[u8]) -> Result<String, ImportError> {
+fn text(name: &str, bytes: &[u8]) -> Result<Whole, ImportError> {
     let unpacked;
     let bytes = match Packing::of(bytes).filter(|p| *p == Packing::Gzip) {
         Some(packing) => {
@@ -211,28 +222,21 @@ fn text(name: &str, bytes: &[u8]) -> Result<String, ImportError> {
         }
         None => bytes,
     };
-    let Ok(text) = std::str::from_utf8(bytes) else {
-        return Err(fault(
-            name,
-            "this is neither gzip nor UTF-8 text",
-            "give a JSON file, plain or gzipped",
-        ));
-    };
-    // Python writes these three, which are no JSON.
-    let mut text = text.to_string();
-    for word in ["-Infinity", "Infinity", "NaN"] {
-        for before in [": ", ":", ", ", "["] {
-            let (from, to) = (format!("{before}{word}"), format!("{before}null"));
-            if text.contains(&from) {
-                text = text.replace(&from, &to);
-            }
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        // The last letter may be cut, too.
+        Err(e) if e.error_len().is_none() && e.valid_up_to() > 0 => {
+            std::str::from_utf8(&bytes[..e.valid_up_to()]).unwrap_or_default()
         }
-    }
-    let end = text.trim_end();
-    if let Some(open) = end.strip_suffix(',') {
-        text = format!("{open}}}\n}}");
-    }
-    Ok(text)
+        Err(_) => {
+            return Err(fault(
+                name,
+                "this is neither gzip nor UTF-8 text",
+                "give a JSON file, plain or gzipped",
+            ));
+        }
+    };
+    whole(text).map_err(|what| fault(name, what, "give one whole document in each file"))
 }
 
 /// A value as Python prints it, which is how keys spell it.

@@ -79,6 +79,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Recording, ImportError> {
         conditions: Vec::new(),
         space,
         rows,
+        note: None,
     })
 }
 

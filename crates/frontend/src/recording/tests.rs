@@ -64,6 +64,90 @@ fn a_cache_file_plain_packed_or_interrupted() {
     }
 }
 
+/// Wherever a search that writes its cache is ended, what it had measured is there.
+#[test]
+fn a_cache_that_is_cut_anywhere_gives_its_whole_records() {
+    let text = closed(&CACHE.replace("Some GPU", "Größe \\\"}{ {"));
+    let all = read("c.json", text.as_bytes()).unwrap();
+    let ends: Vec<usize> = text.match_indices('}').map(|(i, _)| i + 1).collect();
+    // The first ends are those of the device's name and of the parameters' list; the last two those
+    // of the cache and the file.
+    let records = &ends[2..ends.len() - 2];
+    assert_eq!(records.len(), all.rows.len());
+    let mut said = 0;
+    for cut in records[0]..text.len() {
+        let r = read("c.json", &text.as_bytes()[..cut]).unwrap();
+        let whole = records.iter().filter(|e| **e <= cut).count();
+        assert_eq!(r.rows.len(), whole, "{}", &text[..cut]);
+        assert!(r.rows.iter().all(|row| all.rows.contains(row)));
+        let note = r.note.expect("it is said");
+        let n =
+            if whole == 1 { "1 whole record ".into() } else { format!("{whole} whole records ") };
+        assert!(note.contains(&n), "{note}");
+        said += usize::from(note.contains("left out"));
+    }
+    assert!(said > 100 && all.note.is_none());
+    for cut in 1..records[0] {
+        if let Some(cut) = text.as_bytes().get(..cut) {
+            let e = read("c.json", cut).unwrap_err().to_string();
+            assert!(e.contains("cut short") || e.contains("not readable"), "{e}");
+        }
+    }
+}
+
+#[test]
+fn more_than_one_document_is_not_passed_over() {
+    let other = r#"{"kernel_name": "another", "cache": {}}"#;
+    for between in ["", "\n", "\n\n"] {
+        let text = format!("{}{between}{other}", closed(CACHE));
+        let e = read("c.json", text.as_bytes()).unwrap_err().to_string();
+        let line = closed(CACHE).matches('\n').count() + 1 + between.len();
+        assert!(e.contains("another") && e.contains(&format!("line {line}")), "{e}");
+    }
+    let twice = closed(CACHE).replace("\"objective\"", "\"cache\": {}, \"objective\"");
+    let e = read("c.json", twice.as_bytes()).unwrap_err().to_string();
+    assert!(e.contains("`cache` is in it twice"), "{e}");
+    assert!(read("c.json", format!("{}\n \n", closed(CACHE)).as_bytes()).is_ok());
+}
+
+#[test]
+fn a_number_that_json_does_not_have_is_none_and_a_word_of_the_same_letters_stays() {
+    let text = closed(CACHE).replace("saxpy", "a: NaN, -Infinity").replace("0.25", "[-Infinity]");
+    let r = read("c.json", text.as_bytes()).unwrap();
+    assert_eq!(r.kernel, "a: NaN, -Infinity");
+    assert_eq!(words(&r)[5], "64,2,7,False: launch");
+}
+
+#[test]
+fn values_may_have_commas() {
+    let file = |entries: &str| {
+        format!(
+            r#"{{"problem_size": 4, "tune_params": {{"flags": ["-O2", "-O2,-g", "a", "a,b"], "n": ["b,c", "c", "1"]}},
+                "cache": {{{entries}}}}}"#
+        )
+    };
+    let text = file(
+        r#""-O2,-g,1": {"time": 1}, "-O2,1": {"time": 2}, "a,b,c": {"flags": "a", "n": "b,c",
+           "time": 3}, "a,b,c": {"flags": "a,b", "n": "c", "time": 4}"#,
+    );
+    let r = read("c.json", text.as_bytes()).unwrap();
+    let names: Vec<String> = r.space.iter().map(|c| c.to_string()).collect();
+    let times: Vec<f64> = r.rows.iter().map(|r| r.outcome.time().unwrap().0 / 1e6).collect();
+    let want = [r"flags=-O2,n=1", r"flags=-O2\,-g,n=1", r"flags=a,n=b\,c", r"flags=a\,b,n=c"];
+    assert_eq!((names.as_slice(), times), (&want.map(String::from)[..], vec![2.0, 1.0, 3.0, 4.0]));
+    for (c, name) in r.space.iter().zip(&names) {
+        assert_eq!(r.space.parse(name).unwrap().to_string(), c.to_string());
+    }
+    let back = read("c.json", write(&r, Format::KernelTuner).as_bytes()).unwrap();
+    alike(&r, &back);
+    let d = Description::read("d", r.description().text().as_bytes()).unwrap();
+    alike(&read("c.json", text.as_bytes()).unwrap().described("c", &d).unwrap(), &r);
+    let e = read("c.json", file(r#""a,b,c": {"time": 1}"#).as_bytes()).unwrap_err().to_string();
+    assert!(e.contains("several ways"), "{e}");
+    let e = read("c.json", file(r#""a,b,d": {"time": 1}"#).as_bytes()).unwrap_err().to_string();
+    assert!(e.contains("no list"), "{e}");
+}
+
 #[test]
 fn an_objective_that_grows_is_turned_round() {
     let text = closed(CACHE).replace("\"objective\": \"time\"", "\"objective\": [\"GFLOP/s\"]");
