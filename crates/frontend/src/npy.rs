@@ -35,7 +35,8 @@ impl Array {
         (self.dtype == DType::F32).then(|| self.bytes.chunks_exact(4).map(word).collect())
     }
 
-    /// An element as a 64-bit float; whole numbers beyond 2^53 are rounded. None of 16-bit floats.
+    /// An element as a 64-bit float; whole numbers beyond 2^53 are rounded. None of
+    /// packed ones.
     pub fn number(&self, i: usize) -> Option<f64> {
         let size = self.dtype.bytes() as usize;
         let b = self.bytes.get(i * size..(i + 1) * size)?;
@@ -53,9 +54,10 @@ impl Array {
             DType::U32 => f64::from(u32::from_ne_bytes(four())),
             DType::I64 => i64::from_ne_bytes(eight()) as f64,
             DType::U64 => u64::from_ne_bytes(eight()) as f64,
-            DType::F16 | DType::Bf16 | DType::U8x4 | DType::I8x4 | DType::Bf16x2 | DType::I16x2 => {
-                return None;
+            DType::F16 | DType::Bf16 => {
+                f64::from(self.dtype.half_value(u16::from_ne_bytes(two()))?)
             }
+            DType::U8x4 | DType::I8x4 | DType::Bf16x2 | DType::I16x2 => return None,
         })
     }
 }

@@ -11,6 +11,7 @@ pub mod candidates;
 mod demand;
 pub mod feed;
 mod fuse;
+pub mod halves;
 pub mod inputs;
 pub mod layout;
 mod moves;

@@ -36,28 +36,13 @@ union float_bits {
 };
 
 static float from_half(char type, uint16_t h) {
-  union float_bits u = {(uint32_t)h << 16};
-  if (type == 'B') return u.x;
-  /* Scaled by 2^112, exponents of both formats agree, below the normal range too. */
-  u.bits = (uint32_t)(h & 0x7fff) << 13;
-  u.x *= 0x1p112f;
-  if ((h & 0x7c00) == 0x7c00) u.bits |= 0x7f800000;
-  u.bits |= (uint32_t)(h & 0x8000) << 16;
+  union float_bits u = {type == 'B' ? (uint32_t)h << 16 : rt_of_f16(h)};
   return u.x;
 }
 
-/* To the nearest, ties to even; of finite numbers that f16 can hold. */
 static uint16_t to_half(char type, float x) {
   union float_bits u = {.x = x};
-  if (type == 'B') return rt_bf16(u.bits);
-  uint32_t sign = u.bits >> 16 & 0x8000;
-  u.bits &= 0x7fffffff;
-  if (u.x >= 65520.0f) return (uint16_t)(sign | 0x7c00);
-  if (u.x < 0x1p-14f) {
-    u.x += 0.5f;
-    return (uint16_t)(sign | (u.bits - 0x3f000000));
-  }
-  return (uint16_t)(sign | ((u.bits - 0x38000000 + 0xfff + (u.bits >> 13 & 1)) >> 13));
+  return type == 'B' ? rt_bf16(u.bits) : rt_f16(u.bits);
 }
 
 double rt_element(const void *x, char type, size_t i) {

@@ -23,6 +23,31 @@ static inline uint16_t rt_bf16(uint32_t bits) {
   uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
   return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? 0x7fff : rounded);
 }
+/* The bits of a float rounded to f16, to the nearest and ties to even; infinite from 65520 on. */
+static inline uint16_t rt_f16(uint32_t bits) {
+  uint32_t size = bits & 0x7fffffff;
+  union {
+    uint32_t bits;
+    float x;
+  } small = {size};
+  /* Below 2^-14 the bits count steps of 2^-24, which floats from a half on have, too. */
+  small.x += 0.5f;
+  uint32_t rounded = (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13;
+  rounded = size < 0x38800000 ? small.bits - 0x3f000000 : rounded;
+  rounded = size >= 0x477ff000 ? 0x7c00 : rounded;
+  rounded = size > 0x7f800000 ? 0x7e00 : rounded;
+  return (uint16_t)(rounded | (bits >> 16 & 0x8000));
+}
+/* The bits of the float that an f16 is. */
+static inline uint32_t rt_of_f16(uint16_t h) {
+  union {
+    uint32_t bits;
+    float x;
+  } u = {(uint32_t)(h & 0x7fff) << 13};
+  /* Scaled by 2^112, exponents of both formats agree, below the normal range too. */
+  u.x *= 0x1p112f;
+  return u.bits | ((h & 0x7c00) == 0x7c00 ? 0x7f800000 : 0) | (uint32_t)(h & 0x8000) << 16;
+}
 size_t rt_size_of(char type);
 int rt_is_whole(char type);
 /* Between the last places of neighbouring numbers of 16 bits, relative to the number. */

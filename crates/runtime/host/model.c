@@ -113,8 +113,7 @@ static int ready_steps(rt_model *m, rt_run_function *const *runs, rt_error *e) {
     uint32_t from = s->kind == RT_FILL ? s->to : s->from;
     if (s->kind != RT_FILL) to->from = m->buffers[from];
     to->to = m->buffers[s->to];
-    rt_move_ready(&to->move, s, rt_size_of(p->buffers[from].is.type),
-                  rt_size_of(p->buffers[s->to].is.type));
+    rt_move_ready(&to->move, s, p->buffers[from].is.type, p->buffers[s->to].is.type);
   }
   return 1;
 }

@@ -1,5 +1,6 @@
 /* How data is moved. */
 #include "moves.h"
+#include "element.h"
 #include <string.h>
 
 /* The two innermost axes where the source is contiguous along one and the target along the other:
@@ -76,6 +77,8 @@ RT_MOVES_OF(rt_8, rt_move_8)
 #define RT_WIDENED(x) ((uint32_t)(x) << 16)
 RT_CASTS_OF(rt_narrow, rt_move_4, rt_move_2, rt_bf16)
 RT_CASTS_OF(rt_widen, rt_move_2, rt_move_4, RT_WIDENED)
+RT_CASTS_OF(rt_narrow_f16, rt_move_4, rt_move_2, rt_f16)
+RT_CASTS_OF(rt_widen_f16, rt_move_2, rt_move_4, rt_of_f16)
 
 /* A copy between two buffers, as its tasks see it. */
 typedef struct {
@@ -89,11 +92,11 @@ typedef struct {
 static void piece_of(const rt_move *m, const unsigned char *f, unsigned char *t) {
   rt_axis rows = m->axes[m->rank - 2], last = m->axes[m->rank - 1];
   if (m->size < m->from_size) {
-    rt_narrow((const rt_move_4 *)f, (rt_move_2 *)t, rows, last);
+    (m->f16 ? rt_narrow_f16 : rt_narrow)((const rt_move_4 *)f, (rt_move_2 *)t, rows, last);
     return;
   }
   if (m->size > m->from_size) {
-    rt_widen((const rt_move_2 *)f, (rt_move_4 *)t, rows, last);
+    (m->f16 ? rt_widen_f16 : rt_widen)((const rt_move_2 *)f, (rt_move_4 *)t, rows, last);
     return;
   }
   switch (m->size) {
@@ -163,9 +166,11 @@ static void arrange(rt_move *m, const rt_step *step) {
   }
 }
 
-void rt_move_ready(rt_move *m, const rt_step *s, size_t from_size, size_t size) {
+void rt_move_ready(rt_move *m, const rt_step *s, char from_type, char type) {
+  size_t from_size = rt_size_of(from_type), size = rt_size_of(type);
   memset(m, 0, sizeof *m);
   m->kind = s->kind;
+  m->f16 = from_type == 'h' || type == 'h';
   m->size = size;
   m->from_size = from_size;
   m->from_at = s->kind == RT_FILL ? 0 : s->from_at * from_size;

@@ -6,9 +6,10 @@
 
 /* A move of elements of `size` bytes, relative to the starts of its two buffers. Where a copy
  * reads elements of `from_size`, others than it writes, it converts them: floats of 32 bits to
- * bf16, or those to these. */
+ * bf16 or, if `f16`, to f16, or those to these. */
 typedef struct {
   rt_step_kind kind;
+  int f16;
   size_t size, from_size;
   uint64_t from_at, to_at; /* bytes */
   uint64_t count;
@@ -18,8 +19,8 @@ typedef struct {
   rt_axis axes[RT_AXES + 2];
 } rt_move;
 
-/* Makes the move of a step ready; sizes are those of its buffers' elements. */
-void rt_move_ready(rt_move *m, const rt_step *s, size_t from_size, size_t size);
+/* Makes the move of a step ready; types are those of its buffers' elements. */
+void rt_move_ready(rt_move *m, const rt_step *s, char from_type, char type);
 /* Performs it between buffers; it allocates nothing. A fill reads no source. */
 void rt_move_run(const rt_move *m, const void *from, void *to, const rt_pool *pool);
 

@@ -186,9 +186,10 @@ static int axes_fit(const rt_step *s, int source, uint64_t at, uint64_t count) {
   return 1;
 }
 
-/* Whether a copy reads what it writes, or converts between floats of 32 bits and bf16. */
+/* Whether a copy reads what it writes, or converts between floats of 32 bits and of 16. */
 static int converts(char from, char to) {
-  return from == to || (from == 'f' && to == 'B') || (from == 'B' && to == 'f');
+  char narrow = from == 'f' ? to : from, wide = from == 'f' ? from : to;
+  return from == to || (wide == 'f' && (narrow == 'B' || narrow == 'h'));
 }
 
 static int move_fits(const rt_plan *p, const rt_step *s) {

@@ -31,6 +31,8 @@ impl Tolerance {
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Checked {
+    /// How far floats may be off.
+    pub tolerance: Option<Tolerance>,
     /// Largest absolute difference.
     pub max_error: f64,
     /// Elements that differ by more than the tolerance.

@@ -6,6 +6,7 @@ use crate::error::Error;
 use squall_compiler::plain;
 use squall_core::graph::{Model, NOT_KNOWN, OperatorCall, Tensor, ValueId, deciding_inputs};
 use squall_frontend::onnx::{self, Extent, Signature};
+use squall_graph::halves::{Halves, widened};
 
 /// A model for given arrays.
 pub struct Specialised {
@@ -13,6 +14,8 @@ pub struct Specialised {
     pub model: Model,
     /// Those values.
     pub bound: Vec<NamedArray>,
+    /// What it was, where its file computes in floats of 16 bits.
+    pub halves: Option<Halves>,
 }
 
 /// Reads a model for given arrays. `text` is what the user called it, `name` its short name.
@@ -24,8 +27,8 @@ pub fn read(
 ) -> Result<Specialised, Error> {
     let import = |source| Error::Import { place: text.into(), source };
     if given.is_empty() {
-        let model = onnx::read(bytes, name, dims).map_err(import)?;
-        return Ok(Specialised { model, bound: Vec::new() });
+        let (model, halves) = widened(onnx::read(bytes, name, dims).map_err(import)?);
+        return Ok(Specialised { model, bound: Vec::new(), halves });
     }
     let signature = onnx::signature(bytes, name).map_err(import)?;
     let dims = open_dims(&signature, text, dims, given)?;
@@ -39,7 +42,8 @@ pub fn read(
                 message,
                 hint: "give float32, float64, whole numbers or booleans".into(),
             })?;
-        let model = onnx::read_bound(bytes, name, &dims, &tensors).map_err(import)?;
+        let read = onnx::read_bound(bytes, name, &dims, &tensors).map_err(import)?;
+        let (model, halves) = widened(read);
         let deciding = deciding_inputs(&model);
         let names: Vec<&str> = deciding.iter().map(|id| model.values[*id].name.as_str()).collect();
         let before = bound.len();
@@ -49,7 +53,7 @@ pub fn read(
             bound.extend(given.iter().filter(|(n, _)| waited.contains(n)).cloned());
         }
         if bound.len() == before {
-            return Ok(Specialised { model, bound });
+            return Ok(Specialised { model, bound, halves });
         }
     }
 }

@@ -12,6 +12,7 @@ use squall_core::{Task, TaskId, Workload};
 use squall_frontend::miopen::is_problem;
 use squall_frontend::{UserKernel, import_kernel, import_ops};
 use squall_graph::Assignment;
+use squall_graph::halves::Halves;
 use squall_graph::simplify::simplify;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,8 @@ pub struct Input {
     pub bound: Vec<NamedArray>,
     /// Of a model in another precision: for tasks of the graph those that stand in their place.
     pub remade: HashMap<TaskId, TaskId>,
+    /// What a model was whose file computes in floats of 16 bits.
+    pub halves: Option<Halves>,
 }
 
 impl Input {
@@ -133,6 +136,7 @@ impl Input {
                     own: Vec::new(),
                     bound: Vec::new(),
                     remade: HashMap::new(),
+                    halves: None,
                 })
             }
             other => Err(Error::Input {
@@ -163,6 +167,7 @@ impl Input {
             own: Vec::new(),
             bound: made.bound,
             remade: HashMap::new(),
+            halves: made.halves,
         })
     }
 
@@ -223,6 +228,7 @@ impl Input {
             own,
             bound: Vec::new(),
             remade: HashMap::new(),
+            halves: None,
         })
     }
 
@@ -244,6 +250,7 @@ impl Input {
             own: Vec::new(),
             bound: Vec::new(),
             remade: HashMap::new(),
+            halves: None,
         })
     }
 

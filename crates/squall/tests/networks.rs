@@ -282,7 +282,7 @@ fn formats_of_16_bits_lie_between_kernels() {
         let request = CheckRequest {
             network,
             data: CheckData::Files { inputs: Vec::new(), expected: Vec::new() },
-            tolerance: Tolerance::Scaled(0.0),
+            tolerance: Some(Tolerance::Scaled(0.0)),
         };
         let checked = squall::check(&context(), &request, &mut |_| ());
         if target() == TargetRequest::Cpu && precision == Precision::F16 {
@@ -449,7 +449,7 @@ fn test_data_of_onnx_is_read_and_compared() {
         let request = CheckRequest {
             network: network.clone(),
             data: CheckData::Folder(f.into()),
-            tolerance: Tolerance::Scaled(0.0),
+            tolerance: Some(Tolerance::Scaled(0.0)),
         };
         squall::check(&context(), &request, &mut |_| ())
     };

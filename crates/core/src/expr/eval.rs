@@ -85,23 +85,31 @@ impl DType {
         if !self.is_half() {
             return None;
         }
-        let sign = ((x.to_bits() >> 16) & 0x8000) as u16;
-        if x.is_nan() {
-            return Some(sign | if self == DType::Bf16 { 0x7fc0 } else { 0x7e00 });
-        }
-        let rounded = self.round(f64::from(x)) as f32;
+        let (sign, bits) = ((x.to_bits() >> 16) as u16 & 0x8000, x.to_bits() & 0x7fff_ffff);
+        let size = f32::from_bits(bits);
+        // To the nearest, ties to even: what is added carries into the last bit that stays.
+        let cut =
+            |bits: u32, by: u32| ((bits + (1 << (by - 1)) - 1 + (bits >> by & 1)) >> by) as u16;
+        Some(match self {
+            _ if x.is_nan() => sign | if self == DType::Bf16 { 0x7fc0 } else { 0x7e00 },
+            DType::Bf16 => sign | cut(bits, 16),
+            _ if size >= 65520.0 => sign | 0x7c00,
+            // Below 2^-14 the bits count steps of 2^-24, which floats from a half on have, too.
+            _ if size < 6.103_515_6e-5 => sign | ((size + 0.5).to_bits() - 0x3f00_0000) as u16,
+            _ => sign | cut(bits - (112 << 23), 13),
+        })
+    }
+
+    /// The number that bits of a format of 16 bits mean; none of any other format.
+    pub fn half_value(self, bits: u16) -> Option<f32> {
         if self == DType::Bf16 {
-            return Some((rounded.to_bits() >> 16) as u16);
+            return Some(f32::from_bits(u32::from(bits) << 16));
         }
-        let size = rounded.abs();
-        Some(
-            sign | match size {
-                s if s.is_infinite() => 0x7c00,
-                // Below 2^-14 the bits count steps of 2^-24.
-                s if s < 6.103_515_6e-5 => (s * 16_777_216.0) as u16,
-                s => ((s.to_bits() - (112 << 23)) >> 13) as u16,
-            },
-        )
+        let sign = u32::from(bits & 0x8000) << 16;
+        // Scaled by 2^112, exponents of both formats agree, below the normal range too.
+        let scaled = f32::from_bits(u32::from(bits & 0x7fff) << 13) * 5.192_297e33;
+        let beyond = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
+        (self == DType::F16).then(|| f32::from_bits(scaled.to_bits() | beyond | sign))
     }
 }
 
@@ -285,5 +293,21 @@ mod tests {
         }
         assert!(f16(f32::NAN) & 0x3ff != 0 && bf16(f32::NAN) & 0x7f != 0);
         assert_eq!(DType::F32.half_bits(1.0), None);
+        for bits in 0..=u16::MAX {
+            for format in [DType::F16, DType::Bf16] {
+                let x = format.half_value(bits).unwrap();
+                assert!(x.is_nan() || format.half_bits(x) == Some(bits), "{bits:#x}");
+                assert!(x.is_nan() || format.round(f64::from(x)) == f64::from(x), "{bits:#x}");
+            }
+        }
+        assert!(DType::F16.half_value(0x7e00).unwrap().is_nan());
+        // Numbers between two go where rounding leads.
+        for bits in (0..0x7f00_0000u32).step_by(9973) {
+            let x = f32::from_bits(bits);
+            for format in [DType::F16, DType::Bf16] {
+                let made = format.half_bits(-x).and_then(|b| format.half_value(b));
+                assert_eq!(made, Some(format.round(f64::from(-x)) as f32), "{x}");
+            }
+        }
     }
 }

@@ -118,6 +118,10 @@ impl Constant {
             Constant::F64 { data, .. } if dtype == DType::F64 => {
                 Some(data.iter().flat_map(|x| x.to_ne_bytes()).collect())
             }
+            Constant::F32 { data, .. } if dtype.is_half() => {
+                let bits = data.iter().filter_map(|x| dtype.half_bits(*x));
+                Some(bits.flat_map(u16::to_ne_bytes).collect())
+            }
             Constant::F32 { .. } | Constant::F64 { .. } => None,
             Constant::I64 { data, .. } => whole(data),
             Constant::Bool { data, .. } => {
@@ -151,6 +155,10 @@ impl Constant {
             DType::F32 => Constant::F32 {
                 shape,
                 data: parts.map(|p| f32::from_bits(word(p) as u32)).collect(),
+            },
+            DType::F16 | DType::Bf16 => Constant::F32 {
+                shape,
+                data: parts.filter_map(|p| dtype.half_value(word(p) as u16)).collect(),
             },
             DType::F64 => {
                 Constant::F64 { shape, data: parts.map(|p| f64::from_bits(word(p))).collect() }

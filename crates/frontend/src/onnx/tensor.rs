@@ -135,15 +135,7 @@ fn words<const N: usize, T>(bytes: &[u8], word: impl Fn([u8; N]) -> T) -> Vec<T>
 
 /// A half-precision float.
 fn half(bits: u16) -> f32 {
-    let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
-    let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f32::from(bits & 0x3ff));
-    let magnitude = match exponent {
-        0 => fraction * 2f32.powi(-24),
-        31 if fraction == 0.0 => f32::INFINITY,
-        31 => f32::NAN,
-        _ => (1.0 + fraction / 1024.0) * 2f32.powi(exponent - 15),
-    };
-    sign * magnitude
+    DType::F16.half_value(bits).unwrap_or(f32::NAN)
 }
 
 /// A bfloat16: the upper half of a float.

@@ -39,11 +39,11 @@ impl Assignment {
         };
         for (id, (name, _)) in model.inputs.iter().zip(&self.inputs) {
             let dtype = model.values[*id].dtype;
-            if dtype.is_none_or(|d| d.is_half() || d == DType::Tf32) {
+            if dtype.is_none_or(|d| d == DType::Tf32) {
                 let of = type_name(dtype);
                 return Err(format!(
-                    "input `{name}` is of {of}; models are run on 32-bit and 64-bit floats, whole \
-                     numbers and booleans"
+                    "input `{name}` is of {of}; models are run on floats of 16, 32 and 64 bits, \
+                     whole numbers and booleans"
                 ));
             }
             let place = b.block(*id)?;
@@ -319,6 +319,9 @@ impl Builder<'_> {
             self.sources.insert(node.outputs[0], *source);
             return Ok(());
         }
+        if self.converts(index) {
+            return self.conversion(index).map_err(at);
+        }
         let moves = match self.moves(index) {
             Err(_) if !self.when.is_empty() => None,
             other => other.map_err(at)?,
@@ -333,6 +336,33 @@ impl Builder<'_> {
             "" => at(e),
             _ => at(format!("it cannot be run: {reason} ({e})")),
         })
+    }
+
+    /// Whether a node converts between floats of 32 and of 16 bits.
+    fn converts(&self, index: usize) -> bool {
+        let model = self.state.model;
+        let node = &model.nodes[index];
+        let (Some(Some(from)), [to]) = (node.inputs.first(), &node.outputs[..]) else {
+            return false;
+        };
+        let types = [*from, *to].map(|v| model.values[v].dtype);
+        let wide = types.iter().filter(|d| **d == Some(DType::F32)).count();
+        let narrow = types.iter().flatten().filter(|d| d.is_half()).count();
+        node.op == "Cast" && wide == 1 && narrow == 1
+    }
+
+    /// A conversion is a copy between blocks of both types.
+    fn conversion(&mut self, index: usize) -> Result<(), String> {
+        let node = &self.state.model.nodes[index];
+        let (Some(Some(from)), [output]) = (node.inputs.first(), &node.outputs[..]) else {
+            return Err("it has no operand".into());
+        };
+        let (from, extent) = (self.source(*from)?, self.elements(*output)?);
+        let to = self.block(*output)?;
+        let axes = vec![Stride { extent, to: 1, from: 1 }];
+        self.push(index, Work::Copy { from, from_offset: 0, to, axes });
+        self.sources.insert(*output, ValueSource::Block(to));
+        Ok(())
     }
 
     /// Whether a node could be evaluated ahead; no step makes any of its operands.

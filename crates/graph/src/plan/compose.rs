@@ -35,6 +35,11 @@ fn composed(plan: &Plan, at: usize) -> Option<Vec<(usize, Work)>> {
         return None;
     }
     let inner = Dense::of(axes, plan.blocks[block].elements)?;
+    let (source, between) = (plan.dtype(from), plan.blocks[block].dtype);
+    // What is rounded on the way stays rounded.
+    if source != between && between.is_half() {
+        return None;
+    }
     let mut list = Vec::new();
     for (i, step) in plan.steps.iter().enumerate() {
         let is_read = |s: &ValueSource| matches!(s, ValueSource::Block(p) if p.block == block);
@@ -48,6 +53,11 @@ fn composed(plan: &Plan, at: usize) -> Option<Vec<(usize, Work)>> {
         else {
             return None;
         };
+        // A copy converts between 32 bits and one format of 16.
+        let target = plan.blocks[to.block].dtype;
+        if source != between && ![source, between].contains(&target) {
+            return None;
+        }
         let (offset, axes) = inner.behind(p.offset + first, axes)?;
         let from_offset = usize::try_from(*from_offset as isize + offset).ok()?;
         list.push((i, Work::Copy { from: *from, from_offset, to: *to, axes }));

@@ -10,8 +10,10 @@ impl Plan {
     /// outputs, and what plain operators take and give, stay as they are.
     pub fn in_formats(&mut self, of: &HashMap<TaskId, &Workload>) -> Result<(), String> {
         let preferred = preferred(self, of);
+        let given: Vec<DType> = self.outputs.iter().map(|p| self.blocks[p.block].dtype).collect();
         let mut r = Rewriter {
-            is_decided: vec![false; self.blocks.len()],
+            // What the model itself says stays.
+            is_decided: self.blocks.iter().map(|b| b.dtype.is_half()).collect(),
             plan: self,
             preferred,
             casts: HashMap::new(),
@@ -26,9 +28,9 @@ impl Plan {
         }
         for i in 0..r.plan.outputs.len() {
             let (place, elements) = (r.plan.outputs[i], r.plan.output_elements[i]);
-            if r.plan.blocks[place.block].dtype.is_half() {
+            if converts(r.plan.blocks[place.block].dtype, given[i]) {
                 let step = ("output".to_string(), "output".to_string());
-                r.plan.outputs[i] = r.cast(place, elements, DType::F32, &step);
+                r.plan.outputs[i] = r.cast(place, elements, given[i], &step);
             }
         }
         let steps = std::mem::take(&mut r.steps);
@@ -95,11 +97,14 @@ impl Rewriter<'_> {
             }
             Work::Copy { from, from_offset, to, axes } => {
                 // A copy converts by itself.
-                self.decide(to.block, self.preferred[to.block].unwrap_or(self.dtype(&from)));
+                let (given, wanted) = (self.plan.dtype(&from), self.preferred[to.block]);
+                // It does not convert between two formats of 16 bits.
+                let other = given.is_half() && wanted.is_some_and(|w| w != given);
+                self.decide(to.block, if other { DType::F32 } else { wanted.unwrap_or(given) });
                 Work::Copy { from, from_offset, to, axes }
             }
             Work::Runs { mut from, to, runs } => {
-                self.decide(to.block, self.dtype(&from));
+                self.decide(to.block, self.plan.dtype(&from));
                 let wanted = self.plan.blocks[to.block].dtype;
                 from = match from {
                     ValueSource::Block(p) => {
@@ -153,13 +158,6 @@ impl Rewriter<'_> {
         Ok(())
     }
 
-    fn dtype(&self, s: &ValueSource) -> DType {
-        match s {
-            ValueSource::Constant(c) => self.plan.constants[*c].dtype,
-            ValueSource::Block(p) => self.plan.blocks[p.block].dtype,
-        }
-    }
-
     /// Gives a block its format, unless it has it. Whole numbers stay what they are.
     fn decide(&mut self, block: usize, dtype: DType) {
         if !std::mem::replace(&mut self.is_decided[block], true)
@@ -177,7 +175,7 @@ impl Rewriter<'_> {
         wanted: DType,
         named: &Named,
     ) -> Result<ValueSource, String> {
-        if !converts(self.dtype(&from), wanted) {
+        if !converts(self.plan.dtype(&from), wanted) {
             return Ok(from);
         }
         match from {

@@ -60,7 +60,8 @@ fn targets(plan: &Plan) -> Vec<(usize, Vec<Stretch>)> {
         for to in work.writes() {
             last[to.block] = i;
             let list = made.entry(to.block).or_insert(Some(Vec::new()));
-            match (stretch(i, work), list.as_mut()) {
+            let alike = work.reads().iter().all(|s| plan.dtype(s) == plan.blocks[to.block].dtype);
+            match (stretch(i, work).filter(|_| alike), list.as_mut()) {
                 (Some(s), Some(l)) => l.push(s),
                 _ => *list = None,
             }

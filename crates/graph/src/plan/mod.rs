@@ -217,6 +217,16 @@ pub struct Plan {
     pub random: Vec<String>,
 }
 
+impl Plan {
+    /// The type of what lies at a source.
+    pub fn dtype(&self, s: &ValueSource) -> DType {
+        match s {
+            ValueSource::Constant(c) => self.constants[*c].dtype,
+            ValueSource::Block(p) => self.blocks[p.block].dtype,
+        }
+    }
+}
+
 /// An output of which only the largest extents are known ahead of the run. Its elements lie
 /// row-major in the extents that the run finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

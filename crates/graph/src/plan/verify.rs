@@ -111,10 +111,7 @@ impl Plan {
 
     /// Whether a move's ends, which exist, are of one type, or of two between which it converts.
     fn alike(&self, from: &ValueSource, to: &BlockPlace, converts: bool) -> Result<(), String> {
-        let source = match from {
-            ValueSource::Block(p) => self.blocks[p.block].dtype,
-            ValueSource::Constant(c) => self.constants[*c].dtype,
-        };
+        let source = self.dtype(from);
         match self.blocks[to.block].dtype {
             target if target == source => Ok(()),
             target if converts && (target.is_half() || source.is_half()) => {

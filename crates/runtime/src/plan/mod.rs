@@ -63,6 +63,8 @@ impl Element {
     pub const BF16: Element = Element('B');
     /// Booleans.
     pub const BOOL: Element = Element('o');
+    /// f16.
+    pub const F16: Element = Element('h');
     /// All letters.
     pub const LETTERS: &str = "fdhBbusSiIlLo";
 

@@ -266,10 +266,10 @@ fn source<'a>(p: &'a HostPlan, at: &At, element: Element) -> Option<&'a Buffer> 
     (is_read(b.role) && b.element == element).then_some(b)
 }
 
-/// Whether a copy reads what it writes, or converts between floats of 32 bits and bf16.
+/// Whether a copy reads what it writes, or converts between floats of 32 bits and of 16.
 fn converts(from: Element, to: Element) -> bool {
-    from == to
-        || matches!((from, to), (Element::F32, Element::BF16) | (Element::BF16, Element::F32))
+    let is_narrow = |e: Element| matches!(e, Element::BF16 | Element::F16);
+    from == to || (from == Element::F32 && is_narrow(to)) || (to == Element::F32 && is_narrow(from))
 }
 
 /// Whether the elements that a copy touches on one side lie in the buffer.

@@ -22,7 +22,7 @@ use files::FileLayout;
 use plain::PlainOperators;
 use program::LinkedSource;
 use squall_core::graph::{Weights, deciding_inputs};
-use squall_core::{KernelSource, Task, TaskId, Workload};
+use squall_core::{DType, KernelSource, Task, TaskId, Workload};
 use squall_frontend::npy::Array;
 use squall_frontend::read_weights;
 use squall_graph::Assignment;
@@ -156,6 +156,8 @@ pub struct Network {
     outputs: Vec<NetworkValue>,
     /// Values to which it was specialised.
     bound: Vec<NamedArray>,
+    /// In which format of 16 bits its file computes, if it does.
+    half: Option<DType>,
     kernels: Vec<Chosen>,
     plain: PlainOperators,
     device: Device,
@@ -276,6 +278,7 @@ impl Network {
             inputs,
             outputs,
             bound: input.bound.clone(),
+            half: input.halves.as_ref().map(|h| h.format),
             kernels,
             plain,
             device,
@@ -287,6 +290,11 @@ impl Network {
     /// Whether it runs on a GPU.
     pub fn is_on_gpu(&self) -> bool {
         self.gpu.is_some()
+    }
+
+    /// The format of 16 bits in which the model's file computes, if it does.
+    pub fn half(&self) -> Option<DType> {
+        self.half
     }
 
     /// Bytes of the region that activations and scratch memory share.

@@ -64,14 +64,19 @@ pub fn fitting<'a>(
                 format!("give it: --input {name}=X.npy"),
             ));
         };
-        if array.dtype != dtype {
+        // NumPy has no bfloat16: its files hold the bits.
+        let are_bits = (array.dtype, dtype) == (DType::U16, DType::Bf16);
+        if array.dtype != dtype && !are_bits {
             return Err(fault(
                 format!(
                     "input `{name}` is of {}, the given array of {}",
                     dtype.name(),
                     array.dtype.name()
                 ),
-                format!("save it with `.astype('{}')`", numpy_name(dtype)),
+                match dtype {
+                    DType::Bf16 => "save its bits as uint16, or a tensor of ONNX (.pb)".into(),
+                    _ => format!("save it with `.astype('{}')`", numpy_name(dtype)),
+                },
             ));
         }
         if array.elements() as i64 != input.elements() {

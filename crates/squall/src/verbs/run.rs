@@ -78,8 +78,9 @@ pub struct CheckRequest {
     pub network: NetworkRequest,
     /// What it is given and must give.
     pub data: CheckData,
-    /// How far elements may be off; whole numbers and booleans may not.
-    pub tolerance: Tolerance,
+    /// How far elements may be off, if not as usual in the format that computes; whole numbers and
+    /// booleans may not.
+    pub tolerance: Option<Tolerance>,
 }
 
 /// Says which kernels were never tuned, and how they were chosen.
@@ -315,7 +316,13 @@ pub fn check(
         }
         let (outputs, layers) = network.run(&inputs)?;
         checked.kernels = network.counts();
-        checked.add(&outputs, &expected, &layers, request.tolerance);
+        // A model that computes in 16 bits is as exact as these are, in whichever it runs.
+        let own =
+            Precision::ALL.iter().find(|(p, _)| p.half().is_some() && p.half() == network.half());
+        let usual = own.map_or(0.0, |(p, _)| p.tolerance()).max(wanted.input.precision.tolerance());
+        let tolerance = request.tolerance.unwrap_or(Tolerance::Scaled(usual));
+        checked.tolerance = Some(tolerance);
+        checked.add(&outputs, &expected, &layers, tolerance);
         let Some(precise) = &precise else { continue };
         let (values, _) = serving(context, precise, &inputs, &mut in_f32, listen)?.run(&inputs)?;
         checked.loss.get_or_insert_default().add(&outputs, &values);

@@ -260,6 +260,11 @@ fn cast(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
         DType::Bool => Constant::Bool { shape, data: truths(x) },
         DType::F32 => Constant::F32 { shape, data: numbers(x, from, |v| v as f32, |v| v) },
         DType::F64 => Constant::F64 { shape, data: numbers(x, from, |v| v, f64::from) },
+        d if d.is_half() => {
+            let rounded = |x: f32| d.half_bits(x).and_then(|bits| d.half_value(bits)).unwrap_or(x);
+            let data = numbers(x, from, |v| v as f32, |v| v).into_iter().map(rounded).collect();
+            Constant::F32 { shape, data }
+        }
         d if d.is_float() => return Err(NOT_HERE.into()),
         d => {
             let data = match x {

@@ -296,8 +296,10 @@ fn casts_keep_what_their_type_keeps() {
     assert_eq!(to(&x, 9), Constant::Bool { shape: vec![4], data: vec![true, false, true, true] });
     assert_eq!(to(&ints(&[255, -129]), 3).as_i64().unwrap(), [-1, 127]);
     assert_eq!(to(&ints(&[3]), 1).as_f32().unwrap(), [3.0]);
-    // Half precision would round: left to others.
-    assert!(evaluate(&node("Cast", 1, 1, &[("to", Attribute::Int(10))]), &[Some(x)], 18).is_none());
+    let wide = Constant::F32 { shape: vec![4], data: vec![0.1, 2049.0, 65520.0, -1e-9] };
+    let kept = [0.099_975_586, 2048.0, f32::INFINITY, -0.0];
+    assert_eq!(to(&wide, 10).as_f32().unwrap(), kept);
+    assert_eq!(to(&ints(&[257]), 16).as_f32().unwrap(), [256.0]);
 }
 
 #[test]

@@ -145,12 +145,14 @@ impl NBits {
         };
         differs("weights", codes, &like)?;
         differs("scales", scales.shape, &each)?;
-        if scales.dtype.is_some_and(|d| d != DType::F32) {
+        if scales.dtype.is_some_and(|d| d != DType::F32 && !d.is_half()) {
             return Err(format!("its scales are of {}, not f32", type_name(scales.dtype)));
         }
         let Some(zeros) = zeros else { return Ok(()) };
         match (self.form, zeros.dtype) {
-            (Form::Packed, Some(DType::F32)) => differs("zero points", zeros.shape, &each),
+            (Form::Packed, Some(d)) if d == DType::F32 || d.is_half() => {
+                differs("zero points", zeros.shape, &each)
+            }
             // Where constants are evaluated every whole number has 64 bits.
             (Form::Packed, Some(DType::U8 | DType::I64)) => {
                 differs("zero points", zeros.shape, &[self.n, self.zero_bytes()])
@@ -187,7 +189,7 @@ fn pack(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let w = NBits::of(ctx)?;
     w.operands_suit(ctx)?;
     let [codes, vectors] = w.packed();
-    let zeros = if ctx.dtype(2) == Some(DType::F32) { DType::F32 } else { DType::U8 };
+    let zeros = if ctx.dtype(2).is_some_and(DType::is_float) { DType::F32 } else { DType::U8 };
     Ok(vec![output(DType::U8, codes), output(DType::F32, vectors.clone()), output(zeros, vectors)])
 }
 
@@ -199,7 +201,8 @@ fn unpack(ctx: &Ctx) -> Result<Vec<Output>, String> {
     {
         return Err(format!("its groups are of shape {order:?}, {} are expected", w.k));
     }
-    Ok(vec![output(DType::F32, vec![w.k, w.n])])
+    let floats = ctx.dtype(1).filter(|d| d.is_half()).unwrap_or(DType::F32);
+    Ok(vec![output(floats, vec![w.k, w.n])])
 }
 
 /// What a kernel's generator says to the operator's text; sizes of memory follow from it, so that
@@ -218,7 +221,8 @@ fn matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
     if last != w.k {
         return Err(format!("its first input of shape {x:?} does not suit {} rows", w.k));
     }
-    if ctx.dtype(0).is_some_and(|d| d != DType::F32) {
+    let floats = ctx.dtype(0).unwrap_or(DType::F32);
+    if floats != DType::F32 && !floats.is_half() {
         let name = type_name(ctx.dtype(0));
         return Err(format!("a first input of {name} is not supported"));
     }
@@ -236,5 +240,5 @@ fn matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
         return Err(format!("its bias is of shape {bias:?}, [{}] is expected", w.n));
     }
     let shape = rows.iter().copied().chain([w.n]).collect();
-    Ok(vec![output(DType::F32, shape)])
+    Ok(vec![output(floats, shape)])
 }

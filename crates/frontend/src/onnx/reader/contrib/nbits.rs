@@ -58,15 +58,15 @@ pub(super) fn matmul_nbits(b: &mut Body) -> Result<(), String> {
 fn suits(b: &Body, w: &NBits) -> Result<(), String> {
     let dtype = |i: usize| b.given(i).and_then(|name| (b.around.dtype)(&name));
     for i in [0, 2] {
-        if dtype(i).is_some_and(|d| d != DType::F32) {
-            return Err(format!("its input {i} is not of floats of 32 bits"));
+        if dtype(i).is_some_and(|d| d != DType::F32 && !d.is_half()) {
+            return Err(format!("its input {i} is not of floats of 32 or 16 bits"));
         }
     }
     if dtype(1).is_some_and(|d| d != DType::U8) {
         return Err("its weights are not of unsigned bytes".into());
     }
     let zeros = dtype(3);
-    if zeros.is_some_and(|d| !matches!(d, DType::U8 | DType::F32)) {
+    if zeros.is_some_and(|d| d != DType::U8 && d != DType::F32 && !d.is_half()) {
         return Err("its zero points are neither packed in unsigned bytes nor floats".into());
     }
     let scales = b.shape(2)?;
