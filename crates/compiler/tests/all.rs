@@ -10,6 +10,7 @@ mod dialect;
 mod features;
 mod gpu;
 mod machines;
+mod nan;
 mod nbits;
 mod operations;
 mod pairs;

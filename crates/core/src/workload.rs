@@ -18,6 +18,7 @@
 //! (module `room`).
 
 mod format;
+mod hard;
 mod room;
 mod zeros;
 
@@ -25,6 +26,7 @@ pub use crate::expr::DType;
 use crate::expr::{Affine, Binary, Expr, Source, Unary, Var};
 use crate::text::TextError;
 use crate::units::Bytes;
+pub use hard::Hard;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -84,6 +84,20 @@ int rt_all_bytes(const unsigned char *x, size_t count, int byte) {
   return 1;
 }
 
+void rt_harden(void *to, const rt_tensor *t, uint64_t *seed) {
+  static const uint32_t values[] = {
+      0x7fc00000, 0, 0x80000000,                     /* NaN, zeros */
+      0x7f800000, 0xff800000, 0x000116c2, 0x800116c2 /* infinities, 1e-40 */,
+      0x58635fa9, 0xd8635fa9                         /* 1e15 */};
+  const uint64_t all = t->hard == 2 ? 9 : 3, most = t->hard == 2 ? 18 : 8;
+  const uint64_t places = t->count / 64 < most ? t->count / 64 : most;
+  uint32_t *x = to;
+  if (!t->hard || t->type != 'f' || t->count < 8) return;
+  for (uint64_t i = 0; i < places; i++) x[rt_random(seed) % t->count] = values[i % all];
+  /* In a first vector and in what is left behind the last one. */
+  x[3] = x[t->count - 1] = values[0];
+}
+
 void rt_fill(void *to, const rt_tensor *t, uint64_t *seed) {
   if (t->type == 'f' && !t->bounded) {
     float *x = (float *)to;

@@ -13,6 +13,7 @@ typedef struct {
   uint64_t count;
   int bounded; /* values lie in low ..= high; else in [-1, 1), whole numbers in -8 ..= 8 */
   double low, high;
+  int hard; /* 1: NaN and zeros among them; 2: infinities, denormal and large numbers, too */
   int gaps; /* of an output: what the reference does not write, nothing may write */
   const char *file; /* holds the values where it is given */
 } rt_tensor;
@@ -63,5 +64,7 @@ int rt_all_bytes(const unsigned char *x, size_t count, int byte);
 uint64_t rt_random(uint64_t *state);
 /* Random elements, as the tensor says. */
 void rt_fill(void *to, const rt_tensor *t, uint64_t *seed);
+/* Puts hard values in the place of some elements. */
+void rt_harden(void *to, const rt_tensor *t, uint64_t *seed);
 
 #endif

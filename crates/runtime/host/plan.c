@@ -125,10 +125,14 @@ static void read_buffer(cursor *c, builder *b) {
       u->is.high = real(c);
     } else if (is(what, "file")) {
       u->is.file = word(c);
+    } else if (is(what, "hard")) {
+      const char *which = word(c);
+      u->is.hard = is(which, "all") ? 2 : is(which, "nan");
+      if (!u->is.hard && !c->wrong) c->wrong = "hard values are `nan` or `all`";
     } else if (is(what, "gaps")) {
       u->is.gaps = 1;
     } else if (!c->wrong) {
-      c->wrong = "expected `range`, `file` or `gaps`";
+      c->wrong = "expected `range`, `hard`, `file` or `gaps`";
     }
   }
 }

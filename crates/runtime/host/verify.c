@@ -36,6 +36,8 @@ static int buffers_fit(const rt_plan *p, rt_error *e) {
       return rt_fail(e, "plan", "plan: the range of buffer %u is empty", i);
     if ((b->is.bounded || b->is.file) && b->role != RT_DATA && b->role != RT_WEIGHT)
       return rt_fail(e, "plan", "plan: buffer %u is no input", i);
+    if (b->is.hard && (b->is.type != 'f' || (b->role != RT_DATA && b->role != RT_WEIGHT)))
+      return rt_fail(e, "plan", "plan: buffer %u holds hard values, and is no input of f32", i);
     if (b->is.gaps && b->role != RT_OUTPUT)
       return rt_fail(e, "plan", "plan: buffer %u is no output, and has gaps", i);
     if (b->region == RT_NONE) {

@@ -33,6 +33,8 @@ pub const C: Dialect = Dialect {
         ("sign", "sign_$f($1)"),
         ("max", "max_$f($1, $2)"),
         ("min", "min_$f($1, $2)"),
+        ("max_nan", "max_nan_$f($1, $2)"),
+        ("min_nan", "min_nan_$f($1, $2)"),
         ("pow", "pow_$f($1, $2)"),
     ],
     accumulate: "$1 += $2;",

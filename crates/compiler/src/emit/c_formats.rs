@@ -211,7 +211,7 @@ fn bytes(l: i64, kind: &str, ty: &str, used: &Used, s: &mut String) {
 
 /// Stores of numbers as bytes, to the nearest within two bounds and ties to even. Instructions
 /// that convert round so, and that of AVX-512 which narrows brings what is too large, by its bits
-/// without sign, to 255.
+/// without sign, to 255. What is no number becomes the lower bound.
 fn rounded_bytes(l: i64) -> String {
     let one = |name: &str, out: &str| {
         format!("  __asm__(\"{name} %1, %0\" : \"={out}\"(r) : \"{out}\"(x));\n")
@@ -228,10 +228,10 @@ fn rounded_bytes(l: i64) -> String {
     let wide = if l == 16 { "v" } else { "x" };
     let mut s = format!(
         "static inline void round_u8_v{l}(unsigned char *p, v{l} x, float low, float high) {{\n  \
-         i{l} r;\n#if {narrow}\n  if (high < 255) x = min_v{l}(x, all_v{l}(high));\n  \
-         x = max_v{l}(x, all_v{l}(low));\n{}  \
+         i{l} r;\n#if {narrow}\n  x = max_v{l}(x, all_v{l}(low));\n  \
+         if (high < 255) x = min_v{l}(x, all_v{l}(high));\n{}  \
          __asm__(\"vpmovusdb %1, %0\" : \"=m\"(*(u8_{l} *)p) : \"v\"(r));\n#else\n  \
-         x = max_v{l}(min_v{l}(x, all_v{l}(high)), all_v{l}(low));\n",
+         x = min_v{l}(max_v{l}(x, all_v{l}(low)), all_v{l}(high));\n",
         one("vcvtps2dq", "v")
     );
     if let Some((feature, name)) = convert {

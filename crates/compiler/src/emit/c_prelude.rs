@@ -20,14 +20,20 @@ pub fn text(used: &Used) -> String {
             s += tiles::PRELUDE_PAIRS;
         }
     }
-    for (name, sign) in [("max", '>'), ("min", '<')] {
-        for (suffix, ty) in [("f", "float"), ("d", "double")].into_iter().filter(|_| used.has(name))
-        {
-            let _ = writeln!(
-                s,
-                "static inline {ty} {name}_{suffix}({ty} a, {ty} b) {{ return a {sign} b ? a : b; \
-                 }}"
-            );
+    for (name, strict, sign) in EXTREMES {
+        for (suffix, ty) in [("f", "float"), ("d", "double")] {
+            let head = format!("static inline {ty} {name}");
+            if used.has(name) || used.has(strict) {
+                let _ =
+                    writeln!(s, "{head}_{suffix}({ty} a, {ty} b) {{ return a {sign} b ? a : b; }}");
+            }
+            if used.has(strict) {
+                let _ = writeln!(
+                    s,
+                    "{head}_nan_{suffix}({ty} a, {ty} b) {{ {ty} m = {name}_{suffix}(a, b); \
+                     return a != a ? a : m; }}"
+                );
+            }
         }
     }
     for &(name, f, d) in SCALAR.iter().filter(|x| used.has(x.0)) {
@@ -155,9 +161,12 @@ fn vector(l: i64, used: &Used, s: &mut String) {
     );
     let blend = |m: &str| format!("(v{l})(({m} & (i{l})a) | (~{m} & (i{l})b))");
     let needs_exp = ["exp", "sigmoid", "tanh", "erf"].iter().any(|f| used.has(f));
-    for (name, sign) in [("max", '>'), ("min", '<')] {
-        if used.has(name) || needs_exp {
+    for (name, strict, sign) in EXTREMES {
+        if used.has(name) || used.has(strict) || needs_exp {
             *s += &extreme(l, name, &format!("i{l} m = a {sign} b; return {};", blend("m")));
+        }
+        if used.has(strict) {
+            *s += &strict_extreme(l, name);
         }
     }
     if ["abs", "erf", "tanh"].iter().any(|f| used.has(f)) {
@@ -257,7 +266,7 @@ const SCALAR: &[(&str, &str, &str)] = &[
     ("cos", "cosf", "cos"),
     ("abs", "fabsf", "fabs"),
     ("pow", "powf", "pow"),
-    ("sign", "(float)((x > 0) - (x < 0))", "(double)((x > 0) - (x < 0))"),
+    ("sign", "x != x ? x : (float)((x > 0) - (x < 0))", "x != x ? x : (double)((x > 0) - (x < 0))"),
     ("sigmoid", "1.0f / (1.0f + expf(-x))", "1.0 / (1.0 + exp(-x))"),
 ];
 
@@ -281,6 +290,35 @@ const SHUFFLE: &str = "#if defined(__clang__) || __GNUC__ >= 12
 #endif
 ";
 
+/// The larger and the smaller: the names of the functions that give the second where one is NaN, of
+/// those that give NaN there, and the comparison that chooses the first.
+const EXTREMES: [(&str, &str, char); 2] = [("max", "max_nan", '>'), ("min", "min_nan", '<')];
+
+/// The larger or smaller of two vectors, NaN where one is: of the first all bits are set, or it
+/// stands in the lanes that a mask leaves alone. ARM has one instruction.
+fn strict_extreme(l: i64, name: &str) -> String {
+    let masked = |bits: i64, ty: &str, end: &str| {
+        let order = format!("__builtin_ia32_cmpps{bits}_mask(a, a, 7, ({ty})-1{end})");
+        format!(
+            "  return (v{l})__builtin_ia32_{name}ps{bits}_mask(a, b, a, {order}{end});\n#else\n"
+        )
+    };
+    let gcc = "&& !defined(__clang__)";
+    let single = match l {
+        16 => format!("#if defined(__AVX512F__) {gcc}\n{}", masked(512, "short", ", 4")),
+        8 => format!("#if defined(__AVX512VL__) {gcc}\n{}", masked(256, "char", "")),
+        4 => format!(
+            "#if defined(__aarch64__)\n  v4 r;\n  __asm__(\"f{name} %0.4s, %1.4s, %2.4s\" : \
+             \"=w\"(r) : \"w\"(a), \"w\"(b));\n  return r;\n#else\n"
+        ),
+        _ => "#if 1\n".into(),
+    };
+    format!(
+        "static inline v{l} {name}_nan_v{l}(v{l} a, v{l} b) {{\n{single}  \
+         return (v{l})((i{l}){name}_v{l}(a, b) | (a != a));\n#endif\n}}\n"
+    )
+}
+
 /// The larger or smaller of two vectors, the second where one is no number: one instruction on
 /// x86, of which GCC makes two of a comparison and a selection.
 fn extreme(l: i64, name: &str, portable: &str) -> String {
@@ -302,6 +340,8 @@ const ACROSS: &[(&str, &str)] = &[
     ("across_prod", "a * b"),
     ("across_max", "max_@(a, b)"),
     ("across_min", "min_@(a, b)"),
+    ("across_max_nan", "max_nan_@(a, b)"),
+    ("across_min_nan", "min_nan_@(a, b)"),
 ];
 
 /// A reduction over the lanes of a vector, half by half.
@@ -372,7 +412,7 @@ fn transpose(l: i64) -> String {
 /// e^x: argument reduction to |r| <= ln(2)/2 and a polynomial of degree 6, about 1 ulp. The
 /// power of two is applied in two halves, so that results next to overflow stay finite.
 const EXP: &str = "static inline v@ exp_v@(v@ x) {
-  x = min_v@(max_v@(x, all_v@(-104.0f)), all_v@(89.0f));
+  x = min_v@(all_v@(89.0f), max_v@(all_v@(-104.0f), x));
   v@ n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
   v@ r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   v@ p = 1.9875691500e-4f * r + 1.3981999507e-3f;

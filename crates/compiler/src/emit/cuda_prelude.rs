@@ -12,6 +12,9 @@ pub fn text(used: &Used) -> String {
         (matrices, TENSOR_CORES),
         (used.has("tma"), TMA_TILES),
         (used.has("fours"), FOURS),
+        (used.has("max_nan"), MAX_NAN),
+        (used.has("min_nan"), MIN_NAN),
+        (used.has("sign"), SIGN),
         (used.has("lanes"), LANES),
         (used.has("powers"), POWERS),
         (used.has("swizzled"), SWIZZLED),
@@ -164,6 +167,39 @@ static __device__ __forceinline__ uint2 fours_##type(const float *c) { \\
 }
 FOURS(bfloat_t)
 FOURS(half_t)
+";
+
+/// The larger of two numbers, and NaN where one is, which `fmaxf` loses: one instruction as well.
+const MAX_NAN: &str = "\
+static __device__ __forceinline__ float max_nan(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float x;
+  asm(\"max.NaN.f32 %0, %1, %2;\" : \"=f\"(x) : \"f\"(a), \"f\"(b));
+  return x;
+#else
+  return a > b || a != a ? a : b;
+#endif
+}
+";
+
+/// The smaller, as `MAX_NAN`.
+const MIN_NAN: &str = "\
+static __device__ __forceinline__ float min_nan(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float x;
+  asm(\"min.NaN.f32 %0, %1, %2;\" : \"=f\"(x) : \"f\"(a), \"f\"(b));
+  return x;
+#else
+  return a < b || a != a ? a : b;
+#endif
+}
+";
+
+/// 1, 0 or -1, and NaN of NaN.
+const SIGN: &str = "\
+static __device__ __forceinline__ float sign(float x) {
+  return x != x ? x : (float)((x > 0.0f) - (x < 0.0f));
+}
 ";
 
 /// What another lane of the warp has, whose number differs by a mask.

@@ -130,7 +130,14 @@ impl Printer<'_> {
     }
 
     /// The statement that stores a value at a place of its own lanes, or combines it in.
-    pub(super) fn combine(&self, place: &str, op: Option<Reducer>, v: Value, lanes: i64) -> String {
+    pub(super) fn combine(
+        &self,
+        b: Source,
+        place: &str,
+        op: Option<Reducer>,
+        v: Value,
+        lanes: i64,
+    ) -> String {
         let whole = v.whole;
         let text = if lanes > 1 { self.widen(v, lanes) } else { v.text };
         match op {
@@ -138,7 +145,7 @@ impl Printer<'_> {
                 let sign = if op == Reducer::Max { '>' } else { '<' };
                 format!("{place} = {place} {sign} {text} ? {place} : {text};")
             }
-            _ => self.combined(place, op, &text, lanes),
+            _ => self.combined(b, place, op, &text, lanes),
         }
     }
 
@@ -150,7 +157,7 @@ impl Printer<'_> {
         op: Option<Reducer>,
         v: Value,
     ) -> String {
-        let Some(writer) = self.writer(b) else { return self.combine(place, op, v, 1) };
+        let Some(writer) = self.writer(b) else { return self.combine(b, place, op, v, 1) };
         let v = self.as_float(v);
         let new = match op {
             None => v.text,

@@ -269,15 +269,90 @@ impl<'a> Printer<'a> {
     }
 
     /// The statement that stores `v` at `place`, or combines it in.
-    pub fn combined(&self, place: &str, op: Option<Reducer>, v: &str, lanes: i64) -> String {
+    /// Of a buffer `b` maxima may lose a NaN where they are lenient.
+    pub fn combined(
+        &self,
+        b: Source,
+        place: &str,
+        op: Option<Reducer>,
+        v: &str,
+        lanes: i64,
+    ) -> String {
         match op {
             None => format!("{place} = {v};"),
             Some(Reducer::Sum) => fill(self.d.accumulate, &[place, v]),
             Some(Reducer::Prod) => format!("{place} *= {v};"),
             Some(r @ (Reducer::Max | Reducer::Min)) => {
-                let name = if r == Reducer::Max { "max" } else { "min" };
-                format!("{place} = {};", self.call(name, lanes, &[place, v]))
+                let lenient = self.n.buffer(b).lenient;
+                // What was found so far comes second: the next step waits for one instruction.
+                let [x, y] = if lenient { [place, v] } else { [v, place] };
+                format!("{place} = {};", self.extreme(r == Reducer::Max, lenient, lanes, [x, y]))
             }
+        }
+    }
+
+    /// The larger or smaller of two numbers. `max` and `min` give the second where one is NaN on a
+    /// CPU, and may do as they like on a GPU, where an instruction that keeps NaN costs the same.
+    pub(super) fn extreme(&self, max: bool, lenient: bool, lanes: i64, args: [&str; 2]) -> String {
+        let name = match (max, lenient && !self.is_threads()) {
+            (true, true) => "max",
+            (false, true) => "min",
+            (true, false) => "max_nan",
+            (false, false) => "min_nan",
+        };
+        self.call(name, lanes, &args)
+    }
+
+    /// Whether an expression is never NaN.
+    fn is_number(&self, e: &Expr) -> bool {
+        match e {
+            Expr::Const(c) => !c.is_nan(),
+            Expr::Load { source, .. } => {
+                let dtype = self.n.buffer(*source).dtype;
+                dtype.is_integer() || dtype.is_packed()
+            }
+            Expr::Unary(op, a) => {
+                op.makes_words() || matches!(op, Unary::Neg | Unary::Abs) && self.is_number(a)
+            }
+            Expr::Binary(Binary::Dot | Binary::DotWords, ..) => true,
+            Expr::Binary(Binary::Max | Binary::Min, a, b) => self.is_number(a) && self.is_number(b),
+            _ => false,
+        }
+    }
+
+    /// The larger or smaller of two values, NaN where one is. Where the first is a number, the one
+    /// instruction that gives the second keeps a NaN of that: it costs nothing.
+    fn larger(&mut self, op: Binary, a: &Expr, b: &Expr) -> Value {
+        let numbers = [a, b].map(|e| self.is_number(e));
+        let (x, y) = (self.value(a), self.value(b));
+        match numbers {
+            [true, _] => self.extreme_of(op, true, x, y),
+            [_, true] => self.extreme_of(op, true, y, x),
+            _ => self.extreme_of(op, false, x, y),
+        }
+    }
+
+    fn extreme_of(&self, op: Binary, lenient: bool, a: Value, b: Value) -> Value {
+        let vector = a.vector || b.vector;
+        let lanes = self.lanes(vector);
+        let [a, b] = [a, b].map(|x| {
+            let x = self.as_float(x);
+            if vector { self.widen(x, lanes) } else { x.text }
+        });
+        let text = self.extreme(op == Binary::Max, lenient, lanes, [&a, &b]);
+        Value { text, vector, whole: false }
+    }
+
+    /// A value that is stored as a whole number. No format of these has a NaN: it becomes the lower
+    /// bound, as where onnxruntime quantises.
+    pub(super) fn bounded(&mut self, e: &Expr) -> Value {
+        match e {
+            Expr::Binary(op @ (Binary::Max | Binary::Min), a, b) if self.is_number(b) => {
+                let (a, b) = (self.bounded(a), self.value(b));
+                let (first, second) = if *op == Binary::Max { (a, b) } else { (b, a) };
+                self.extreme_of(*op, true, first, second)
+            }
+            e => self.value(e),
         }
     }
 
@@ -314,6 +389,7 @@ impl<'a> Printer<'a> {
                 let a = self.as_float(a);
                 self.unary(*op, a)
             }
+            Expr::Binary(op @ (Binary::Max | Binary::Min), a, b) => self.larger(*op, a, b),
             Expr::Binary(op, a, b) => {
                 let a = self.value(a);
                 let b = self.value(b);
@@ -351,6 +427,7 @@ impl<'a> Printer<'a> {
         match op {
             Binary::Dot | Binary::DotPair | Binary::DotWords => return self.dot(op, None, a, b),
             Binary::Pair => return self.pair(a, b),
+            Binary::Max | Binary::Min => return self.extreme_of(op, a.whole || b.whole, a, b),
             _ => {}
         }
         let [a, b] = [a, b].map(|x| self.as_float(x));
@@ -361,13 +438,8 @@ impl<'a> Printer<'a> {
             Binary::Div => "/",
             _ => {
                 let lanes = self.lanes(vector);
-                let name = match op {
-                    Binary::Max => "max",
-                    Binary::Min => "min",
-                    _ => "pow",
-                };
                 let [a, b] = [a, b].map(|x| if vector { self.widen(x, lanes) } else { x.text });
-                let text = self.call(name, lanes, &[&a, &b]);
+                let text = self.call("pow", lanes, &[&a, &b]);
                 return Value { text, vector, whole: false };
             }
         };

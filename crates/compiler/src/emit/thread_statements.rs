@@ -243,7 +243,7 @@ impl Printer<'_> {
             Some(rank) => format!("bring(&{}, {rank}, {value});", self.here(b, off)),
             None => {
                 let value = self.rounded(self.n.buffer(b).dtype, value);
-                self.combined(&self.at(b, index, off), op, &value, 1)
+                self.combined(b, &self.at(b, index, off), op, &value, 1)
             }
         }
     }

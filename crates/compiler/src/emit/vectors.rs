@@ -287,13 +287,14 @@ impl Printer<'_> {
         let name = c_name(&self.n.buffer(*source).name);
         let mut parts: Vec<String> =
             (0..l.extent / lanes).map(|i| format!("{name}_{}", off.offset() / lanes + i)).collect();
-        let (word, sign) = match op {
-            Reducer::Sum => ("across_sum", "+"),
-            Reducer::Prod => ("across_prod", "*"),
-            Reducer::Max => ("across_max", "max"),
-            Reducer::Min => ("across_min", "min"),
+        let (word, sign) = match (op, self.n.buffer(*buffer).lenient) {
+            (Reducer::Sum, _) => ("across_sum", "+"),
+            (Reducer::Prod, _) => ("across_prod", "*"),
+            (Reducer::Max, true) => ("across_max", "max"),
+            (Reducer::Min, true) => ("across_min", "min"),
+            (Reducer::Max, false) => ("across_max_nan", "max_nan"),
+            (Reducer::Min, false) => ("across_min_nan", "min_nan"),
         };
-        let extreme = if sign == "max" { "max" } else { "min" };
         // Widths down to one lane are needed on the way.
         std::iter::successors(Some(lanes), |l| Some(l / 2))
             .take_while(|l| *l > 1)
@@ -303,14 +304,14 @@ impl Printer<'_> {
             for pair in parts.chunks(2) {
                 next.push(match pair {
                     [a, b] if sign.len() == 1 => format!("({a} {sign} {b})"),
-                    [a, b] => self.call(extreme, lanes, &[a, b]),
+                    [a, b] => self.call(sign, lanes, &[a, b]),
                     rest => rest.concat(),
                 });
             }
             parts = next;
         }
         if sign.len() > 1 {
-            self.function(extreme, lanes);
+            self.function(sign, lanes);
         }
         let all = format!("{}({})", self.function(word, lanes), parts.concat());
         let off = self.offset(*buffer, index);
@@ -319,7 +320,7 @@ impl Printer<'_> {
             Some(_) => return None,
             None => self.place(*buffer, &off),
         };
-        let text = self.combined(&place, Some(*op), &all, 1);
+        let text = self.combined(*buffer, &place, Some(*op), &all, 1);
         self.line(&text);
         self.forget(*buffer);
         Some(())
@@ -452,6 +453,10 @@ impl Printer<'_> {
         self.simd.adding = op.is_some() && self.simd.registers.get(b).is_some();
         let v = match product {
             Some(_) => Value::scalar(String::new()),
+            None if op.is_none() && self.n.buffer(b).dtype.is_integer() && !whole => {
+                let v = self.bounded(value);
+                self.as_float(v)
+            }
             None => self.value_as(value, whole),
         };
         self.simd.adding = false;
@@ -478,7 +483,7 @@ impl Printer<'_> {
             let place = format!("{name}_{}", base.offset() / lanes);
             let text = match product {
                 Some(product) => self.add_dot(&place, product, lanes),
-                None => self.combine(&place, op, v, lanes),
+                None => self.combine(b, &place, op, v, lanes),
             };
             self.line(&text);
             return;
@@ -487,7 +492,7 @@ impl Printer<'_> {
         let ty = self.lane_type(lanes, whole);
         if stride == 1 && self.writer(b).is_none() {
             let place = fill(self.simd.words.store, &[&ty, &self.place(b, &base)]);
-            let text = self.combine(&place, op, v, lanes);
+            let text = self.combine(b, &place, op, v, lanes);
             self.line(&text);
         } else if stride == 1 {
             let place = self.place(b, &base);

@@ -150,7 +150,7 @@ impl Printer<'_> {
         let buf = self.n.buffer(buffer);
         let place = format!("{}[i]", c_name(&buf.name));
         let other = format!("of_lane({place}, mask)");
-        let combined = self.combined(&place, Some(op), &other, 1);
+        let combined = self.combined(buffer, &place, Some(op), &other, 1);
         self.line(self.simt.words.unrolled);
         self.line(&format!("for (int i = 0; i < {}; i++)", buf.elements()));
         self.line(self.simt.words.unrolled);

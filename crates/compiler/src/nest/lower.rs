@@ -1,6 +1,7 @@
 //! From a workload to its plain nest: one loop nest a stage, in order, every intermediate in
 //! memory. Axes of extent 1 get no loop, but for the one row that a reduction to one element is.
 
+use super::lenient::lenient;
 use super::{Buffer, Loop, Mode, Nest, Scope, Stmt};
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::workload::{Axis, Stage, TensorKind, Workload};
@@ -39,6 +40,7 @@ pub fn lower(w: &Workload) -> Nest {
     // A row kernel needs a row, even if there is only one.
     let row =
         w.stages.iter().any(|s| s.reduction.is_some() && s.axes.iter().all(|a| a.extent == 1));
+    let lenient = lenient(w);
     for (k, s) in w.stages.iter().enumerate() {
         let ahead = w.is_of_weights(s);
         let scope = match k + 1 == w.stages.len() {
@@ -47,7 +49,13 @@ pub fn lower(w: &Workload) -> Nest {
             false => Scope::Workspace,
         };
         let shape = w.memory(&s.name, &s.shape());
-        let buffer = n.new_buffer(Buffer { name: s.name.clone(), dtype: s.dtype, shape, scope });
+        let buffer = n.new_buffer(Buffer {
+            name: s.name.clone(),
+            dtype: s.dtype,
+            shape,
+            scope,
+            lenient: lenient[k],
+        });
         let (spatial, index) = declare(&mut n, &s.axes, &s.name, row);
         let (reduce, reduce_index) = declare(&mut n, s.reduce_axes(), &s.name, false);
         let all: Vec<Affine> = index.iter().chain(&reduce_index).cloned().collect();
@@ -100,6 +108,7 @@ fn inputs(w: &Workload, n: &mut Nest) -> Vec<Option<Source>> {
             dtype: i.dtype,
             shape: w.memory(&i.name, &i.shape),
             scope,
+            lenient: false,
         });
     }
     let copied = |i: usize, n: &mut Nest| {

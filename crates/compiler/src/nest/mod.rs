@@ -24,6 +24,7 @@
 mod amx;
 mod inside;
 mod interpret;
+mod lenient;
 mod lower;
 mod parse;
 mod print;
@@ -99,6 +100,8 @@ pub struct Buffer {
     pub shape: Vec<i64>,
     /// Where it lives.
     pub scope: Scope,
+    /// Whether its maxima or minima may lose a NaN, which shows in the result all the same.
+    pub lenient: bool,
 }
 
 impl Buffer {

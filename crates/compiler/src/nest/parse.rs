@@ -53,7 +53,8 @@ pub fn parse(text: &str) -> Result<Nest, TextError> {
             shape.push(c.extent()?);
         }
         names.sources.insert(name.clone(), Source(n.buffers.len() as u32));
-        n.buffers.push(Buffer { name, dtype, shape, scope });
+        let lenient = c.accept_word("lenient");
+        n.buffers.push(Buffer { name, dtype, shape, scope, lenient });
     }
     if c.accept_word("prepare") {
         n.prepare = block(&mut c, &mut n, &mut names)?;

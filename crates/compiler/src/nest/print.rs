@@ -10,7 +10,9 @@ impl fmt::Display for Nest {
         writeln!(f, "nest {}", self.name)?;
         for b in &self.buffers {
             let shape: Vec<String> = b.shape.iter().map(i64::to_string).collect();
-            writeln!(f, "{} {}: {}[{}]", b.scope.word(), b.name, b.dtype.name(), shape.join(", "))?;
+            let lenient = if b.lenient { " lenient" } else { "" };
+            let (dtype, shape) = (b.dtype.name(), shape.join(", "));
+            writeln!(f, "{} {}: {dtype}[{shape}]{lenient}", b.scope.word(), b.name)?;
         }
         if !self.prepare.is_empty() {
             writeln!(f, "prepare {{")?;

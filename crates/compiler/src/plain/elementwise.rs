@@ -97,8 +97,8 @@ const UNARY: &[(&str, &str, &str)] = &[
     ("Erf", "F(erf)(x)", ""),
     ("Exp", "EXP(x)", ""),
     ("Floor", "F(floor)(x)", "x"),
-    ("HardSigmoid", "F(fmax)(C(0), F(fmin)(C(1), A * x + B))", ""),
-    ("HardSwish", "x * F(fmax)(C(0), F(fmin)(C(1), x * C(0.16666666666666666) + C(0.5)))", ""),
+    ("HardSigmoid", "unit_r(A * x + B)", ""),
+    ("HardSwish", "x * unit_r(x * C(0.16666666666666666) + C(0.5))", ""),
     ("IsNaN", "x != x", "0"),
     ("LeakyRelu", "x < 0 ? A * x : x", ""),
     ("Log", "F(log)(x)", ""),
@@ -406,6 +406,7 @@ fn prelu(p: &mut Program) -> Result<(), String> {
 
 fn clip(p: &mut Program) -> Result<(), String> {
     only(p, &["min", "max"])?;
+    let d = p.dtype(0)?;
     let mut inner = String::from("    T0 v = x0[i];\n");
     if p.ctx.opset < 11 {
         p.real0()?;
@@ -417,7 +418,9 @@ fn clip(p: &mut Program) -> Result<(), String> {
     } else {
         for (i, sign) in [(1, '<'), (2, '>')] {
             if p.has(i) {
-                inner += &format!("    v = v {sign} *x{i} ? *x{i} : v;\n");
+                // A bound that is NaN is none that may be passed over: the result is NaN.
+                let none = if is_real(d) { format!(" || *x{i} != *x{i}") } else { String::new() };
+                inner += &format!("    v = v {sign} *x{i}{none} ? *x{i} : v;\n");
             }
         }
     }

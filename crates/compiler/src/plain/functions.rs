@@ -22,6 +22,8 @@ pub(super) const HELPERS: &[(&str, &str)] = &[
 }
 "#,
     ),
+    ("larger_r", "static inline R larger_r(R a, R b) { return a > b || a != a ? a : b; }\n"),
+    ("unit_r", "static inline R unit_r(R x) { return x < 0 ? C(0) : x > 1 ? C(1) : x; }\n"),
     ("tanh_r", "static inline R tanh_r(R x) { return F(tanh)(x); }\n"),
     ("sigmoid_r", "static inline R sigmoid_r(R x) { return C(1) / (C(1) + EXP(-x)); }\n"),
     (

@@ -99,8 +99,8 @@ fn update(p: &Program) -> Result<String, String> {
         "none" => "*t = u;".into(),
         "add" => format!("*t = (Y0)(({wide})*t + ({wide})u);"),
         "mul" => format!("*t = (Y0)(({wide})*t * ({wide})u);"),
-        "max" => "*t = u > *t ? u : *t;".into(),
-        "min" => "*t = u < *t ? u : *t;".into(),
+        "max" => "*t = u > *t || u != u ? u : *t;".into(),
+        "min" => "*t = u < *t || u != u ? u : *t;".into(),
         other => return Err(format!("attribute `reduction` is `{}`", shown(other))),
     })
 }

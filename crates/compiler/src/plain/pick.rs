@@ -34,7 +34,12 @@ fn top_k(p: &mut Program) -> Result<(), String> {
     if k == 0 {
         return Ok(());
     }
-    let better = if p.ctx.int_or("largest", 1)? != 0 { ">" } else { "<" };
+    // A NaN is larger than any number, as in NumPy.
+    let better = match p.ctx.int_or("largest", 1)? != 0 {
+        true => "(a) > (b) || ((a) != (a) && (b) == (b))",
+        false => "(a) < (b) || ((a) == (a) && (b) != (b))",
+    };
+    p.define("BETTER(a, b)", format!("({better})"));
     p.scratch_pointer("long", "best", k, 8);
     let values = match p.result(0).is_some() {
         true => "      y0[(o * K + k) * INNER + i] = v[best[k] * INNER];\n",
@@ -51,9 +56,9 @@ fn top_k(p: &mut Program) -> Result<(), String> {
     long count = 0;
     for (long e = 0; e < EXTENT; e++) {{
       const T0 a = v[e * INNER];
-      if (count == K && !(a {better} v[best[K - 1] * INNER])) continue;
+      if (count == K && !BETTER(a, v[best[K - 1] * INNER])) continue;
       long at = count < K ? count++ : K - 1;
-      for (; at > 0 && a {better} v[best[at - 1] * INNER]; at--) best[at] = best[at - 1];
+      for (; at > 0 && BETTER(a, v[best[at - 1] * INNER]); at--) best[at] = best[at - 1];
       best[at] = e;
     }}
     for (long k = 0; k < K; k++) {{
@@ -129,19 +134,21 @@ fn compress(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// `sort_items`: indices of items in ascending order of their elements, equal ones in their own.
+/// `sort_items`: indices of items in ascending order of their elements, equal ones in their own. As
+/// in NumPy, NaN comes last, and all of them are one.
 const SORT: &str = "static int before(const T0 *x, long a, long b) {
   for (long o = 0; o < OUTER; o++)
     for (long i = 0; i < INNER; i++) {
       const T0 u = x[(o * EXTENT + a) * INNER + i], v = x[(o * EXTENT + b) * INNER + i];
-      if (u != v) return u < v;
+      if (u != v && (u == u || v == v)) return u < v || v != v;
     }
   return a < b;
 }
 static int same(const T0 *x, long a, long b) {
   for (long o = 0; o < OUTER; o++)
     for (long i = 0; i < INNER; i++) {
-      if (x[(o * EXTENT + a) * INNER + i] != x[(o * EXTENT + b) * INNER + i]) return 0;
+      const T0 u = x[(o * EXTENT + a) * INNER + i], v = x[(o * EXTENT + b) * INNER + i];
+      if (u != v && (u == u || v == v)) return 0;
     }
   return 1;
 }

@@ -48,7 +48,7 @@ fn largest(p: &Program, image: &[i64], from: &str, to: &str) -> Result<Steps, St
     let low = limits(p.dtype(0)?).map_or("-(T0)INFINITY", |l| l.0);
     let start = format!("    T0 s = {low};\n    long found = -1;\n");
     let step = format!(
-        "      const T0 v = x[{from}];\n      if (found < 0 || v > s || v != v) s = v, found = \
+        "      const T0 v = x[{from}];\n      if (found < 0 || v > s || (v != v && s == s)) s = v, found = \
          {};\n",
         flat(p, image)?
     );
@@ -136,7 +136,7 @@ fn global(p: &mut Program) -> Result<(), String> {
     p.int("IMAGE", product(&shape[2..]));
     let op = p.ctx.node.op.clone();
     let (start, step, end) = match op.as_str() {
-        "GlobalMaxPool" => ("x[0]", "s = v > s ? v : s".to_string(), "s"),
+        "GlobalMaxPool" => ("x[0]", "s = v > s || v != v ? v : s".to_string(), "s"),
         "GlobalAveragePool" => ("0", "s += v".to_string(), "s / (R)IMAGE"),
         _ => {
             let (step, end) = power(p)?;

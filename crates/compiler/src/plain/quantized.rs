@@ -49,12 +49,13 @@ fn scale_place(p: &mut Program) -> Result<&'static str, String> {
     Err(format!("a scale of shape {scale:?} does not suit {x:?}"))
 }
 
-/// Saturation of a whole number `v`, held in a double, to a type.
+/// Saturation of a whole number `v`, held in a double, to a type. What is no number becomes the
+/// lowest, as in onnxruntime.
 fn saturated(d: DType) -> Result<String, String> {
     let small = matches!(d, DType::I8 | DType::U8 | DType::I16 | DType::U16);
     match limits(d) {
         Some((low, high)) if small => {
-            Ok(format!("(v < {low} ? {low} : v > {high} ? {high} : (int)v)"))
+            Ok(format!("(!(v > {low}) ? {low} : v > {high} ? {high} : (int)v)"))
         }
         _ => Err(format!("quantized elements of type {} are not supported", d.name())),
     }
@@ -62,7 +63,7 @@ fn saturated(d: DType) -> Result<String, String> {
 
 /// The same to a range of whole numbers.
 fn between(low: i64, high: i64) -> String {
-    format!("(v < ({low}) ? ({low}) : v > {high} ? {high} : (int)v)")
+    format!("(!(v > ({low})) ? ({low}) : v > {high} ? {high} : (int)v)")
 }
 
 const LOOPS: &str = "  for (long o = 0; o < OUTER; o++)
@@ -103,17 +104,21 @@ fn dequantize(p: &mut Program) -> Result<(), String> {
 fn dynamic(p: &mut Program) -> Result<(), String> {
     only(p, &[])?;
     p.expect(0, &[DType::F32])?;
+    // Of a NaN the scale is one, so that it is one what the bytes stand for; bytes have none.
     let body = "  float low = 0, high = 0;
-  for (long i = 0; i < N0; i++) low = x0[i] < low ? x0[i] : low, high = x0[i] > high ? x0[i] : high;
-  const float scale = high > low ? (high - low) / 255.0f : 1.0f;
+  for (long i = 0; i < N0; i++) {
+    const float x = x0[i];
+    low = x < low || x != x ? x : low, high = x > high || x != x ? x : high;
+  }
+  const float scale = high > low || high != high ? (high - low) / 255.0f : 1.0f;
   float zero = rintf(-low / scale);
-  zero = zero < 0 ? 0 : zero > 255 ? 255 : zero;
+  zero = !(zero > 0) ? 0 : zero > 255 ? 255 : zero;
 ";
     p.body(body);
     let stores = [
         "  for (long i = 0; i < N0; i++) {
     const float v = rintf(x0[i] / scale) + zero;
-    y0[i] = (Y0)(v < 0 ? 0 : v > 255 ? 255 : (int)v);
+    y0[i] = (Y0)(!(v > 0) ? 0 : v > 255 ? 255 : (int)v);
   }
 ",
         "  y1[0] = scale;\n",

@@ -16,9 +16,9 @@ pub(super) const OPS: &[(&str, Generator)] =
 const ACTIVATIONS: &[(&str, &str, Option<f32>, Option<f32>)] = &[
     ("affine", "A * x + B", Some(1.0), Some(0.0)),
     ("elu", "x >= 0 ? x : A * F(expm1)(x)", Some(1.0), None),
-    ("hardsigmoid", "F(fmin)(F(fmax)(A * x + B, 0), 1)", Some(0.2), Some(0.5)),
+    ("hardsigmoid", "unit_r(A * x + B)", Some(0.2), Some(0.5)),
     ("leakyrelu", "x >= 0 ? x : A * x", Some(0.01), None),
-    ("relu", "x > 0 ? x : 0", None, None),
+    ("relu", "x < 0 ? C(0) : x", None, None),
     ("scaledtanh", "A * F(tanh)(B * x)", Some(1.0), Some(1.0)),
     ("sigmoid", "sigmoid_r(x)", None, None),
     ("softplus", "softplus_r(x)", None, None),
@@ -83,7 +83,7 @@ fn clip(p: &mut Program) -> Result<(), String> {
     match limit > 0.0 {
         true => {
             p.float("LIMIT", limit);
-            p.define("CLIP(x)", "F(fmin)(LIMIT, F(fmax)(-LIMIT, (x)))");
+            p.define("CLIP(x)", "((x) < -LIMIT ? -LIMIT : (x) > LIMIT ? LIMIT : (x))");
         }
         false => p.define("CLIP(x)", "(x)"),
     }

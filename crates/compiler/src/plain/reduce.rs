@@ -227,6 +227,12 @@ fn arg(p: &mut Program) -> Result<(), String> {
     split_at(p, shape, axis);
     let last = if p.ctx.int_or("select_last_index", 0)? != 0 { "=" } else { "" };
     let sign = if p.ctx.node.op == "ArgMax" { '>' } else { '<' };
+    // As in NumPy a NaN is both the largest and the smallest.
+    let none = match (last, matches!(p.dtype(0)?, DType::F32 | DType::F64)) {
+        (_, false) => "",
+        ("", true) => " || (a != a && best == best)",
+        (_, true) => " || a != a",
+    };
     p.body(&format!(
         "  for (long o = 0; o < OUTER; o++)
   for (long i = 0; i < INNER; i++) {{
@@ -234,7 +240,8 @@ fn arg(p: &mut Program) -> Result<(), String> {
     T0 best = v[0];
     long at = 0;
     for (long k = 1; k < EXTENT; k++) {{
-      if (v[k * INNER] {sign}{last} best) best = v[k * INNER], at = k;
+      const T0 a = v[k * INNER];
+      if (a {sign}{last} best{none}) best = a, at = k;
     }}
     y0[o * INNER + i] = at;
   }}

@@ -162,7 +162,7 @@ fn joined(p: &Program) -> Result<(&'static str, &'static str), String> {
     Ok(match p.ctx.text("mode", "avg")? {
         "avg" => ("s += a + b + c + d;", "s / C(rows * columns > 1 ? rows * columns : 1)"),
         "max" => {
-            ("R m = F(fmax)(F(fmax)(a, b), F(fmax)(c, d)); s = first ? m : F(fmax)(s, m);", "s")
+            ("R m = larger_r(larger_r(a, b), larger_r(c, d)); s = first ? m : larger_r(s, m);", "s")
         }
         other => return Err(format!("attribute `mode` is `{}`", shown(other))),
     })
@@ -276,7 +276,7 @@ fn max_roi_pool(p: &mut Program) -> Result<(), String> {
       const T0 *x = x0 + (image * CHANNELS + c) * HEIGHT * WIDTH;
       R s = y2 <= y1 || u2 <= u1 ? C(0) : -C(INFINITY);
       for (long i = y1; i < y2; i++)
-        for (long j = u1; j < u2; j++) s = x[i * WIDTH + j] > s ? x[i * WIDTH + j] : s;
+        for (long j = u1; j < u2; j++) s = larger_r(x[i * WIDTH + j], s);
       y0[((n * CHANNELS + c) * ROWS + r) * COLUMNS + q] = s;
     }
   }

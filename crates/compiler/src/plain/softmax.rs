@@ -61,7 +61,10 @@ const HARDMAX: &str = "  for (long o = 0; o < OUTER; o++)
     const T0 *x = x0 + o * EXTENT * INNER + i;
     Y0 *y = y0 + o * EXTENT * INNER + i;
     long at = 0;
-    for (long k = 1; k < EXTENT; k++) at = x[k * INNER] > x[at * INNER] ? k : at;
+    for (long k = 1; k < EXTENT; k++) {
+      const T0 a = x[k * INNER], b = x[at * INNER];
+      at = a > b || (a != a && b == b) ? k : at;
+    }
     for (long k = 0; k < EXTENT; k++) y[k * INNER] = k == at;
   }
 ";

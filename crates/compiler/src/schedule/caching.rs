@@ -25,12 +25,13 @@ pub fn cache_write(n: &mut Nest, at: &str, name: &str, local: &str) -> Result<()
     // of the loops.
     let dims: Vec<(Var, i64, Mode)> =
         loops.into_iter().filter(|(v, ..)| index.iter().any(|a| a.uses(*v))).collect();
-    let dtype = n.buffer(b).dtype;
+    let Buffer { dtype, lenient, .. } = *n.buffer(b);
     let shape = dims.iter().map(|d| d.1).collect();
     if n.find_buffer(local).is_some() {
         return Err(format!("the name `{local}` is taken"));
     }
-    let acc = n.new_buffer(Buffer { name: local.into(), dtype, shape, scope: Scope::Local });
+    let acc =
+        n.new_buffer(Buffer { name: local.into(), dtype, shape, scope: Scope::Local, lenient });
     let copy = |n: &mut Nest, suffix: &str, load: bool| {
         let vars: Vec<Var> = dims
             .iter()

@@ -54,6 +54,7 @@ pub fn pack(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(), Stri
         dtype,
         shape: used.iter().map(|l| l.extent).collect(),
         scope,
+        lenient: false,
     });
     let var = l_var(n, at)?;
     n.replace_loop(var, &mut |l| {
@@ -108,6 +109,7 @@ pub fn pack_near(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(),
         dtype,
         shape: used.iter().map(|l| l.extent).collect(),
         scope: Scope::Local,
+        lenient: false,
     });
     let near: Vec<Affine> = used.iter().map(|l| Affine::var(l.var)).collect();
     let copy = copying(n, b, p, index, &used);

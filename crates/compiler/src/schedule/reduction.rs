@@ -33,12 +33,13 @@ pub fn rfactor(n: &mut Nest, name: &str, partial: &str) -> Result<(), String> {
         })
         .last()
         .map_or(var, |c| c.0);
-    let dtype = n.buffer(target).dtype;
+    let Buffer { dtype, lenient, .. } = *n.buffer(target);
     let p = n.new_buffer(Buffer {
         name: partial.into(),
         dtype,
         shape: vec![extent],
         scope: Scope::Local,
+        lenient,
     });
     let init = n.new_var(&format!("{name}_init"));
     let sum = n.new_var(&format!("{name}_sum"));

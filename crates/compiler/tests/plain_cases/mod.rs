@@ -62,11 +62,22 @@ fn results(main: &mut String, c: &Case, k: usize) -> Results {
     Results { names, mark, overrun, print }
 }
 
+/// A number in C.
+fn literal(x: f64) -> String {
+    match x {
+        x if x.is_nan() => "NAN".into(),
+        f64::INFINITY => "INFINITY".into(),
+        f64::NEG_INFINITY => "-INFINITY".into(),
+        x => format!("{x:?}"),
+    }
+}
+
 /// One program that runs all cases and prints their results; what it printed, case by case.
 fn run(compiler: &str, level: &[&str], cases: &[Case]) -> Vec<Vec<f64>> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    let (mut main, mut files) = (String::from("#include <stdio.h>\n"), vec![path("main.c")]);
+    let (mut main, mut files) =
+        (String::from("#include <math.h>\n#include <stdio.h>\n"), vec![path("main.c")]);
     let mut body = String::new();
     for (k, c) in cases.iter().enumerate() {
         let made = plain::source(&c.call, &format!("plain_{k}")).unwrap_or_else(|e| panic!("{e}"));
@@ -83,7 +94,7 @@ fn run(compiler: &str, level: &[&str], cases: &[Case]) -> Vec<Vec<f64>> {
             };
             let ty = c_name(o.dtype);
             let v = operands.next().unwrap();
-            let list: Vec<String> = values(v).iter().map(|v| format!("{v:?}, ")).collect();
+            let list: Vec<String> = values(v).iter().map(|v| literal(*v) + ", ").collect();
             let _ = writeln!(main, "static {ty} in_{k}_{i}[] = {{{}0}};", list.join(""));
             names.push(format!("in_{k}_{i}"));
         }
@@ -142,7 +153,8 @@ fn run_on_threads(cases: &[Case]) -> Vec<Vec<f64>> {
         let there = c.call.inputs.iter().flatten();
         for (i, (o, v)) in there.zip(&c.operands).enumerate() {
             let ty = c_name(o.dtype);
-            let list: Vec<String> = values(v).iter().map(|v| format!("({ty}){v:?}, ")).collect();
+            let list: Vec<String> =
+                values(v).iter().map(|v| format!("({ty}){}, ", literal(*v))).collect();
             let _ = writeln!(main, "static {ty} in_{k}_{i}[] = {{{}0}};", list.join(""));
             names.push(format!("in_{k}_{i}"));
         }

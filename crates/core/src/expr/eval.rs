@@ -19,6 +19,7 @@ impl Unary {
             Unary::Round => x.round_ties_even(),
             Unary::Sin => x.sin(),
             Unary::Cos => x.cos(),
+            Unary::Sign if x.is_nan() => x,
             Unary::Sign => f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)),
             Unary::EvenU8 => words(x, i16::from, 0),
             Unary::OddU8 => words(x, i16::from, 1),
@@ -36,8 +37,8 @@ impl Binary {
             Binary::Sub => x - y,
             Binary::Mul => x * y,
             Binary::Div => x / y,
-            Binary::Max => x.max(y),
-            Binary::Min => x.min(y),
+            Binary::Max => larger(x, y),
+            Binary::Min => smaller(x, y),
             Binary::Pow => x.powf(y),
             Binary::Dot => dot(x, y),
             Binary::DotPair => dot_pair(x, y),
@@ -45,6 +46,21 @@ impl Binary {
             Binary::Pair => pair(x, y),
         }
     }
+}
+
+/// The larger of two numbers, and NaN where one is: as `numpy.maximum`, and not as C's `fmax`.
+pub fn larger(x: f64, y: f64) -> f64 {
+    if x.is_nan() || y.is_nan() { f64::NAN } else { x.max(y) }
+}
+
+/// The smaller of two numbers, and NaN where one is.
+pub fn smaller(x: f64, y: f64) -> f64 {
+    if x.is_nan() || y.is_nan() { f64::NAN } else { x.min(y) }
+}
+
+/// The nearest whole number between two. No format of these has a NaN, which becomes the lowest.
+fn whole(x: f64, low: f64, high: f64) -> f64 {
+    x.round_ties_even().max(low).min(high)
 }
 
 impl DType {
@@ -64,16 +80,16 @@ impl DType {
                 let rounded = bits.wrapping_add(0xfff + ((bits >> 13) & 1)) & !0x1fff;
                 f64::from(if x.is_finite() { f32::from_bits(rounded) } else { x as f32 })
             }
-            DType::I8 => x.round_ties_even().clamp(-128.0, 127.0),
-            DType::U8 => x.round_ties_even().clamp(0.0, 255.0),
-            DType::I16 => x.round_ties_even().clamp(-32768.0, 32767.0),
-            DType::U16 => x.round_ties_even().clamp(0.0, 65535.0),
-            DType::U32 => x.round_ties_even().clamp(0.0, f64::from(u32::MAX)),
-            DType::U64 => x.round_ties_even().clamp(0.0, u64::MAX as f64),
+            DType::I8 => whole(x, -128.0, 127.0),
+            DType::U8 => whole(x, 0.0, 255.0),
+            DType::I16 => whole(x, -32768.0, 32767.0),
+            DType::U16 => whole(x, 0.0, 65535.0),
+            DType::U32 => whole(x, 0.0, f64::from(u32::MAX)),
+            DType::U64 => whole(x, 0.0, u64::MAX as f64),
             DType::Bool => f64::from(u8::from(x != 0.0)),
-            DType::I32 => x.round_ties_even().clamp(f64::from(i32::MIN), f64::from(i32::MAX)),
+            DType::I32 => whole(x, f64::from(i32::MIN), f64::from(i32::MAX)),
             // Doubles from 2^53 on are whole numbers, so rounding changes smaller ones alone.
-            DType::I64 => x.round_ties_even().clamp(i64::MIN as f64, i64::MAX as f64),
+            DType::I64 => whole(x, i64::MIN as f64, i64::MAX as f64),
             DType::F64 | DType::U8x4 | DType::I8x4 | DType::Bf16x2 | DType::I16x2 => x,
         }
     }
@@ -268,6 +284,19 @@ mod tests {
         assert_eq!(DType::Tf32.round(1.0 + 1.0 / 2048.0 + 1.0 / 65536.0), 1.0 + 1.0 / 1024.0);
         assert_eq!(DType::Tf32.round(-1.0 - 1.0 / 4096.0), -1.0);
         assert!(DType::Tf32.round(f64::NAN).is_nan());
+    }
+
+    #[test]
+    fn what_is_no_number_stays_none() {
+        let nan = f64::NAN;
+        for op in [Binary::Max, Binary::Min, Binary::Add] {
+            assert!(op.apply(nan, 1.0).is_nan() && op.apply(1.0, nan).is_nan(), "{op:?}");
+            assert!(op.apply(nan, f64::INFINITY).is_nan() && op.apply(nan, -0.0).is_nan());
+        }
+        assert!(Unary::Sign.apply(nan).is_nan());
+        assert_eq!((Binary::Max.apply(-1.0, 2.0), Binary::Min.apply(-1.0, 2.0)), (2.0, -1.0));
+        // Whole numbers have none: it is the lowest, as where onnxruntime quantises.
+        assert_eq!((DType::U8.round(nan), DType::I8.round(nan)), (0.0, -128.0));
     }
 
     #[test]

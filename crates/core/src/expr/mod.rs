@@ -8,6 +8,7 @@
 mod eval;
 mod print;
 
+pub use eval::{larger, smaller};
 pub use print::{Names, PrintExpr, print_affine, print_cond};
 
 use serde::{Deserialize, Serialize};

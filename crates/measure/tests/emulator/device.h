@@ -108,6 +108,9 @@ static inline unsigned __float_as_uint(float x) {
   memcpy(&i, &x, 4);
   return i;
 }
+/* NaN where one of them is. */
+static inline float max_nan(float a, float b) { return a > b || a != a ? a : b; }
+static inline float min_nan(float a, float b) { return a < b || a != a ? a : b; }
 static inline float __fdividef(float a, float b) { return a / b; }
 
 /* A function from pointers to its arguments, and the arguments' sizes. */

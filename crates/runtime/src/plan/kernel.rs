@@ -45,10 +45,11 @@ impl HostPlan {
             (None, DType::I8 | DType::I8x4) => Some((-128.0, 127.0)),
             (None, _) => None,
         };
+        let hard = w.hard_inputs();
         let input = |(n, i): (usize, &Input)| {
             let role = if i.kind == TensorKind::Data { Role::Data } else { Role::Weight };
             let count = w.input_span(n) * i.dtype.packed();
-            Buffer { range: range(n), ..Buffer::own(role, element(i.dtype), count) }
+            Buffer { range: range(n), hard: hard[n], ..Buffer::own(role, element(i.dtype), count) }
         };
         let count = |o: &Stage| if w.has_gaps() { w.output_span() } else { o.elements() };
         let output = |o: &Stage| Buffer {

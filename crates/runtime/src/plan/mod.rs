@@ -8,6 +8,7 @@ mod verify;
 
 pub use kernel::letter;
 
+use squall_core::workload::Hard;
 use squall_core::{Language, LaunchPhase, TensorMap};
 
 /// The version that is written and read.
@@ -113,6 +114,8 @@ pub struct Buffer {
     pub place: Option<(u32, u64)>,
     /// The least and the largest value of an input that is made.
     pub range: Option<(f64, f64)>,
+    /// The hard values that an input which is made holds beside others.
+    pub hard: Option<Hard>,
     /// The file of an input that is given.
     pub file: Option<String>,
     /// Of an output: what the reference leaves as it was is no part of it, and no kernel may write
@@ -123,7 +126,16 @@ pub struct Buffer {
 impl Buffer {
     /// A buffer with memory of its own.
     pub fn own(role: Role, element: Element, count: u64) -> Buffer {
-        Buffer { role, element, count, place: None, range: None, file: None, gaps: false }
+        Buffer {
+            role,
+            element,
+            count,
+            place: None,
+            range: None,
+            hard: None,
+            file: None,
+            gaps: false,
+        }
     }
 
     /// Its size; the verifier has seen that it fits.

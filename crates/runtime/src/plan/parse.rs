@@ -6,6 +6,7 @@ use super::{
     Argument, At, Buffer, Element, HostPlan, HostPlanError, Kernel, Launch, MOST_AXES, MOST_BYTES,
     MOST_PARAMETERS, MoveAxis, Parameter, Region, Role, Step, VERSION, Work,
 };
+use squall_core::workload::Hard;
 use squall_core::{Language, LaunchPhase, Mapped, TensorMap};
 
 /// Why a line cannot be read.
@@ -194,9 +195,14 @@ fn buffer(w: &mut Words<'_>) -> Result<Buffer, Wrong> {
     while w.more() {
         match w.word()? {
             "range" => buffer.range = Some((w.real()?, w.real()?)),
+            "hard" => {
+                let word = w.word()?;
+                let hard = [Hard::Nan, Hard::All].into_iter().find(|h| h.word() == word);
+                buffer.hard = Some(hard.ok_or("hard values are `nan` or `all`")?);
+            }
             "file" => buffer.file = Some(w.word()?.into()),
             "gaps" => buffer.gaps = true,
-            _ => return Err("expected `range`, `file` or `gaps`"),
+            _ => return Err("expected `range`, `hard`, `file` or `gaps`"),
         }
     }
     Ok(buffer)

@@ -42,6 +42,9 @@ impl Display for Buffer {
         if let Some((low, high)) = self.range {
             write!(f, " range {low:?} {high:?}")?;
         }
+        if let Some(hard) = self.hard {
+            write!(f, " hard {}", hard.word())?;
+        }
         if self.gaps {
             f.write_str(" gaps")?;
         }

@@ -77,9 +77,12 @@ fn buffers(p: &HostPlan) -> Result<(), String> {
         if b.range.is_some_and(|(low, high)| !(low <= high && high - low < 1e300)) {
             return Err(format!("the range of buffer {i} is empty"));
         }
-        let made = b.range.is_some() || b.file.is_some();
+        let made = b.range.is_some() || b.hard.is_some() || b.file.is_some();
         if made && !matches!(b.role, Role::Data | Role::Weight) {
             return Err(format!("buffer {i} is no input"));
+        }
+        if b.hard.is_some() && b.element != Element::F32 {
+            return Err(format!("buffer {i} holds hard values, and is not of f32"));
         }
         if b.gaps && b.role != Role::Output {
             return Err(format!("buffer {i} is no output, and has gaps"));

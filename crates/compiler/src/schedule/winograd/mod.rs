@@ -198,7 +198,13 @@ impl<'a> Maker<'a> {
         // the same set of a cache.
         let odd = |elements: i64| (tiles(elements, 16) | 1) * 16;
         let mut buffer = |name: &str, shape: Vec<i64>, scope: Scope| {
-            n.new_buffer(Buffer { name: name.into(), dtype: DType::F32, shape, scope })
+            n.new_buffer(Buffer {
+                name: name.into(),
+                dtype: DType::F32,
+                shape,
+                scope,
+                lenient: false,
+            })
         };
         let width = w.lanes * w.vectors;
         let u = buffer(
@@ -247,6 +253,7 @@ impl<'a> Maker<'a> {
             dtype: DType::F32,
             shape,
             scope: Scope::Local,
+            lenient: false,
         })
     }
 

@@ -32,7 +32,7 @@ pub fn tiles(var: Var, start: Var, extent: i64, tile: i64, body: Vec<Stmt>) -> S
 /// that declare and make it.
 pub fn total(n: &mut Nest, op: Reducer, value: Expr, loops: &[(Var, i64)]) -> (Expr, Vec<Stmt>) {
     let (name, shape, scope) = ("sum".into(), vec![1], Scope::Local);
-    let buffer = n.new_buffer(Buffer { name, dtype: DType::F32, shape, scope });
+    let buffer = n.new_buffer(Buffer { name, dtype: DType::F32, shape, scope, lenient: false });
     let index = vec![Affine::constant(0)];
     let first = Expr::Const(op.identity());
     let first = Stmt::Store { buffer, index: index.clone(), value: first };

@@ -81,7 +81,13 @@ struct Writer {
 
 impl Writer {
     fn buffer(&mut self, name: &str, size: i64, scope: Scope) -> Source {
-        self.n.new_buffer(Buffer { name: name.into(), dtype: DType::F32, shape: vec![size], scope })
+        self.n.new_buffer(Buffer {
+            name: name.into(),
+            dtype: DType::F32,
+            shape: vec![size],
+            scope,
+            lenient: false,
+        })
     }
 
     fn program(&mut self, rows: &[(Var, i64)], row: &[Stmt]) -> Nest {

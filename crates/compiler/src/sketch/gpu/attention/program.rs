@@ -97,7 +97,7 @@ impl<'a> Writer<'a> {
     }
 
     fn buffer(&mut self, name: &str, shape: Vec<i64>, scope: Scope, dtype: DType) -> Source {
-        self.n.new_buffer(Buffer { name: name.into(), dtype, shape, scope })
+        self.n.new_buffer(Buffer { name: name.into(), dtype, shape, scope, lenient: false })
     }
 
     fn local(&mut self, name: &str, shape: Vec<i64>) -> Source {

@@ -67,7 +67,7 @@ impl<'a> Rows<'a> {
     }
 
     pub fn buffer(&mut self, name: &str, shape: Vec<i64>, scope: Scope, dtype: DType) -> Source {
-        self.n.new_buffer(Buffer { name: name.into(), dtype, shape, scope })
+        self.n.new_buffer(Buffer { name: name.into(), dtype, shape, scope, lenient: false })
     }
 
     /// A thread's elements of so many matrices side by side.

@@ -138,7 +138,13 @@ impl<'a> Tiling<'a> {
     }
 
     pub fn buffer(&mut self, name: &str, shape: Vec<i64>, scope: Scope) -> Source {
-        self.n.new_buffer(Buffer { name: name.into(), dtype: DType::F32, shape, scope })
+        self.n.new_buffer(Buffer {
+            name: name.into(),
+            dtype: DType::F32,
+            shape,
+            scope,
+            lenient: false,
+        })
     }
 
     pub fn own(&mut self, suffix: &str) -> Own {

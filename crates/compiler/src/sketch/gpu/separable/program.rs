@@ -112,7 +112,13 @@ impl<'a> Writer<'a> {
     }
 
     fn buffer(&mut self, name: &str, shape: Vec<i64>, scope: Scope) -> Source {
-        self.n.new_buffer(Buffer { name: name.into(), dtype: DType::F32, shape, scope })
+        self.n.new_buffer(Buffer {
+            name: name.into(),
+            dtype: DType::F32,
+            shape,
+            scope,
+            lenient: false,
+        })
     }
 
     fn vars<const N: usize>(&mut self, names: [&str; N]) -> [Var; N] {

@@ -98,6 +98,7 @@ impl Tiling<'_> {
                 dtype: self.format,
                 shape,
                 scope: Scope::Fragment,
+                lenient: false,
             })
         };
         let whole = [fragment("left", 0), fragment("right", 1)];

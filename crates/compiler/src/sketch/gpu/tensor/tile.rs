@@ -185,7 +185,7 @@ impl<'a> Tiling<'a> {
     }
 
     pub fn buffer(&mut self, name: &str, shape: Vec<i64>, scope: Scope, dtype: DType) -> Source {
-        self.n.new_buffer(Buffer { name: name.into(), dtype, shape, scope })
+        self.n.new_buffer(Buffer { name: name.into(), dtype, shape, scope, lenient: false })
     }
 
     /// Variables that count a warp's matrices of sums.

@@ -106,7 +106,13 @@ impl Maker {
     }
 
     pub fn buffer(&mut self, name: &str, shape: Vec<i64>, scope: Scope) -> Source {
-        self.n.new_buffer(Buffer { name: name.into(), dtype: DType::F32, shape, scope })
+        self.n.new_buffer(Buffer {
+            name: name.into(),
+            dtype: DType::F32,
+            shape,
+            scope,
+            lenient: false,
+        })
     }
 
     /// Channels of a step, and of a block.
