@@ -297,8 +297,8 @@ static int keep(rt_session *s, const char *path, int writing) {
   return rt_fail(&s->host->error, "file", "%s: %s", name, why ? strerror(why) : "it is too short");
 }
 
-/* Uniform, in the first set with hard values among them, or read from a file; what lies beside it is NaN, so that reading it shows. Then
- * read-only. */
+/* Uniform, in the first set with hard values among them, or read from a file; what lies beside it
+ * is NaN, so that reading it shows. Then read-only. */
 static int make_input(rt_session *s, rt_guarded *b, const char *name, int number,
                       const rt_tensor *t, uint64_t seed, int hard) {
   rt_host *h = s->host;
