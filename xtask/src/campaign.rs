@@ -4,6 +4,7 @@
 
 mod base;
 mod fault;
+mod graphs;
 mod input;
 mod learned;
 mod network;
@@ -65,6 +66,9 @@ impl Case {
 
 /// Runs a campaign; success where nothing bad was found.
 pub fn campaign(root: &Path, arguments: &[&str]) -> ExitCode {
+    if let ["graphs", rest @ ..] = arguments {
+        return graphs::campaign(root, rest);
+    }
     match Options::parse(root, arguments).and_then(|o| conduct(&o)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

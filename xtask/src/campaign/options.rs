@@ -87,12 +87,13 @@ impl Options {
     }
 }
 
-fn target(root: &Path) -> PathBuf {
+/// The folder of what is built.
+pub fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
 /// The binary that was built last.
-fn newest(root: &Path) -> Option<PathBuf> {
+pub fn newest(root: &Path) -> Option<PathBuf> {
     let built = ["release", "debug"].map(|profile| target(root).join(profile).join("squall"));
     let made = |p: &PathBuf| std::fs::metadata(p).and_then(|m| m.modified()).ok();
     built.into_iter().filter(|p| p.is_file()).max_by_key(made)

@@ -1,0 +1,103 @@
+//! What the user asks of a campaign of graphs.
+
+use super::case::Without;
+use crate::campaign::options::{newest, target};
+use std::path::{Path, PathBuf};
+
+/// How to use it.
+pub const USAGE: &str = "\
+usage: cargo xtask campaign graphs [--graphs N] [--seed K] [--short] [--jobs N] [--seconds S]
+                                   [--python FILE] [--binary FILE] [--case N] [--without LIST]
+
+  --graphs N      graphs (20000)
+  --seed K        the campaign (1); the same seed gives the same graphs
+  --short         a few seconds of them, as in CI
+  --jobs N        models at once (2)
+  --seconds S     end after so long; the same command goes on where it ended
+  --python FILE   a Python with numpy, onnx and onnxruntime (python3)
+  --binary FILE   the program under test (the newest target/release/squall or target/debug/squall)
+  --case N        one graph alone, by the number that the campaign said
+  --without LIST  operators with commas between them; also `hard` (NaN, infinities, limits) and `f64`
+
+A graph that differs is made smaller and kept in target/campaign/graphs-SEED/bad/N: model.onnx, its
+test data in ONNX's form, and the command that shows it again.";
+
+/// What was asked for.
+pub struct Options {
+    /// How many graphs.
+    pub graphs: u64,
+    /// The campaign.
+    pub seed: u64,
+    /// Models at once.
+    pub jobs: usize,
+    /// The end, in seconds.
+    pub seconds: Option<u64>,
+    /// Python.
+    pub python: Option<PathBuf>,
+    /// The program under test.
+    pub binary: PathBuf,
+    /// One graph alone.
+    pub case: Option<u64>,
+    /// What is left out.
+    pub without: Without,
+    /// Where the campaign lies.
+    pub folder: PathBuf,
+    /// The repository.
+    pub root: PathBuf,
+    /// Whether it is CI's form, of which nothing is kept.
+    pub is_short: bool,
+}
+
+impl Options {
+    /// Reads the command line.
+    pub fn parse(root: &Path, arguments: &[&str]) -> Result<Options, String> {
+        let mut o = Options {
+            graphs: 20_000,
+            seed: 1,
+            jobs: 2,
+            seconds: None,
+            python: std::env::var_os("SQUALL_PEER_PYTHON").map(PathBuf::from),
+            binary: PathBuf::new(),
+            case: None,
+            without: Without::default(),
+            folder: PathBuf::new(),
+            root: root.into(),
+            is_short: false,
+        };
+        let (mut words, mut binary) = (arguments.iter(), None);
+        while let Some(word) = words.next() {
+            if *word == "--short" {
+                (o.graphs, o.seconds, o.is_short) = (200, Some(35), true);
+                continue;
+            }
+            let value = words.next().ok_or(USAGE)?;
+            let number = || value.parse::<u64>().map_err(|_| format!("{word} {value}?\n{USAGE}"));
+            match *word {
+                "--graphs" => o.graphs = number()?,
+                "--seed" => o.seed = number()?,
+                "--jobs" => o.jobs = number()?.clamp(1, 64) as usize,
+                "--seconds" => o.seconds = Some(number()?),
+                "--python" => o.python = Some(PathBuf::from(value)),
+                "--binary" => binary = Some(PathBuf::from(value)),
+                "--case" => o.case = Some(number()?),
+                "--without" => o.without = without(value),
+                _ => return Err(USAGE.into()),
+            }
+        }
+        let binary = binary.or_else(|| newest(root)).ok_or(
+            "there is no target/release/squall or target/debug/squall: `cargo build` makes one",
+        )?;
+        o.binary = binary.canonicalize().map_err(|e| format!("{}: {e}", binary.display()))?;
+        o.folder = target(root).join("campaign").join(format!("graphs-{}", o.seed));
+        Ok(o)
+    }
+}
+
+fn without(list: &str) -> Without {
+    let words: Vec<&str> = list.split(',').collect();
+    Without {
+        hard: words.contains(&"hard"),
+        f64: words.contains(&"f64"),
+        operators: words.iter().map(|w| w.to_string()).collect(),
+    }
+}

@@ -1,0 +1,122 @@
+//! What graphs are compared with: the reader's own evaluation of what is known, and onnxruntime
+//! with its optimisations off, in one process of Python for all graphs.
+
+use super::case::Case;
+use super::compare::Arrays;
+use prost::Message as _;
+use squall_core::DType;
+use squall_core::graph::Constant;
+use squall_frontend::npy::{self, Array};
+use squall_frontend::onnx;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// A process of Python that answers for folders of models.
+pub struct Peer {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    /// Starts it; none where Python, onnx or onnxruntime is not there.
+    pub fn start(python: &Path, root: &Path) -> Option<Peer> {
+        let mut command = Command::new(python);
+        command.arg(root.join("scripts/onnx/peer_of_graphs.py"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().ok()?;
+        let (to, from) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
+        let mut peer = Peer { child, to, from };
+        (peer.line()? == "ready").then_some(peer)
+    }
+
+    fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        let read = self.from.read_line(&mut line).ok()?;
+        (read > 0).then(|| line.trim().to_string())
+    }
+
+    /// All values that the nodes of some cases make, or why there are none, case by case.
+    pub fn answer(&mut self, cases: &[Case], folder: &Path) -> Option<Vec<Result<Arrays, String>>> {
+        let place = |i: usize| folder.join(format!("peer-{i}"));
+        for (i, case) in cases.iter().enumerate() {
+            let place = place(i);
+            // What could not be written is seen as no answer.
+            let _ = std::fs::remove_dir_all(&place);
+            let _ = std::fs::create_dir_all(place.join("out"));
+            let _ = std::fs::write(place.join("m.onnx"), case.model(&case.made()).encode_to_vec());
+            for (name, array) in &case.inputs {
+                let _ = std::fs::write(place.join(format!("{name}.npy")), npy::write(array));
+            }
+        }
+        let all: Vec<String> = (0..cases.len()).map(|i| place(i).display().to_string()).collect();
+        writeln!(self.to, "{}", all.join("\t")).and_then(|()| self.to.flush()).ok()?;
+        (self.line()? == "done").then_some(())?;
+        Some((0..cases.len()).map(|i| read_answer(&place(i), &cases[i])).collect())
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It ends by itself where its input ends; where it hangs it is not waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read_answer(place: &Path, case: &Case) -> Result<Arrays, String> {
+    if let Ok(e) = std::fs::read_to_string(place.join("error")) {
+        return Err(e);
+    }
+    read_arrays(&place.join("out"), &case.made())
+}
+
+/// Arrays of these names from a folder; those that are there.
+pub fn read_arrays(folder: &Path, names: &[String]) -> Result<Arrays, String> {
+    let mut all = Arrays::new();
+    for name in names {
+        let Ok(bytes) = std::fs::read(folder.join(format!("{name}.npy"))) else { continue };
+        all.insert(name.clone(), npy::read(&bytes).map_err(|e| e.to_string())?);
+    }
+    Ok(all)
+}
+
+/// What the reader itself evaluates of a case when all its inputs are known: the evaluators of
+/// `core/src/graph/fold`, which share no line with generated kernels.
+pub fn folded(case: &Case) -> Arrays {
+    let mut all = Arrays::new();
+    let Ok(model) = onnx::read(&case.known().encode_to_vec(), "known.onnx", &[]) else {
+        return all;
+    };
+    for name in &case.outputs {
+        let Some(v) = model.values.iter().find(|v| v.name == *name) else { continue };
+        let (Some(constant), Some(dtype)) = (&v.constant, v.dtype) else { continue };
+        if let Some(array) = array_of(constant, dtype) {
+            all.insert(name.clone(), array);
+        }
+    }
+    all
+}
+
+/// A constant as an array of its value's type; none of types that constants do not hold.
+fn array_of(constant: &Constant, dtype: DType) -> Option<Array> {
+    let shape = constant.shape().to_vec();
+    let bytes: Vec<u8> = match (constant, dtype) {
+        (Constant::F32 { data, .. }, DType::F32) => {
+            data.iter().flat_map(|x| x.to_ne_bytes()).collect()
+        }
+        (Constant::Bool { data, .. }, DType::Bool) => data.iter().map(|x| u8::from(*x)).collect(),
+        (Constant::I64 { data, .. }, t) if !t.is_float() && t != DType::Bool => {
+            let size = t.bytes() as usize;
+            data.iter().flat_map(|x| x.to_le_bytes()[..size].to_vec()).collect()
+        }
+        _ => return None,
+    };
+    Some(Array { dtype, shape, bytes })
+}
+
+/// Where Python with onnxruntime lies: what was named, else what runs by that name.
+pub fn python(named: Option<&Path>) -> PathBuf {
+    named.map_or_else(|| "python3".into(), Path::to_path_buf)
+}

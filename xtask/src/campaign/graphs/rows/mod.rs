@@ -1,0 +1,139 @@
+//! The table of operators: one row each, with its types and how a use of it is made.
+
+mod attention;
+mod contract;
+mod elementwise;
+mod lookup;
+mod moves;
+mod norm;
+mod quantised;
+mod reduce;
+mod sequence;
+mod vision;
+
+use super::graph::{Call, Effect, Fill, Graph};
+use squall_core::DType;
+
+/// An operator, and how a use of it is made.
+pub struct Row {
+    /// Its name.
+    pub op: &'static str,
+    /// The first version of the operators that has it in this form.
+    pub since: i64,
+    /// What it does to what is known of elements.
+    pub effect: Effect,
+    /// Whether finite operands alone are given to it; the row's comment says why.
+    pub is_tame: bool,
+    /// How a use of it is made.
+    pub make: Make,
+}
+
+/// How a use of an operator is made.
+pub enum Make {
+    /// Of one operand of these types.
+    One(&'static [DType]),
+    /// Of two operands that are broadcast; the second is filled so.
+    Two(&'static [DType], Fill),
+    /// Of one to four operands that are broadcast.
+    Many(&'static [DType]),
+    /// In its own way; none where nothing legal was found.
+    Own(fn(&mut Graph<'_>) -> Option<Call>),
+}
+
+impl Row {
+    const fn new(op: &'static str, effect: Effect, make: Make) -> Row {
+        Row { op, since: 1, effect, is_tame: false, make }
+    }
+
+    const fn own(
+        op: &'static str,
+        effect: Effect,
+        make: fn(&mut Graph<'_>) -> Option<Call>,
+    ) -> Row {
+        Row::new(op, effect, Make::Own(make))
+    }
+
+    const fn since(mut self, version: i64) -> Row {
+        self.since = version;
+        self
+    }
+
+    /// Finite operands alone.
+    const fn tame(mut self) -> Row {
+        self.is_tame = true;
+        self
+    }
+
+    /// Makes a use of it.
+    pub fn call(&self, g: &mut Graph<'_>) -> Option<Call> {
+        g.needs_exact = !matches!(self.effect, Effect::Keeps | Effect::Rounds);
+        g.needs_tame = self.is_tame;
+        let call = match self.make {
+            Make::One(types) => {
+                let x = g.any(types, 0, 5);
+                Some(Call::of(&[x]))
+            }
+            Make::Two(types, fill) => {
+                let x = g.any(types, 0, 4);
+                let y = g.partner(x, fill);
+                let swapped = fill == Fill::Any && g.coin();
+                Some(Call::of(&if swapped { [y, x] } else { [x, y] }))
+            }
+            Make::Many(types) => {
+                let x = g.any(types, 0, 4);
+                let mut all = vec![x];
+                for _ in 0..g.draw.below(4) {
+                    all.push(g.partner(x, Fill::Any));
+                }
+                Some(Call::of(&all))
+            }
+            Make::Own(make) => make(g),
+        };
+        (g.needs_exact, g.needs_tame) = (false, false);
+        call
+    }
+}
+
+/// All rows.
+pub fn all() -> Vec<&'static Row> {
+    let tables: [&'static [Row]; 10] = [
+        attention::ROWS,
+        contract::ROWS,
+        elementwise::ROWS,
+        lookup::ROWS,
+        moves::ROWS,
+        norm::ROWS,
+        quantised::ROWS,
+        reduce::ROWS,
+        sequence::ROWS,
+        vision::ROWS,
+    ];
+    tables.into_iter().flatten().collect()
+}
+
+use DType::{Bool, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+
+/// Types by family.
+const FLOAT: &[DType] = &[F32, F32, F32, F64];
+const NUMBER: &[DType] = &[F32, F32, F32, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64];
+const WHOLE: &[DType] = &[I8, I16, I32, I64, U8, U16, U32, U64];
+const SIGNED: &[DType] = &[F32, F32, F64, I8, I16, I32, I64];
+const EVERY: &[DType] = &[F32, F32, F32, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, Bool];
+
+/// Operators without a row, each with the reason.
+#[cfg(test)]
+pub const WITHOUT_ROW: &[(&str, &str)] = &[
+    ("CausalConvWithState", "neither onnxruntime nor folding has it"),
+    ("Constant", "constants of the file are the same"),
+    ("If", "it holds graphs; those of known conditions are written out when they are read"),
+    ("LinearAttention", "neither onnxruntime nor folding has it"),
+    ("Loop", "it holds a graph"),
+    ("NonMaxSuppression", "the length of its result is known at run time only"),
+    ("NonZero", "the length of its result is known at run time only"),
+    ("OptionalGetElement", "its operand is of tensors only where it does nothing"),
+    ("OptionalHasElement", "its operand is of tensors only where it does nothing"),
+    ("Scan", "it holds a graph"),
+    ("Scatter", "versions of operators from 18 on do not have it"),
+    ("Unique", "the length of its result is known at run time only"),
+    ("Upsample", "versions of operators from 18 on do not have it"),
+];

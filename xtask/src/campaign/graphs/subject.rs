@@ -1,0 +1,125 @@
+//! Squall as the user runs it, on a model of one or several graphs.
+
+use super::case::{Case, merged};
+use super::compare::Arrays;
+use super::peer::read_arrays;
+use crate::campaign::sandbox::wait;
+use prost::Message as _;
+use squall_frontend::npy;
+use std::fs::File;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How Squall is run.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// Threads.
+    pub threads: usize,
+    /// The level of instructions.
+    pub isa: &'static str,
+    /// Whether nothing is fused and the compiler does little: every value is asked for, and all is
+    /// compiled with -O1.
+    pub is_literal: bool,
+}
+
+impl Way {
+    /// The options as the user writes them.
+    pub fn words(&self) -> String {
+        format!("--threads {} --isa {}", self.threads, self.isa)
+    }
+}
+
+/// What a run gave.
+pub enum Outcome {
+    /// Its results.
+    Gave(Arrays),
+    /// It said why not.
+    Refused(String),
+    /// It died, hung or panicked.
+    Died(String),
+}
+
+/// Where Squall is and where it works.
+pub struct Subject<'a> {
+    /// The program.
+    pub binary: &'a Path,
+    /// Where compiled kernels are kept.
+    pub cache: PathBuf,
+    /// A folder of its own.
+    pub folder: PathBuf,
+}
+
+/// Seconds that a model may take; kernels of a whole batch are compiled in it.
+const PATIENCE: u64 = 240;
+
+impl Subject<'_> {
+    /// Runs cases as one model.
+    pub fn run(&self, cases: &[Case], way: &Way) -> Outcome {
+        self.try_run(cases, way).unwrap_or_else(|e| Outcome::Refused(format!("not run: {e}")))
+    }
+
+    fn try_run(&self, cases: &[Case], way: &Way) -> std::io::Result<Outcome> {
+        let mut cases = cases.to_vec();
+        if way.is_literal {
+            cases.iter_mut().for_each(|c| c.outputs = c.made());
+        }
+        let place = self.folder.join("subject");
+        // Results of the run before are not taken for this one's.
+        let _ = std::fs::remove_dir_all(&place);
+        std::fs::create_dir_all(place.join("out"))?;
+        std::fs::create_dir_all(&self.cache)?;
+        std::fs::write(place.join("model.onnx"), merged(&cases).encode_to_vec())?;
+        let mut command = Command::new(self.binary);
+        command.args(["run", "model.onnx"]).args(way.words().split(' '));
+        for (name, array) in cases.iter().flat_map(|c| &c.inputs) {
+            std::fs::write(place.join(format!("{name}.npy")), npy::write(array))?;
+            command.args(["--input", &format!("{name}={name}.npy")]);
+        }
+        let names: Vec<String> = cases.iter().flat_map(|c| c.outputs.clone()).collect();
+        for name in &names {
+            command.args(["--output", &format!("{name}=out/{name}.npy")]);
+        }
+        if way.is_literal {
+            command.env("CC", literal_compiler(&self.cache)?);
+        } else {
+            command.env_remove("CC");
+        }
+        let cache = self.cache.join(if way.is_literal { "literal" } else { "kernels" });
+        command.env("XDG_CACHE_HOME", cache).env_remove("SQUALL_STORE").current_dir(&place);
+        command.stdin(Stdio::null()).stdout(File::create(place.join("said"))?);
+        command.stderr(File::create(place.join("complained"))?).process_group(0);
+        let mut child = command.spawn()?;
+        let status = wait(&mut child, Duration::from_secs(PATIENCE));
+        let said = std::fs::read(place.join("complained")).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let Some(status) = status else { return Ok(Outcome::Died("it hangs".into())) };
+        if status.success() {
+            return Ok(match read_arrays(&place.join("out"), &names) {
+                Ok(all) => Outcome::Gave(all),
+                Err(e) => Outcome::Died(format!("an output cannot be read: {e}")),
+            });
+        }
+        let is_dead = status.signal().is_some() || said.contains("panicked at");
+        // A network's own program that died is said by an error.
+        let is_dead = is_dead || said.contains("signal") || !said.contains("error");
+        Ok(if is_dead { Outcome::Died(said) } else { Outcome::Refused(said) })
+    }
+}
+
+/// A compiler that optimises little, whatever it is asked for.
+fn literal_compiler(folder: &Path) -> std::io::Result<PathBuf> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = folder.join("literal-cc");
+    if !path.exists() {
+        std::fs::create_dir_all(folder)?;
+        let text = "#!/bin/sh\n# The flags that come last count.\nexec cc \"$@\" -O1 \
+                    -fno-tree-vectorize -ffp-contract=off\n";
+        let beside = folder.join(format!("literal-cc-{:?}", std::thread::current().id()));
+        std::fs::write(&beside, text)?;
+        std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o755))?;
+        std::fs::rename(&beside, &path)?;
+    }
+    Ok(path)
+}

@@ -1,0 +1,166 @@
+//! What a campaign has seen so far, kept in a file so that it goes on where it ended.
+
+use super::case::{Case, Refused};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+
+/// What was seen.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Graphs that were run.
+    pub graphs: u64,
+    /// Of them those that onnxruntime, or onnx's evaluator, answered.
+    pub peer: u64,
+    /// Those that constant folding answered in part.
+    pub folded: u64,
+    /// Those that were compared with their literal form.
+    pub literal: u64,
+    /// What differs, in words.
+    pub bad: Vec<String>,
+    /// Operators that the reader refused.
+    pub refused: Refused,
+    /// What Squall refused to run, with how often.
+    said: BTreeMap<String, u64>,
+    /// Why the peer gave no answer, with how often.
+    unanswered: BTreeMap<String, u64>,
+    /// How often each operator was run.
+    operators: BTreeMap<String, u64>,
+    /// Batches that are done.
+    done: BTreeSet<u64>,
+}
+
+impl Tally {
+    /// What was written before; nothing where there is nothing.
+    pub fn read(folder: &Path) -> Tally {
+        let mut t = Tally::default();
+        let text = std::fs::read_to_string(folder.join("tally")).unwrap_or_default();
+        for line in text.lines() {
+            let Some((word, rest)) = line.split_once(' ') else { continue };
+            let number = |s: &str| s.parse::<u64>().unwrap_or(0);
+            let pair = rest.split_once(' ').map(|(n, s)| (number(n), s.to_string()));
+            match (word, pair) {
+                ("graphs", _) => t.graphs = number(rest),
+                ("peer", _) => t.peer = number(rest),
+                ("folded", _) => t.folded = number(rest),
+                ("literal", _) => t.literal = number(rest),
+                ("bad", _) => t.bad.push(rest.into()),
+                ("done", _) => t.done.extend(rest.split(' ').filter_map(|n| n.parse::<u64>().ok())),
+                ("said", Some((n, s))) => _ = t.said.insert(s, n),
+                ("unanswered", Some((n, s))) => _ = t.unanswered.insert(s, n),
+                ("operator", Some((n, s))) => _ = t.operators.insert(s, n),
+                _ => {}
+            }
+        }
+        t
+    }
+
+    /// Writes it for the next run.
+    pub fn write(&self, folder: &Path) -> Result<(), String> {
+        let done: Vec<String> = self.done.iter().map(u64::to_string).collect();
+        let mut text = format!(
+            "graphs {}\npeer {}\nfolded {}\nliteral {}\ndone {}\n",
+            self.graphs,
+            self.peer,
+            self.folded,
+            self.literal,
+            done.join(" ")
+        );
+        self.bad.iter().for_each(|b| text += &format!("bad {}\n", b.replace('\n', " ")));
+        let lists =
+            [("said", &self.said), ("unanswered", &self.unanswered), ("operator", &self.operators)];
+        for (word, list) in lists {
+            list.iter().for_each(|(s, n)| text += &format!("{word} {n} {s}\n"));
+        }
+        std::fs::write(folder.join("tally"), text).map_err(|e| e.to_string())
+    }
+
+    /// Whether a batch is done.
+    pub fn has(&self, batch: u64) -> bool {
+        self.done.contains(&batch)
+    }
+
+    /// How many batches are done.
+    pub fn batches(&self) -> u64 {
+        self.done.len() as u64
+    }
+
+    /// Marks a batch.
+    pub fn finish(&mut self, batch: u64) {
+        self.done.insert(batch);
+    }
+
+    /// How many graphs differ or end badly.
+    pub fn bad(&self) -> usize {
+        self.bad.len()
+    }
+
+    /// Counts an operator that was run.
+    pub fn count(&mut self, op: &str) {
+        *self.operators.entry(op.into()).or_default() += 1;
+    }
+
+    /// Counts a case that Squall does not run, by the reason without the names in it.
+    pub fn refuse(&mut self, case: &Case, said: &str) {
+        let line = said.lines().find(|l| l.contains("error")).unwrap_or(said);
+        let at = |n: &&squall_frontend::onnx::proto::NodeProto| line.contains(&n.name);
+        let op = case.nodes.iter().find(at).map_or("", |n| n.op_type.as_str());
+        let reason = line.rsplit('`').next().unwrap_or(line).trim_matches([':', ' ']);
+        let reason: String = format!("{op}: {reason}").chars().take(140).collect();
+        *self.said.entry(reason).or_default() += 1;
+    }
+
+    /// Counts a case for which the peer has no answer.
+    pub fn silent(&mut self, why: &str) {
+        let first: String = why.lines().next().unwrap_or("").chars().take(110).collect();
+        let digits = |c: char| !c.is_ascii_digit();
+        *self.unanswered.entry(first.chars().filter(|c| digits(*c)).collect()).or_default() += 1;
+    }
+
+    /// Adds what another saw.
+    pub fn add(&mut self, o: &Tally) {
+        self.graphs += o.graphs;
+        self.peer += o.peer;
+        self.folded += o.folded;
+        self.literal += o.literal;
+        self.bad.extend(o.bad.iter().cloned());
+        self.done.extend(&o.done);
+        for (op, (n, why)) in &o.refused {
+            self.refused.entry(op.clone()).or_insert((0, why.clone())).0 += n;
+        }
+        let of = |to: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>| {
+            from.iter().for_each(|(s, n)| *to.entry(s.clone()).or_default() += n);
+        };
+        of(&mut self.said, &o.said);
+        of(&mut self.unanswered, &o.unanswered);
+        of(&mut self.operators, &o.operators);
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let least = self.operators.iter().min_by_key(|o| o.1);
+        writeln!(
+            f,
+            "{} graphs of {} operators, each at least {} times; compared with onnxruntime {}, with \
+             constant folding {}, with their literal form {}; {} differ",
+            self.graphs,
+            self.operators.len(),
+            least.map_or(0, |o| *o.1),
+            self.peer,
+            self.folded,
+            self.literal,
+            self.bad.len()
+        )?;
+        for (op, (n, why)) in &self.refused {
+            let why: String = why.lines().next().unwrap_or("").chars().take(120).collect();
+            writeln!(f, "  not made: {n} x {op}: {why}")?;
+        }
+        for (what, list) in [("not run", &self.said), ("unanswered", &self.unanswered)] {
+            let mut list: Vec<_> = list.iter().collect();
+            list.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
+            list.iter().take(25).try_for_each(|(s, n)| writeln!(f, "  {what}: {n} x {s}"))?;
+        }
+        self.bad.iter().try_for_each(|b| writeln!(f, "  {b}"))
+    }
+}

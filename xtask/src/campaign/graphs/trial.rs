@@ -1,0 +1,219 @@
+//! The graphs of a model tried: run, compared, and what differs made smaller and kept.
+
+use super::case::Case;
+use super::compare::{Arrays, difference};
+use super::graph::tensor_of;
+use super::peer::{Peer, folded};
+use super::shrink::shrunk;
+use super::subject::{Outcome, Subject, Way};
+use super::tally::Tally;
+use prost::Message as _;
+use std::path::PathBuf;
+
+/// What tries graphs.
+pub struct Trial<'a> {
+    /// Squall.
+    pub subject: Subject<'a>,
+    /// onnxruntime, where it is.
+    pub peer: Option<Peer>,
+    /// Where what differs is kept.
+    pub bad: PathBuf,
+    /// What the numbers of graphs are counted from.
+    pub number: u64,
+}
+
+impl Trial<'_> {
+    /// Whether there is onnxruntime.
+    pub fn has_peer(&self) -> bool {
+        self.peer.is_some()
+    }
+
+    /// Tries cases as one model; `literally` also compares with their literal form.
+    pub fn try_all(&mut self, cases: Vec<Case>, way: &Way, literally: bool, found: &mut Tally) {
+        let (cases, got) = self.accepted(cases, way, found);
+        found.graphs += cases.len() as u64;
+        let peer = self.peers(&cases);
+        let literal = literally.then(|| self.literal(&cases, way)).flatten();
+        for (i, case) in cases.iter().enumerate() {
+            case.nodes.iter().for_each(|n| _ = found.count(&n.op_type));
+            let folded = folded(case);
+            found.folded += u64::from(!folded.is_empty());
+            let mut wants = vec![("constant folding", &folded)];
+            match &peer[i] {
+                Some(Ok(a)) => {
+                    found.peer += 1;
+                    wants.push(("onnxruntime", a));
+                }
+                Some(Err(e)) => found.silent(e),
+                None => {}
+            }
+            if let Some(a) = &literal {
+                found.literal += 1;
+                wants.push(("its literal form", a));
+            }
+            let different = wants.iter().find_map(|(who, want)| {
+                difference(case, &got, want).map(|d| format!("against {who}: {d}"))
+            });
+            if let Some(d) = different {
+                self.differs(case, way, &d, found);
+            }
+        }
+    }
+
+    /// Runs cases until Squall takes what is left of them; those and their results.
+    fn accepted(
+        &mut self,
+        mut cases: Vec<Case>,
+        way: &Way,
+        found: &mut Tally,
+    ) -> (Vec<Case>, Arrays) {
+        while !cases.is_empty() {
+            match self.subject.run(&cases, way) {
+                Outcome::Gave(got) => return (cases, got),
+                Outcome::Refused(said) => {
+                    let Some(i) = named(&cases, &said) else {
+                        return self.split(cases, way, &said, found);
+                    };
+                    let case = cases.remove(i);
+                    found.refuse(&case, &said);
+                }
+                Outcome::Died(said) => return self.split(cases, way, &said, found),
+            }
+        }
+        (cases, Arrays::new())
+    }
+
+    /// Runs halves of what failed as a whole, down to the case that is at fault.
+    fn split(
+        &mut self,
+        mut cases: Vec<Case>,
+        way: &Way,
+        said: &str,
+        found: &mut Tally,
+    ) -> (Vec<Case>, Arrays) {
+        if let [case] = &cases[..] {
+            self.dies(case, way, said, found);
+            return (Vec::new(), Arrays::new());
+        }
+        let second = cases.split_off(cases.len() / 2);
+        let (mut kept, mut got) = self.accepted(cases, way, found);
+        let (more, results) = self.accepted(second, way, found);
+        kept.extend(more);
+        got.extend(results);
+        (kept, got)
+    }
+
+    fn peers(&mut self, cases: &[Case]) -> Vec<Option<Result<Arrays, String>>> {
+        let folder = &self.subject.folder;
+        let all = self.peer.as_mut().and_then(|p| p.answer(cases, folder));
+        all.map_or_else(
+            || cases.iter().map(|_| None).collect(),
+            |a| a.into_iter().map(Some).collect(),
+        )
+    }
+
+    /// The values of cases that are run unfused and hardly optimised on one thread.
+    fn literal(&mut self, cases: &[Case], way: &Way) -> Option<Arrays> {
+        let way = Way { threads: 1, is_literal: true, ..way.clone() };
+        match self.subject.run(cases, &way) {
+            Outcome::Gave(got) => Some(got),
+            _ => None,
+        }
+    }
+
+    /// How a case alone differs from what it is compared with.
+    fn alone(&mut self, case: &Case, way: &Way) -> Option<String> {
+        let cases = [case.clone()];
+        let want = self.want(case, way)?;
+        match self.subject.run(&cases, way) {
+            Outcome::Gave(got) => difference(case, &got, &want),
+            _ => None,
+        }
+    }
+
+    /// What a case shall give: by onnxruntime, else by folding, else by its literal form.
+    fn want(&mut self, case: &Case, way: &Way) -> Option<Arrays> {
+        let cases = [case.clone()];
+        let folded = folded(case);
+        match self.peers(&cases).pop().flatten() {
+            Some(Ok(a)) => Some(a),
+            _ if !folded.is_empty() => Some(folded),
+            _ => self.literal(&cases, way),
+        }
+    }
+
+    fn differs(&mut self, case: &Case, way: &Way, how: &str, found: &mut Tally) {
+        let mut small = case.clone();
+        if self.alone(case, way).is_some() {
+            let this = std::cell::RefCell::new(self);
+            small = shrunk(case, &mut |c| this.borrow_mut().alone(c, way), &mut |c| {
+                this.borrow_mut().want(c, way)
+            });
+            return this.into_inner().keep(case, &small, way, how, found);
+        }
+        let how = format!("in its batch only, {how}");
+        self.keep(case, &small, way, &how, found);
+        small.outputs.clear();
+    }
+
+    fn dies(&mut self, case: &Case, way: &Way, said: &str, found: &mut Tally) {
+        let this = std::cell::RefCell::new(self);
+        let small = shrunk(
+            case,
+            &mut |c| match this.borrow_mut().subject.run(std::slice::from_ref(c), way) {
+                Outcome::Died(said) => Some(said),
+                _ => None,
+            },
+            &mut |c| this.borrow_mut().want(c, way),
+        );
+        let said: String =
+            said.lines().filter(|l| !l.is_empty()).take(4).collect::<Vec<_>>().join(" ");
+        this.into_inner().keep(case, &small, way, &said, found);
+    }
+
+    /// Keeps a case as a model with its data and the command that shows it again.
+    fn keep(&mut self, case: &Case, small: &Case, way: &Way, how: &str, found: &mut Tally) {
+        let number = case.seed - self.number;
+        let now = self.alone(small, way).unwrap_or_else(|| how.into());
+        let text = format!("{number}: {} [{}]: {now}", small.operators(), way.words());
+        println!("{text}");
+        found.bad.push(text.clone());
+        let place = self.bad.join(number.to_string());
+        let data = place.join("test_data_set_0");
+        // What cannot be kept was said at least.
+        let _ = std::fs::remove_dir_all(&place);
+        let _ = std::fs::create_dir_all(&data);
+        let _ =
+            std::fs::write(place.join("model.onnx"), small.model(&small.outputs).encode_to_vec());
+        let put = |name: String, tensor: squall_frontend::onnx::proto::TensorProto| {
+            let _ = std::fs::write(data.join(name), tensor.encode_to_vec());
+        };
+        for (i, (name, array)) in small.inputs.iter().enumerate() {
+            put(format!("input_{i}.pb"), tensor_of(name, array));
+        }
+        let want = self.want(small, way).unwrap_or_default();
+        for (i, name) in small.outputs.iter().enumerate() {
+            if let Some(array) = want.get(name) {
+                put(format!("output_{i}.pb"), tensor_of(name, array));
+            }
+        }
+        let words = way.words();
+        let note = format!(
+            "{text}\nfirst: {how}\nof: {}\n\nsquall check model.onnx --test-data test_data_set_0 \
+             {words}\ncargo xtask campaign graphs --seed {} --case {number}\n",
+            case.operators(),
+            self.number / 1_000_000
+        );
+        let _ = std::fs::write(place.join("note"), note);
+    }
+}
+
+/// The case whose node or value an error names.
+fn named(cases: &[Case], said: &str) -> Option<usize> {
+    cases.iter().position(|c| {
+        let first = c.nodes.first().map_or("", |n| n.name.as_str());
+        let prefix = first.split_once('_').map_or("", |p| p.0);
+        let marks = ["`", "\"", " ", "'"];
+        !prefix.is_empty() && marks.iter().any(|m| said.contains(&format!("{m}{prefix}_")))
+    })
+}
