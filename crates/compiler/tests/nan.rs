@@ -204,12 +204,7 @@ fn call(
     y: &[Constant],
 ) -> plain_cases::Case {
     let operand = |c: &Constant| {
-        let dtype = match c {
-            Constant::F32 { .. } => DType::F32,
-            Constant::I64 { .. } => DType::I64,
-            Constant::Bool { .. } => DType::Bool,
-        };
-        Some(CallOperand { dtype, shape: c.shape().to_vec(), constant: None })
+        Some(CallOperand { dtype: c.dtype(), shape: c.shape().to_vec(), constant: None })
     };
     let call = OperatorCall {
         op: op.into(),
