@@ -37,7 +37,11 @@ fn assignment() -> Assignment {
 fn steps_run_under_the_conditions_of_what_reads_them() {
     let plan = assignment().plan(Default::default()).unwrap();
     let step = |op: &str, n: usize| -> &PlanStep {
-        plan.steps.iter().filter(|s| s.op == op).nth(n).unwrap_or_else(|| panic!("{op} {n}\n{plan}"))
+        plan.steps
+            .iter()
+            .filter(|s| s.op == op)
+            .nth(n)
+            .unwrap_or_else(|| panic!("{op} {n}\n{plan}"))
     };
     let under = |s: &PlanStep| s.when.iter().map(|w| w.is).collect::<Vec<bool>>();
     assert!(step("ReduceSum", 0).when.is_empty());

@@ -1,7 +1,6 @@
-//! NaN among the inputs of whole models, on a CPU and on an emulated GPU.
+//! NaN in whole models.
 
-use super::{F32, ints, model, node, noise, run, value, weight, with_int, with_ints};
-use squall::Array;
+use super::*;
 
 /// What is no number comes out where it went in: of kernels with steps behind a product or a
 /// convolution, of maxima, pools, rows and plain operators.
