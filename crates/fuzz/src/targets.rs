@@ -73,7 +73,7 @@ fn read_onnx(bytes: &[u8]) {
         // Over bytes it is a model that holds together, or none.
         assert!(in_bytes(&model).is_none_or(|m| m.verify().is_ok()));
     }
-    let _ = read_weights(bytes, "fuzz", &mut |_, _, _| Ok(None));
+    let _ = read_weights(bytes, "fuzz", &mut |_| Ok(None));
 }
 
 fn read_workload(bytes: &[u8]) {

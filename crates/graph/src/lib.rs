@@ -16,6 +16,7 @@ pub mod inputs;
 pub mod layout;
 mod moves;
 mod numbered;
+pub mod placed;
 pub mod plan;
 pub mod ranges;
 mod renamed;

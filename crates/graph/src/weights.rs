@@ -1,13 +1,15 @@
 //! Weights of a run: those that were read, and random ones where the file holds none.
 
+use crate::placed::Placed;
 use crate::state::State;
 use squall_core::DType;
 use squall_core::graph::{Constant, Model, ValueId, Weights, fold};
 use std::collections::HashSet;
 
 /// Makes every weight known in `state`; gives the names of those that had to be random. What
-/// cannot be made stays absent: it is an error only where a step reads it.
-pub fn complete(mut weights: Weights, state: &mut State<'_>) -> Vec<String> {
+/// cannot be made stays absent: it is an error only where a step reads it. Weights that are placed
+/// elsewhere stay there.
+pub fn complete(mut weights: Weights, placed: &Placed, state: &mut State<'_>) -> Vec<String> {
     let model = state.model;
     let variances = variances(model);
     let made_by_nodes: HashSet<ValueId> =
@@ -17,6 +19,7 @@ pub fn complete(mut weights: Weights, state: &mut State<'_>) -> Vec<String> {
         if let Some(c) = weights.remove(&v.name) {
             state.values.insert(id, c);
         } else if v.weight
+            && !placed.contains_key(&v.name)
             && v.constant.is_none()
             && v.alias.is_none()
             && !made_by_nodes.contains(&id)

@@ -5,6 +5,7 @@ mod back_to_back;
 mod branches;
 mod few_bits;
 mod fusion;
+mod halves;
 mod in_place;
 mod korch;
 mod layouts;

@@ -332,13 +332,13 @@ fn plans_of_all_models_agree_with_their_steps() {
     for (name, bytes) in models().into_iter().filter(|(name, _)| small(name)) {
         let Ok(model) = onnx::read(&bytes, &name, &[]) else { continue };
         let greedy = Assignment::of(Arc::new(model)).unwrap();
-        let weights = || read_weights(&bytes, &name, &mut |_, _, _| Ok(None)).unwrap();
+        let weights = || read_weights(&bytes, &name, &mut |_| Ok(None)).unwrap();
         let known = |p: &Plan| !p.steps.iter().any(|s| matches!(s.work, Work::Plain { .. }));
         if !greedy.plan(weights()).is_ok_and(|p| known(&p)) {
             continue;
         }
         let mut state = State { model: greedy.model(), values: HashMap::new() };
-        complete(weights(), &mut state);
+        complete(weights(), &Default::default(), &mut state);
         let mut model = (**greedy.model()).clone();
         state.values.into_iter().for_each(|(id, c)| model.values[id].constant = Some(c));
         let model = Arc::new(model);

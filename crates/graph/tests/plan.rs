@@ -105,7 +105,11 @@ fn agree(bytes: &[u8], name: &str) -> Plan {
     let lengths = lengths(&graph);
     // The step-by-step execution needs all weights in the model.
     let mut state = State { model: graph.model(), values: HashMap::new() };
-    complete(read_weights(bytes, name, &mut |_, _, _| Ok(None)).unwrap(), &mut state);
+    complete(
+        read_weights(bytes, name, &mut |_| Ok(None)).unwrap(),
+        &Default::default(),
+        &mut state,
+    );
     let values = state.values;
     let mut model = (**graph.model()).clone();
     values.into_iter().for_each(|(id, c)| model.values[id].constant = Some(c));
@@ -113,7 +117,7 @@ fn agree(bytes: &[u8], name: &str) -> Plan {
     let inputs: Vec<Vec<f32>> = (0..graph.inputs.len()).map(|i| graph.random_input(i)).collect();
     let want =
         whole.run(&inputs, &mut |task, feeds| Ok(stand_in(task, lengths[&task].1, feeds))).unwrap();
-    let plan = graph.plan(read_weights(bytes, name, &mut |_, _, _| Ok(None)).unwrap()).unwrap();
+    let plan = graph.plan(read_weights(bytes, name, &mut |_| Ok(None)).unwrap()).unwrap();
     let got = execute(&plan, &lengths, &inputs);
     for (got, want) in got.iter().zip(&want) {
         assert_eq!(&got[..want.len()], &want[..], "{name}");

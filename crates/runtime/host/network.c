@@ -2,10 +2,13 @@
 #define _GNU_SOURCE
 #include "network.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 void *rt_large_memory(size_t bytes) {
   void *p = NULL;
@@ -24,6 +27,35 @@ static int no_memory(rt_network *n) {
   return rt_fail(&n->host->error, "memory", "there is not enough memory");
 }
 
+static size_t page(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
+/* Maps a region's part of its file: weights are read once, page by page, where they are. */
+static unsigned char *map_region(rt_network *n, const rt_region *r) {
+  struct stat is;
+  size_t ahead = (size_t)(r->at % page());
+  int fd = open(r->file, O_RDONLY | O_CLOEXEC);
+  if (fd < 0 || fstat(fd, &is) != 0) {
+    rt_fail(&n->host->error, "file", "%s: %s", r->file, strerror(errno));
+    if (fd >= 0) close(fd);
+    return NULL;
+  }
+  void *p = MAP_FAILED;
+  if (is.st_size < 0 || (uint64_t)is.st_size < r->at || (uint64_t)is.st_size - r->at < r->bytes)
+    rt_fail(&n->host->error, "file", "%s is cut", r->file);
+  else if ((p = mmap(NULL, r->bytes + ahead, PROT_READ, MAP_PRIVATE, fd, (off_t)(r->at - ahead))) ==
+           MAP_FAILED)
+    rt_fail(&n->host->error, "file", "%s: %s", r->file, strerror(errno));
+  close(fd);
+  return p == MAP_FAILED ? NULL : (unsigned char *)p + ahead;
+}
+
+static void free_region(rt_network *n, uint32_t i) {
+  size_t ahead = (uintptr_t)n->regions[i] % page();
+  if (n->mapped && n->mapped[i]) munmap(n->regions[i] - ahead, n->mapped[i] + ahead);
+  else free(n->regions[i]);
+  n->regions[i] = NULL;
+}
+
 static int fill_region(rt_network *n, const rt_region *r, unsigned char *to) {
   FILE *f = fopen(r->file, "rb");
   if (!f) return rt_fail(&n->host->error, "file", "%s: %s", r->file, strerror(errno));
@@ -35,10 +67,16 @@ static int fill_region(rt_network *n, const rt_region *r, unsigned char *to) {
 /* Memory of constants, of weights and of what is prepared of them. */
 static int make_regions(rt_network *n, const rt_plan *p) {
   n->regions = calloc(p->region_count + 1u, sizeof *n->regions);
-  if (!n->regions) return no_memory(n);
+  n->mapped = calloc(p->region_count + 1u, sizeof *n->mapped);
+  if (!n->regions || !n->mapped) return no_memory(n);
   for (uint32_t i = 0; i < p->region_count; i++) {
     const rt_region *r = &p->regions[i];
     if (r->role != RT_CONSTANT && r->role != RT_WEIGHT && r->role != RT_PREPARED) continue;
+    if (r->role == RT_WEIGHT && r->bytes && r->file) {
+      if (!(n->regions[i] = map_region(n, r))) return 0;
+      n->mapped[i] = r->bytes;
+      continue;
+    }
     n->regions[i] = rt_large_memory(r->bytes);
     if (!n->regions[i]) return no_memory(n);
     if (!r->file) memset(n->regions[i], 0, r->bytes);
@@ -61,6 +99,14 @@ static int load_kernels(rt_network *n, const rt_plan *p) {
   return 1;
 }
 
+/* Lets pages of a mapped file go that were read. */
+static void let_go(const rt_network *n, const rt_buffer *b) {
+  if (!n->mapped[b->region]) return;
+  unsigned char *from = n->regions[b->region] + b->offset;
+  size_t bytes = (size_t)b->is.count * rt_size_of(b->is.type), ahead = (uintptr_t)from % page();
+  madvise(from - ahead, bytes + ahead, MADV_DONTNEED);
+}
+
 /* Packs the weights of a call. */
 static int prepare(rt_network *n, const rt_step *s) {
   const rt_plan *p = &n->model.plan;
@@ -76,8 +122,12 @@ static int prepare(rt_network *n, const rt_step *s) {
     weights[w++] = n->regions[b->region] + b->offset;
   }
   const rt_buffer *to = &p->buffers[s->buffers[k->parameter_count]];
-  return rt_prepare(n->host, k, &n->kernels[s->kernel], weights,
-                    n->regions[to->region] + to->offset);
+  if (!rt_prepare(n->host, k, &n->kernels[s->kernel], weights,
+                  n->regions[to->region] + to->offset))
+    return 0;
+  for (uint32_t i = 0; i < k->parameter_count; i++)
+    if (k->parameters[i].role == RT_WEIGHT) let_go(n, &p->buffers[s->buffers[i]]);
+  return 1;
 }
 
 static int make_ready(rt_network *n, rt_plan *plan) {
@@ -94,8 +144,7 @@ static int make_ready(rt_network *n, rt_plan *plan) {
   /* Weights that only the preparation reads are let go. */
   for (uint32_t i = 0; i < p->region_count; i++) {
     if (p->regions[i].role != RT_WEIGHT) continue;
-    free(n->regions[i]);
-    n->regions[i] = NULL;
+    free_region(n, i);
   }
   return 1;
 }
@@ -108,9 +157,9 @@ int rt_network_open(rt_network *n, rt_host *h, rt_plan *plan, int threads) {
   uint32_t regions = plan->region_count, kernels = plan->kernel_count;
   if (make_ready(n, plan)) return 1;
   /* The plan may not have been taken over yet. */
-  for (uint32_t i = 0; n->regions && i < regions; i++) free(n->regions[i]);
+  for (uint32_t i = 0; n->regions && i < regions; i++) free_region(n, i);
   for (uint32_t i = 0; n->kernels && i < kernels; i++) rt_unload(h, &n->kernels[i]);
-  free(n->regions), free(n->kernels), free(n->runs), free(n->workspace);
+  free(n->mapped), free(n->regions), free(n->kernels), free(n->runs), free(n->workspace);
   rt_plan_close(plan);
   rt_model_close(&n->model);
   return 0;
@@ -118,9 +167,9 @@ int rt_network_open(rt_network *n, rt_host *h, rt_plan *plan, int threads) {
 
 void rt_network_close(rt_network *n) {
   const rt_plan *p = &n->model.plan;
-  for (uint32_t i = 0; i < p->region_count; i++) free(n->regions[i]);
+  for (uint32_t i = 0; i < p->region_count; i++) free_region(n, i);
   for (uint32_t i = 0; i < p->kernel_count; i++) rt_unload(n->host, &n->kernels[i]);
-  free(n->regions), free(n->kernels), free(n->runs), free(n->workspace);
+  free(n->mapped), free(n->regions), free(n->kernels), free(n->runs), free(n->workspace);
   rt_model_close(&n->model);
 }
 

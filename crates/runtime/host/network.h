@@ -9,6 +9,7 @@ typedef struct {
   rt_host *host;
   rt_model model;
   unsigned char **regions; /* memory of constants and prepared weights; NULL for others */
+  size_t *mapped;          /* of a region that is a part of a mapped file, its bytes */
   rt_loaded *kernels;
   rt_run_function **runs;
   void *workspace;

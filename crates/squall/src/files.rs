@@ -91,10 +91,18 @@ pub fn put(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 /// Writes a file of a folder that Squall makes. Whatever had its name is replaced, and nothing is
 /// followed: a link with the name of a file of ours cannot lead the writing elsewhere.
 pub fn put_in_folder(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    put_in_folder_by(path, &mut |to| to.write_all(bytes))
+}
+
+/// What writes a file.
+pub type Writes<'a> = dyn FnMut(&mut dyn Write) -> std::io::Result<()> + 'a;
+
+/// The same of a file that is written piece by piece.
+pub fn put_in_folder_by(path: &Path, writes: &mut Writes<'_>) -> Result<(), Error> {
     let fail = |source| Error::Write { path: path.into(), source };
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut part = tempfile::NamedTempFile::new_in(folder).map_err(fail)?;
-    part.write_all(bytes).map_err(fail)?;
+    writes(part.as_file_mut()).map_err(fail)?;
     // A temporary file is for its owner alone; this one is as others are.
     part.as_file().set_permissions(std::fs::Permissions::from_mode(0o644)).map_err(fail)?;
     part.persist(path).map_err(|e| fail(e.error))?;

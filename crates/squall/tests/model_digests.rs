@@ -32,7 +32,7 @@ fn plan(input: &Input, path: &Path) -> String {
         return "left out".into();
     }
     let bytes = std::fs::read(path).unwrap();
-    let weights = read_weights(&bytes, &input.name, &mut |_, _, _| Ok(None)).unwrap();
+    let weights = read_weights(&bytes, &input.name, &mut |_| Ok(None)).unwrap();
     let plan = match graph.plan(weights) {
         Ok(plan) => plan,
         Err(e) => return format!("none: {}", digest(&e)),

@@ -111,7 +111,7 @@ fn write_field(out: &mut Vec<u8>, field: u32, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-fn external(t: &TensorProto) -> Result<Option<External>, String> {
+pub(super) fn external(t: &TensorProto) -> Result<Option<External>, String> {
     let entry = |key: &str| t.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
     let Some(location) = entry("location") else { return Ok(None) };
     let offset = entry("offset").map_or(Ok(0), str::parse);

@@ -1,16 +1,16 @@
 //! Weights to run a model with: those of its file, of any size. Tuning needs no weights, so the
 //! reader of models keeps small ones only.
 
+use super::external::{External, external};
 use super::proto::{ModelProto, TensorProto};
-use super::stored::Stored;
 use super::tensor::tensor_of;
 use crate::error::{ImportError, shown};
 use prost::Message;
-use squall_core::graph::{Constant, MOST_CONSTANT_ELEMENTS, MOST_ELEMENTS, Weights, elements};
+use squall_core::graph::{Constant, MOST_CONSTANT_ELEMENTS, MOST_ELEMENTS, Weights};
 
-/// Bytes that lie beside a model's file: a name, an offset and a length. None where there is no
-/// such file, an error where it may not be read or is shorter.
-pub type Beside<'a> = dyn FnMut(&str, u64, u64) -> Result<Option<Vec<u8>>, String> + 'a;
+/// The bytes of a weight that lie beside a model's file. None where there is no such file or they
+/// are not wanted, an error where it may not be read or is shorter.
+pub type Beside<'a> = dyn FnMut(&External) -> Result<Option<Vec<u8>>, String> + 'a;
 
 /// Reads the large weights of a model's file, and those beside it that `beside` has; `name` says in
 /// errors which file it is.
@@ -34,8 +34,8 @@ pub fn read_weights(
         }
         Ok(())
     };
-    for mut t in graph.initializer {
-        keep(std::mem::take(&mut t.name), &t)?;
+    for t in graph.initializer {
+        keep(t.name.clone(), &t)?;
     }
     for node in graph.node.into_iter().filter(|n| n.op_type == "Constant") {
         let value = node.attribute.iter().find(|a| a.name == "value").and_then(|a| a.t.as_ref());
@@ -48,20 +48,14 @@ pub fn read_weights(
 
 /// A tensor with its bytes from beside the file, where they are there.
 fn fetch(t: &TensorProto, beside: &mut Beside<'_>) -> Result<Option<TensorProto>, String> {
-    let entry = |key: &str| t.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
-    let Some(location) = entry("location") else { return Ok(None) };
-    let offset = entry("offset")
-        .map_or(Ok(0), str::parse)
-        .map_err(|_| "its offset is no number".to_string())?;
-    let count = elements(&t.dims)? as u64;
-    let length = Stored::of(t.data_type).map_or(0, |s| s.bytes(count));
+    let Some(place) = external(t)? else { return Ok(None) };
     let tensor = |raw_data| TensorProto {
         raw_data,
         data_location: 0,
         external_data: Vec::new(),
         ..t.clone()
     };
-    Ok(beside(location, offset, length)?.map(tensor))
+    Ok(beside(&place)?.map(tensor))
 }
 
 #[cfg(test)]
@@ -87,14 +81,14 @@ mod tests {
         let graph = GraphProto { initializer: vec![w], ..Default::default() };
         let bytes = ModelProto { graph: Some(graph), ..Default::default() }.encode_to_vec();
         let mut asked = Vec::new();
-        let mut there = |name: &str, offset: u64, length: u64| {
-            asked.push((name.to_string(), offset, length));
+        let mut there = |e: &External| {
+            asked.push((e.location.clone(), e.offset, e.length));
             Ok(Some([1f32, 2.0].iter().flat_map(|x| x.to_le_bytes()).collect()))
         };
         let read = read_weights(&bytes, "m", &mut there).unwrap();
         assert_eq!(read["w"], Constant::F32 { shape: vec![2], data: vec![1.0, 2.0] });
         assert_eq!(asked, [("w.data".to_string(), 8, 8)]);
-        assert!(read_weights(&bytes, "m", &mut |_, _, _| Ok(None)).unwrap().is_empty());
-        assert!(read_weights(&bytes[..bytes.len() - 3], "m", &mut |_, _, _| Ok(None)).is_err());
+        assert!(read_weights(&bytes, "m", &mut |_| Ok(None)).unwrap().is_empty());
+        assert!(read_weights(&bytes[..bytes.len() - 3], "m", &mut |_| Ok(None)).is_err());
     }
 }

@@ -11,6 +11,7 @@ use crate::assignment::{Assignment, Choice, Step};
 use crate::candidate::root;
 use crate::feed::Feed;
 use crate::moves::renames;
+use crate::placed::Placed;
 use crate::site::{Site, common};
 use crate::state::State;
 use crate::view::View;
@@ -22,11 +23,18 @@ use std::collections::{HashMap, HashSet};
 impl Assignment {
     /// Plans the model. `weights` are those of its file; absent ones become random.
     pub fn plan(&self, weights: Weights) -> Result<Plan, String> {
+        self.plan_over(weights, &Placed::new())
+    }
+
+    /// The same where some weights stay where they are: they must be among those that
+    /// [kernels alone read](Assignment::read_by_kernels_alone).
+    pub fn plan_over(&self, weights: Weights, placed: &Placed) -> Result<Plan, String> {
         let model = self.model();
         let mut state = State { model, values: HashMap::new() };
-        let random = complete(weights, &mut state);
+        let random = complete(weights, placed, &mut state);
         let view = View::new(model);
         let mut b = Builder {
+            placed,
             state,
             view: &view,
             choice: self.choice(),
@@ -103,6 +111,7 @@ impl Assignment {
 
 /// A plan while it is made.
 struct Builder<'a> {
+    placed: &'a Placed,
     state: State<'a>,
     view: &'a View<'a>,
     choice: &'a Choice,
@@ -166,7 +175,7 @@ impl Builder<'_> {
 
     fn constant(&mut self, name: String, dtype: DType, data: Vec<u8>) -> ValueSource {
         let elements = data.len() / dtype.bytes() as usize;
-        self.plan.constants.push(PlanConstant { name, dtype, elements, data });
+        self.plan.constants.push(PlanConstant { name, dtype, elements, data, place: None });
         ValueSource::Constant(self.plan.constants.len() - 1)
     }
 
@@ -178,6 +187,14 @@ impl Builder<'_> {
         }
         if let Some(&c) = self.known.get(&root) {
             return Ok(ValueSource::Constant(c));
+        }
+        if let Some(&place) = self.placed.get(&self.state.model.values[root].name) {
+            let (dtype, elements) = (self.dtype(root)?, self.elements(root)?);
+            let name = Feed::Value(id).text(self.state.model);
+            let (data, place) = (Vec::new(), Some(place));
+            self.plan.constants.push(PlanConstant { name, dtype, elements, data, place });
+            self.known.insert(root, self.plan.constants.len() - 1);
+            return Ok(ValueSource::Constant(self.plan.constants.len() - 1));
         }
         let constant = self.state.get(id).ok_or_else(|| self.state.absent(id))?;
         let dtype = self.state.model.values[id].dtype.unwrap_or(constant.dtype());

@@ -250,7 +250,13 @@ fn converted(c: &PlanConstant, wanted: DType) -> Result<PlanConstant, String> {
         })?;
         data.extend(bits.to_ne_bytes());
     }
-    Ok(PlanConstant { name: c.name.clone(), dtype: wanted, elements: c.elements, data })
+    Ok(PlanConstant {
+        name: c.name.clone(),
+        dtype: wanted,
+        elements: c.elements,
+        data,
+        place: None,
+    })
 }
 
 #[cfg(test)]
@@ -290,6 +296,7 @@ mod tests {
                 dtype: DType::F32,
                 elements: 4,
                 data: numbers.iter().flat_map(|x| x.to_ne_bytes()).collect(),
+                place: None,
             }],
             blocks: vec![Block { dtype: DType::F32, elements: 4 }; 4],
             steps: vec![

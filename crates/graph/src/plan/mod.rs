@@ -173,6 +173,8 @@ pub struct PlanConstant {
     pub elements: usize,
     /// The numbers' bytes as memory holds them; none in a plan that was read from a text.
     pub data: Vec<u8>,
+    /// Where they lie in their place, by the caller's number of a placed weight.
+    pub place: Option<usize>,
 }
 
 impl PlanConstant {

@@ -211,7 +211,13 @@ fn line(w: &mut Words<'_>, plan: &mut Plan) -> Result<(), TextError> {
         "constant" => {
             let (dtype, elements) = (dtype(w)?, w.value("a number of elements")?);
             let name = w.quoted()?;
-            plan.constants.push(PlanConstant { name, dtype, elements, data: Vec::new() });
+            plan.constants.push(PlanConstant {
+                name,
+                dtype,
+                elements,
+                data: Vec::new(),
+                place: None,
+            });
         }
         "block" => {
             let (dtype, elements) = (dtype(w)?, w.value("a number of elements")?);

@@ -5,9 +5,10 @@ use super::arena::{ALIGNMENT, Block, lay_out, lay_out_by};
 use super::branches::Order;
 use super::operands::{number, source_of, target_of};
 use super::plain::PlainOperators;
+use super::weights::Place;
 use crate::error::Error;
 use crate::export::Chosen;
-use crate::files::put_in_folder;
+use crate::files::{put_in_folder, put_in_folder_by};
 use squall_core::graph::CallOperand;
 use squall_core::{DType, KernelSource, TaskId, TensorKind};
 use squall_graph::plan::{BlockPlace, Plan, PlanStep, ValueSource, Work};
@@ -16,6 +17,7 @@ use squall_runtime::plan::{
     self as runtime, At, Buffer, Element, MoveAxis, Region, Role, Step, Work as Does,
 };
 use std::collections::HashMap;
+use std::io::{Read as _, Seek as _, SeekFrom, Write};
 use std::path::Path;
 
 /// The file of the plan.
@@ -104,24 +106,77 @@ impl FileLayout {
     }
 }
 
+/// Weights that no one read, by the numbers that a plan's constants have.
+pub struct Places<'a> {
+    /// Where they lie.
+    pub list: &'a [Place],
+    /// Whether the folder gets a copy of them: a link to their file is enough for one that goes
+    /// when the run is over.
+    pub is_copied: bool,
+}
+
+/// Bytes of a file that is written.
+enum Piece {
+    /// Of a constant of the plan.
+    Constant(usize),
+    /// Made here.
+    Bytes(Vec<u8>),
+}
+
 /// Writes the plan and the constants.
 pub fn write(
-    folder: &Path,
-    plan: &Plan,
+    (folder, plan, places): (&Path, &Plan, &Places<'_>),
     layout: &FileLayout,
     kernels: &[Chosen],
     plain: &PlainOperators,
 ) -> Result<(), Error> {
-    let put = |name: &str, bytes: &[u8]| put_in_folder(&folder.join(name), bytes);
-    let (described, constants) = Builder::new(plan, layout, kernels, plain)?.build()?;
-    described.verify().map_err(|e| Error::Nothing(e.to_string()))?;
-    put(PLAN, described.to_string().as_bytes())?;
-    put(CONSTANTS, &constants)
+    let mut b = Builder::new((plan, places), layout, kernels, plain)?;
+    b.build()?;
+    b.described.verify().map_err(|e| Error::Nothing(e.to_string()))?;
+    put_in_folder(&folder.join(PLAN), b.described.to_string().as_bytes())?;
+    let constants = folder.join(CONSTANTS);
+    let fail = |source| Error::Write { path: constants.clone(), source };
+    for (i, (file, _)) in b.linked.iter().enumerate() {
+        let link = folder.join(linked(i));
+        crate::files::unlink(&link);
+        std::os::unix::fs::symlink(file, link).map_err(fail)?;
+    }
+    put_in_folder_by(&constants, &mut |to| {
+        for (piece, bytes) in b.pieces.iter().flatten() {
+            let written = match piece {
+                Piece::Bytes(bytes) => to.write_all(bytes).map(|()| bytes.len() as u64)?,
+                Piece::Constant(c) => {
+                    let c = &plan.constants[*c];
+                    match c.place.and_then(|n| places.list.get(n)) {
+                        Some(place) => copied(place, (c.elements as u64) * c.dtype.bytes(), to)?,
+                        None => to.write_all(&c.data).map(|()| c.data.len() as u64)?,
+                    }
+                }
+            };
+            to.write_all(&vec![0; bytes.saturating_sub(written) as usize])?;
+        }
+        Ok(())
+    })
+}
+
+/// The name in the folder of a file of weights outside of it.
+fn linked(number: usize) -> String {
+    format!("weights_{number}.bin")
+}
+
+/// Copies a weight; how many bytes that were.
+fn copied(place: &Place, bytes: u64, to: &mut dyn Write) -> std::io::Result<u64> {
+    let mut from = std::fs::File::open(&place.file)?;
+    from.seek(SeekFrom::Start(place.offset))?;
+    let done = std::io::copy(&mut from.take(bytes), &mut { to })?;
+    let cut = || std::io::Error::other(format!("{} became shorter", place.file.display()));
+    (done == bytes).then_some(done).ok_or_else(cut)
 }
 
 /// Makes a described plan of a model's.
 struct Builder<'a> {
     plan: &'a Plan,
+    weights: &'a Places<'a>,
     layout: &'a FileLayout,
     kernels: &'a [Chosen],
     plain: &'a PlainOperators,
@@ -131,8 +186,10 @@ struct Builder<'a> {
     places: HashMap<(usize, usize, usize), u32>,
     /// Buffers of constants, by whether only a preparation reads them.
     constants: HashMap<(usize, bool), u32>,
-    /// The bytes of the constant and of the weight region.
-    bytes: [Vec<u8>; 2],
+    /// What the constant and the weight region hold, each with its bytes up to the next.
+    pieces: [Vec<(Piece, u64)>; 2],
+    /// Files outside of the folder that hold weights, each with the bytes of it that are used.
+    linked: Vec<(&'a Path, u64)>,
     prepared: u64,
 }
 
@@ -141,16 +198,19 @@ const ARENA: u32 = 0;
 const CONSTANT: u32 = 1;
 const WEIGHT: u32 = 2;
 const PREPARED: u32 = 3;
+/// The first of those that lie in other files.
+const LINKED: u32 = 4;
 
 impl<'a> Builder<'a> {
     fn new(
-        plan: &'a Plan,
+        (plan, weights): (&'a Plan, &'a Places<'a>),
         layout: &'a FileLayout,
         kernels: &'a [Chosen],
         plain: &'a PlainOperators,
     ) -> Result<Builder<'a>, Error> {
         let mut b = Builder {
             plan,
+            weights,
             layout,
             kernels,
             plain,
@@ -158,13 +218,14 @@ impl<'a> Builder<'a> {
             described: runtime::HostPlan::default(),
             places: HashMap::new(),
             constants: HashMap::new(),
-            bytes: [Vec::new(), Vec::new()],
+            pieces: [Vec::new(), Vec::new()],
+            linked: Vec::new(),
             prepared: 0,
         };
-        let places = |places: &'a [BlockPlace], elements: &'a [usize]| places.iter().zip(elements);
-        let inputs = places(&plan.inputs, &plan.input_elements).map(|(p, n)| (Role::Data, p, *n));
+        let ends = |places: &'a [BlockPlace], elements: &'a [usize]| places.iter().zip(elements);
+        let inputs = ends(&plan.inputs, &plan.input_elements).map(|(p, n)| (Role::Data, p, *n));
         let outputs =
-            places(&plan.outputs, &plan.output_elements).map(|(p, n)| (Role::Output, p, *n));
+            ends(&plan.outputs, &plan.output_elements).map(|(p, n)| (Role::Output, p, *n));
         // Behind all outputs stand the extents of those of which only the run knows them.
         let extents = plan
             .bounded
@@ -230,7 +291,8 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn build(mut self) -> Result<(runtime::HostPlan, Vec<u8>), Error> {
+    /// Describes the steps, then what they need.
+    fn build(&mut self) -> Result<(), Error> {
         for (i, step) in self.plan.steps.iter().enumerate() {
             let work = self.work(i, step).map_err(|message: String| {
                 Error::Nothing(format!("node `{}`: {message}", step.node))
@@ -239,8 +301,7 @@ impl<'a> Builder<'a> {
             let when = self.conditions(step);
             self.described.steps.push(Step { name, when, work });
         }
-        let [constant, weight] = self.bytes;
-        let (kept, read) = (constant.len() as u64, weight.len() as u64);
+        let [kept, read] = [0, 1].map(|i: usize| self.pieces[i].iter().map(|p| p.1).sum::<u64>());
         let region = |role, bytes| Region { role, bytes, file: None };
         let filled = |role, bytes, at| Region { file: Some((CONSTANTS.into(), at)), role, bytes };
         self.described.regions = vec![
@@ -249,7 +310,14 @@ impl<'a> Builder<'a> {
             filled(Role::Weight, read, kept),
             region(Role::Prepared, self.prepared),
         ];
-        Ok((self.described, [constant, weight].concat()))
+        let others = self.linked.iter().enumerate();
+        let other = |(i, (_, bytes)): (usize, &(&Path, u64))| Region {
+            role: Role::Weight,
+            bytes: *bytes,
+            file: Some((linked(i), 0)),
+        };
+        self.described.regions.extend(others.map(other));
+        Ok(())
     }
 
     /// The booleans that say whether a step is done, as the runtime reads them. Kernels of a GPU
@@ -303,19 +371,35 @@ impl<'a> Builder<'a> {
         let (role, region) =
             if is_weight { (Role::Weight, WEIGHT) } else { (Role::Constant, CONSTANT) };
         let letter = element_of(values.dtype);
-        let place = self.append(&values.data, region);
+        let bytes = values.elements as u64 * values.dtype.bytes();
+        let link = values.place.and_then(|n| self.weights.list.get(n));
+        let place = match link.filter(|_| is_weight && !self.weights.is_copied) {
+            Some(at) => self.link(at, bytes),
+            None => self.append(Piece::Constant(c), bytes, region),
+        };
         let number = self.buffer(role, letter, values.len() as u64, place);
         self.constants.insert((c, is_weight), number);
         number
     }
 
     /// Puts bytes behind those of a region's file; where they lie.
-    fn append(&mut self, data: &[u8], region: u32) -> Option<(u32, u64)> {
-        let bytes = &mut self.bytes[usize::from(region == WEIGHT)];
-        let at = bytes.len() as u64;
-        bytes.extend(data);
-        bytes.resize(bytes.len().next_multiple_of(self.layout.alignment), 0);
+    fn append(&mut self, piece: Piece, bytes: u64, region: u32) -> Option<(u32, u64)> {
+        let pieces = &mut self.pieces[usize::from(region == WEIGHT)];
+        let at = pieces.iter().map(|p| p.1).sum();
+        pieces.push((piece, bytes.next_multiple_of(self.layout.alignment as u64)));
         Some((region, at))
+    }
+
+    /// Where bytes lie that stay in their file.
+    fn link(&mut self, at: &'a Place, bytes: u64) -> Option<(u32, u64)> {
+        let known = self.linked.iter().position(|(file, _)| *file == at.file);
+        let number = known.unwrap_or(self.linked.len());
+        if known.is_none() {
+            self.linked.push((&at.file, 0));
+        }
+        let used = &mut self.linked[number].1;
+        *used = (*used).max(at.offset + bytes);
+        Some((LINKED + number as u32, at.offset))
     }
 
     /// Where a move starts in what it reads: a whole constant, or a block.
@@ -401,7 +485,8 @@ impl<'a> Builder<'a> {
                 let numbers = runs.iter().flatten();
                 let bytes: Vec<u8> =
                     numbers.flat_map(|n| (*n as u64 as i64).to_ne_bytes()).collect();
-                let place = self.append(&bytes, CONSTANT);
+                let length = bytes.len() as u64;
+                let place = self.append(Piece::Bytes(bytes), length, CONSTANT);
                 let count = 3 * runs.len() as u64;
                 buffers.push(self.buffer(Role::Constant, element_of(DType::I64), count, place));
             }

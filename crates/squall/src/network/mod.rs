@@ -11,6 +11,7 @@ mod parts;
 mod plain;
 mod program;
 mod values;
+mod weights;
 
 use crate::arrays::NamedArray;
 use crate::error::Error;
@@ -18,26 +19,26 @@ use crate::export::{Chosen, KernelCounts};
 use crate::input::Input;
 use crate::report::{GraphKernel, KernelGraph};
 use crate::target_context::TargetContext;
-use files::FileLayout;
+use files::{FileLayout, Places};
 use plain::PlainOperators;
 use program::LinkedSource;
-use squall_core::graph::{Weights, deciding_inputs};
+use squall_core::graph::deciding_inputs;
 use squall_core::{DType, KernelSource, Task, TaskId, Workload};
 use squall_frontend::npy::Array;
-use squall_frontend::read_weights;
 use squall_graph::Assignment;
 use squall_graph::assignment::flow::FlowStep;
 use squall_graph::plan::{Plan, PlanStep, Work};
 use squall_measure::cpu::{Device, Execution};
 use squall_measure::{TemporaryFolder, end_with_us};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::io::{Read as _, Seek as _, SeekFrom};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use values::{ends, fitting};
+use weights::weights_but;
 
 pub use values::NetworkValue;
+pub use weights::weights;
 
 /// What chooses the kernels of tasks.
 pub type MakeKernels<'a> = dyn FnMut(&[&Task]) -> Result<Vec<Chosen>, Error> + 'a;
@@ -225,10 +226,15 @@ impl Network {
             return Err(fault(message, &hint));
         }
         let [inputs, outputs] = ends(graph).map_err(|e| fault(e, UNTUNED_HINT))?;
-        let mut weights = weights(input)?;
-        input.bound.iter().for_each(|(name, _)| _ = weights.remove(name));
-        let mut plan = graph.plan(weights).map_err(|e| fault(e, UNTUNED_HINT))?;
         let gpu = at.gpus.first();
+        // Devices are given copies, and other formats are made here.
+        let stays = gpu.is_none() && input.remade.is_empty();
+        let mut stay = if stays { graph.read_by_kernels_alone() } else { HashSet::new() };
+        input.bound.iter().for_each(|(name, _)| _ = stay.remove(name));
+        let mut read = weights_but(input, &stay)?;
+        input.bound.iter().for_each(|(name, _)| _ = read.weights.remove(name));
+        let plan = graph.plan_over(read.weights, &read.placed);
+        let mut plan = plan.map_err(|e| fault(e, UNTUNED_HINT))?;
         name_remade(&mut plan, input);
         if !input.remade.is_empty() {
             let all: HashMap<TaskId, &Workload> =
@@ -254,7 +260,8 @@ impl Network {
             None => FileLayout::new(&plan, &kernels, &plain),
         };
         let (folder, temporary) = folder(keep)?;
-        files::write(&folder, &plan, &layout, &kernels, &plain)?;
+        let places = Places { list: &read.places, is_copied: keep.is_some() };
+        files::write((&folder, &plan, &places), &layout, &kernels, &plain)?;
         // They are in the file now.
         plan.constants = Vec::new();
         let is_kept = keep.is_some();
@@ -505,54 +512,6 @@ pub fn accepts(input: &Input, given: &[NamedArray]) -> Result<(), Error> {
 /// What helps where a model cannot be run.
 const UNTUNED_HINT: &str = "such models can be tuned, but not run";
 
-/// The weights of a model's file, and of files beside it; none where it has no file.
-pub fn weights(input: &Input) -> Result<Weights, Error> {
-    let Some(path) = &input.path else { return Ok(Weights::new()) };
-    let bytes = crate::files::read(path)?;
-    let import = |source| Error::Import { place: path.display().to_string(), source };
-    let read = read_weights(&bytes, &input.name, &mut |name, offset, length| {
-        beside(path, name, offset, length)
-    });
-    read.map_err(import)
-}
-
-/// Bytes of a file in a model's folder, if it is there. What lies outside of that folder, also
-/// through a link, is not the model's: naming it is an error.
-fn beside(model: &Path, name: &str, offset: u64, length: u64) -> Result<Option<Vec<u8>>, String> {
-    let outside = |place: &Path| {
-        format!(
-            "its values lie in `{}`, outside of the model's folder, from where none are read",
-            place.display()
-        )
-    };
-    let is_inside = |c: Component| matches!(c, Component::Normal(_) | Component::CurDir);
-    if !Path::new(name).components().all(is_inside) {
-        return Err(outside(Path::new(name)));
-    }
-    let folder = model.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let path = folder.join(name);
-    let (Ok(home), Ok(real)) = (folder.canonicalize(), path.canonicalize()) else {
-        return Ok(None);
-    };
-    if !real.starts_with(&home) {
-        return Err(outside(&real));
-    }
-    let mut file = crate::files::open(&real).map_err(|e| e.to_string())?;
-    let fail = |e: std::io::Error| format!("`{}`: {e}", path.display());
-    // A damaged file may state any length: no more is asked for than there is.
-    let there = file.metadata().map_err(fail)?.len();
-    if offset.checked_add(length).is_none_or(|end| there < end) {
-        return Err(format!(
-            "its values should be {length} bytes from byte {offset} of `{}`, which has {there}",
-            path.display()
-        ));
-    }
-    file.seek(SeekFrom::Start(offset)).map_err(fail)?;
-    let mut bytes = vec![0; length as usize];
-    file.read_exact(&mut bytes).map_err(fail)?;
-    Ok(Some(bytes))
-}
-
 fn folder(keep: Option<&Path>) -> Result<(PathBuf, Option<TemporaryFolder>), Error> {
     if let Some(path) = keep {
         let path = std::path::absolute(path)
@@ -563,33 +522,4 @@ fn folder(keep: Option<&Path>) -> Result<(PathBuf, Option<TemporaryFolder>), Err
     }
     let made = TemporaryFolder::new("network")?;
     Ok((made.path().into(), Some(made)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_models_folder_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let model = folder.path().join("in/m.onnx");
-        std::fs::create_dir(folder.path().join("in")).unwrap();
-        std::fs::write(folder.path().join("in/w.data"), b"abcd").unwrap();
-        std::fs::write(folder.path().join("secret"), b"abcd").unwrap();
-        let secret = folder.path().join("secret");
-        std::os::unix::fs::symlink(&secret, folder.path().join("in/link")).unwrap();
-        std::os::unix::fs::symlink("w.data", folder.path().join("in/alias")).unwrap();
-        assert_eq!(beside(&model, "w.data", 1, 2).unwrap().as_deref(), Some(&b"bc"[..]));
-        assert_eq!(beside(&model, "./w.data", 0, 4).unwrap().as_deref(), Some(&b"abcd"[..]));
-        assert_eq!(beside(&model, "alias", 0, 1).unwrap().as_deref(), Some(&b"a"[..]));
-        assert_eq!(beside(&model, "absent", 0, 0), Ok(None));
-        for (length, name) in [(4, "w.data"), (u64::MAX, "w.data")] {
-            let e = beside(&model, name, 1, length).unwrap_err();
-            assert!(e.contains("w.data") && e.contains("which has 4"), "{e}");
-        }
-        for name in ["../secret", &secret.to_string_lossy(), "link"] {
-            let e = beside(&model, name, 0, 1).unwrap_err();
-            assert!(e.contains("secret") && e.contains("outside"), "{e}");
-        }
-    }
 }
