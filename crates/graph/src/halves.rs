@@ -2,11 +2,11 @@
 //! what lies between its operators are widened, its inputs and outputs keep the types of the file.
 //!
 //! What is promised of its results: operators compute in 32 bits and round nothing. A value is
-//! rounded to the format that the file says (to the nearest, ties to even, beyond the largest number
-//! to infinity) where the file's own type can be seen: in outputs, in Casts to a format of 16 bits
-//! and from it, in what operators read whose results are no floats (comparisons, indices), and in
-//! what those read that jump (Floor, Round). The sums of a product are thereby at least as good as
-//! those of a library that rounds every result.
+//! rounded to the format that the file says (to the nearest, ties to even, beyond the largest
+//! number to infinity) where the file's own type can be seen: in outputs, in Casts to a format of 16
+//! bits and from it, in what operators read whose results are no floats (comparisons, indices), and
+//! in what those read that jump (Floor, Round). The sums of a product are thereby at least as good
+//! as those of a library that rounds every result.
 
 use crate::numbered::{numbered, root as root_of};
 use squall_core::DType;
