@@ -50,6 +50,13 @@ pub fn campaign(root: &Path, arguments: &[&str]) -> ExitCode {
     }
 }
 
+/// The short form, as part of that of all campaigns: the program under test is the same.
+pub fn short(root: &Path, arguments: &[&str]) -> ExitCode {
+    let binary = arguments.iter().position(|a| *a == "--binary").and_then(|i| arguments.get(i + 1));
+    let of_binary = binary.map_or(vec![], |b| vec!["--binary", *b]);
+    campaign(root, &[&["--short"], &of_binary[..]].concat())
+}
+
 fn conduct(o: &Options) -> Result<bool, String> {
     if o.is_short {
         // Another binary may have been tried; where there is nothing there is nothing to forget.
@@ -144,9 +151,15 @@ fn trial(o: &Options, worker: usize) -> Trial<'_> {
     let folder = o.folder.join(format!("work-{worker}"));
     let cache = o.folder.join("cache");
     Trial {
-        subject: Subject { binary: &o.binary, cache, folder },
+        subject: Subject {
+            binary: &o.binary,
+            cache,
+            folder,
+            most: std::cell::Cell::new(usize::MAX),
+        },
         peer: Peer::start(&peer::python(o.python.as_deref()), &o.root),
         bad: o.folder.join("bad"),
+        known: Default::default(),
         number: o.seed.wrapping_mul(1_000_000),
     }
 }

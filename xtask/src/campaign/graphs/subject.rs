@@ -49,6 +49,8 @@ pub struct Subject<'a> {
     pub cache: PathBuf,
     /// A folder of its own.
     pub folder: PathBuf,
+    /// The most threads that the program takes here; older ones take no more than there are cores.
+    pub most: std::cell::Cell<usize>,
 }
 
 /// Seconds that a model may take; kernels of a whole batch are compiled in it.
@@ -57,7 +59,17 @@ const PATIENCE: u64 = 240;
 impl Subject<'_> {
     /// Runs cases as one model.
     pub fn run(&self, cases: &[Case], way: &Way) -> Outcome {
-        self.try_run(cases, way).unwrap_or_else(|e| Outcome::Refused(format!("not run: {e}")))
+        let way = Way { threads: way.threads.min(self.most.get()), ..way.clone() };
+        let outcome = self.try_run(cases, &way);
+        let outcome =
+            outcome.unwrap_or_else(|e| Outcome::Refused(format!("error: it is not run: {e}")));
+        match outcome {
+            Outcome::Refused(said) if way.threads > 1 && said.contains("threads cannot be") => {
+                self.most.set(way.threads - 1);
+                self.run(cases, &way)
+            }
+            other => other,
+        }
     }
 
     fn try_run(&self, cases: &[Case], way: &Way) -> std::io::Result<Outcome> {

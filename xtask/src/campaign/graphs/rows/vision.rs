@@ -143,6 +143,11 @@ fn resize(g: &mut Graph<'_>) -> Option<Call> {
         if mode == "nearest" && *places == *"align_corners" { "asymmetric" } else { places };
     let places = places.to_string();
     let factors = [1.0, 1.0].map(|_: f32| [0.5, 1.0, 2.0, 2.0, 4.0][g.draw.below(5)]);
+    // Corners of a size that is cut to a whole number are aligned in two ways.
+    let is_whole = |e: i64, f: f32| (e as f32 * f).fract() == 0.0;
+    if places == "align_corners" && !(is_whole(h, factors[0]) && is_whole(w, factors[1])) {
+        return None;
+    }
     if h as f32 * factors[0] < 1.0 || w as f32 * factors[1] < 1.0 {
         return None;
     }
