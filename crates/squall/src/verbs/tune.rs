@@ -330,3 +330,46 @@ mod tests {
         assert_eq!(tasks[0].throttled, (4, vec!["power", "heat", "sync"]));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Factors;
+    use squall_core::{CpuCost, Objective, TaskId};
+
+    fn told(throttled: (u64, Vec<&'static str>)) -> TaskReport {
+        TaskReport {
+            id: TaskId::of_text("", Objective::Time),
+            name: "dense".into(),
+            kind: "dense".into(),
+            count: 1,
+            nodes: Vec::new(),
+            flop: 1,
+            operations: 1,
+            bytes: 1,
+            factors: Factors::Floats,
+            baseline: "plain loops",
+            untuned: None,
+            best: None,
+            winner: None,
+            trials: 1,
+            failed: 0,
+            right: 0,
+            throttled,
+            known: 0,
+            predicted: 0,
+            stop: StopReason::Trials,
+            curve: Vec::new(),
+            failures: Vec::new(),
+            cost: CpuCost::default(),
+        }
+    }
+
+    #[test]
+    fn reasons_of_several_sessions_are_named_once_in_the_order_in_which_they_occurred() {
+        let mut tasks = vec![told((2, vec!["power", "heat"]))];
+        add_tasks(&mut tasks, vec![told((1, vec!["power", "sync"]))]);
+        add_tasks(&mut tasks, vec![told((1, vec!["heat", "power"]))]);
+        assert_eq!(tasks[0].throttled, (4, vec!["power", "heat", "sync"]));
+    }
+}
