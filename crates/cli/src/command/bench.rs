@@ -121,6 +121,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             "guessed": counts.guessed,
             "plain": counts.plain,
             "plain_operators": plain.iter().map(plain_json).collect::<Vec<_>>(),
+            "fallbacks": network.fallbacks(),
             "beside": json::beside(&done.inference),
             "layers": times.layers.iter().map(layer).collect::<Vec<_>>(),
         }))?;

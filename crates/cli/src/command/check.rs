@@ -119,6 +119,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             "guessed": counts.guessed,
             "plain": counts.plain,
             "plain_operators": c.plain.iter().map(plain_json).collect::<Vec<_>>(),
+            "fallbacks": c.fallbacks,
         }))?;
         return Ok(u8::from(!good));
     }

@@ -71,6 +71,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             "guessed": counts.guessed,
             "plain": counts.plain,
             "plain_operators": plain.iter().map(plain_json).collect::<Vec<_>>(),
+            "fallbacks": ran.network.fallbacks(),
             "arena_bytes": ran.network.arena_bytes(),
         }))?;
         return Ok(0);

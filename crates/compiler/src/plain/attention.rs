@@ -182,8 +182,8 @@ fn attention(p: &mut Program) -> Result<(), String> {
       long d = 0;
       for (int l = 0; l < 8; l++) part[l] = 0;
       for (; d + 8 <= HEAD; d += 8)
-        for (int l = 0; l < 8; l++) part[l] += q[d + l] * k[d + l];
-      for (; d < HEAD; d++) part[0] += q[d] * k[d];
+        for (int l = 0; l < 8; l++) part[l] = mad_r(q[d + l], k[d + l], part[l]);
+      for (; d < HEAD; d++) part[0] = mad_r(q[d], k[d], part[0]);
       for (int l = 0; l < 8; l++) v += part[l];
       s[j] = v * SCALE;
       {raw} {capped} {soft}
@@ -202,7 +202,7 @@ fn attention(p: &mut Program) -> Result<(), String> {
     for (long j = 0; j < TOTAL; j++) {{
       const R *v = {value};
       const R w = s[j];
-      for (long d = 0; d < VALUE; d++) y[d] += w * v[d];
+      for (long d = 0; d < VALUE; d++) y[d] = mad_r(w, v[d], y[d]);
     }}
   }}
 ",
@@ -410,7 +410,7 @@ fn linear_attention(p: &mut Program) -> Result<(), String> {
       {minus}
       for (long k = 0; k < DK; k++) {{
         const R w = {beta} * key[k];
-        for (long d = 0; d < DV; d++) s[k * DV + d] += w * u[d];
+        for (long d = 0; d < DV; d++) s[k * DV + d] = mad_r(w, u[d], s[k * DV + d]);
       }}
       for (long h = g * (HEADS / KVS); h < (g + 1) * (HEADS / KVS); h++) {{
         const R *q = x0 + ((b * STEPS + t) * HEADS + h) * DK;

@@ -87,7 +87,7 @@ pub(super) fn forward(p: &mut Program, o: &Operands, w: &Window) -> Result<(), S
     let _ = writeln!(
         text,
         "      {{\n        S *t = s + ({row_y});\n        const {ty} *r = x + ({});\n        for \
-         (long o = low{last}; o < end{last}; o++) t[o] += v * {element};\n      }}\n    }}",
+         (long o = low{last}; o < end{last}; o++) t[o] = MAD(v, {element}, t[o]);\n      }}\n    }}",
         row_x.join(" + "),
         ty = format_args!("T{}", o.image),
     );
@@ -122,7 +122,7 @@ fn begin(p: &mut Program) {
 fn conv(p: &mut Program) -> Result<(), String> {
     only(p, ATTRIBUTES)?;
     p.real0()?;
-    p.define("S", "R");
+    p.sums("R");
     let w = window(&p.ctx)?;
     begin(p);
     forward(p, &floats(), &w)
@@ -143,7 +143,7 @@ fn zero(p: &Program, i: usize, (channel, channels): (&str, i64)) -> Result<Strin
 
 fn conv_integer(p: &mut Program) -> Result<(), String> {
     only(p, ATTRIBUTES)?;
-    p.define("S", "int");
+    p.sums("int");
     let w = window(&p.ctx)?;
     p.body("  Y0 *sums = y0;\n  for (long i = 0; i < M0; i++) sums[i] = 0;\n");
     let operands = Operands {
@@ -196,7 +196,7 @@ fn cut(p: &Program, rank: usize) -> Result<Vec<i64>, String> {
 fn conv_transpose(p: &mut Program) -> Result<(), String> {
     only(p, ATTRIBUTES)?;
     p.real0()?;
-    p.define("S", "R");
+    p.sums("R");
     let rank = p.shape(0)?.len() - 2;
     let before = cut(p, rank)?;
     let (image, out) = (&p.shape(0)?[2..], &p.out()?[2..]);

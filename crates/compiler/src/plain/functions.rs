@@ -3,6 +3,38 @@
 /// Name and definition.
 pub(super) const HELPERS: &[(&str, &str)] = &[
     (
+        // Compilers are not to contract products and sums as they like, or a text would give other
+        // bits at another level of optimisation. Long sums of products say where they may be, for
+        // that is twice as fast where the processor has such instructions.
+        "madf",
+        r#"#if defined __FMA__ || defined __ARM_FEATURE_FMA
+static inline float madf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+#else
+static inline float madf(float a, float b, float c) { return c + a * b; }
+#endif
+"#,
+    ),
+    (
+        // The same of doubles.
+        "mad",
+        r#"#if defined __FMA__ || defined __ARM_FEATURE_FMA
+static inline double mad(double a, double b, double c) { return __builtin_fma(a, b, c); }
+#else
+static inline double mad(double a, double b, double c) { return c + a * b; }
+#endif
+"#,
+    ),
+    (
+        // The same of what is computed in.
+        "mad_r",
+        r#"#if defined __FMA__ || defined __ARM_FEATURE_FMA
+static inline R mad_r(R a, R b, R c) { return F(__builtin_fma)(a, b, c); }
+#else
+static inline R mad_r(R a, R b, R c) { return c + a * b; }
+#endif
+"#,
+    ),
+    (
         // Argument reduction to |r| <= ln(2)/2 and a polynomial of degree 6, about 1 ulp; compilers
         // vectorise it. The power of two is applied in two halves.
         "exp_f32",

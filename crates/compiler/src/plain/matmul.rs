@@ -30,7 +30,7 @@ const PRODUCT: &str = "static void product(const TA *a, const TB *b, S *restrict
       for (long k = 0; k < KK; k++)
         for (int r = 0; r < 4; r++) {
           const S v = A_OF(a[(m + r) * AM + k * AK]);
-          for (int l = 0; l < 16; l++) sum[r][l] += v * panel[k * 16 + l];
+          for (int l = 0; l < 16; l++) sum[r][l] = MAD(v, panel[k * 16 + l], sum[r][l]);
         }
       for (int r = 0; r < 4; r++)
         for (long l = 0; l < wide; l++) c[(m + r) * NN + n + l] = sum[r][l];
@@ -40,7 +40,7 @@ const PRODUCT: &str = "static void product(const TA *a, const TB *b, S *restrict
       for (int l = 0; l < 16; l++) sum[l] = 0;
       for (long k = 0; k < KK; k++) {
         const S v = A_OF(a[m * AM + k * AK]);
-        for (int l = 0; l < 16; l++) sum[l] += v * panel[k * 16 + l];
+        for (int l = 0; l < 16; l++) sum[l] = MAD(v, panel[k * 16 + l], sum[l]);
       }
       for (long l = 0; l < wide; l++) c[m * NN + n + l] = sum[l];
     }
@@ -109,7 +109,7 @@ fn types(p: &mut Program, d: DType) -> Result<(), String> {
     if d == DType::Bool {
         return Err("elements of type bool are not supported".into());
     }
-    p.define("S", sum_type(d));
+    p.sums(sum_type(d));
     for (macro_name, text) in
         [("TA", "T0"), ("TB", "T1"), ("A_OF(v)", "((S)(v))"), ("B_OF(v)", "((S)(v))")]
     {

@@ -184,6 +184,19 @@ impl<'a> Program<'a> {
         self.defines.push((name.into(), text.into()));
     }
 
+    /// `S`, the type of sums of products, a C type or `R`, with `MAD(a, b, c)`, which adds a product
+    /// to one.
+    pub fn sums(&mut self, ty: &str) {
+        self.define("S", ty);
+        let mad = match ty {
+            "float" => "madf(a, b, c)",
+            "double" => "mad(a, b, c)",
+            "R" => "mad_r(a, b, c)",
+            _ => "((c) + (a) * (b))",
+        };
+        self.define("MAD(a, b, c)", mad);
+    }
+
     /// A table of whole numbers.
     pub fn ints(&mut self, name: &str, values: &[i64]) {
         let list: Vec<String> = values.iter().map(|v| long(*v)).collect();

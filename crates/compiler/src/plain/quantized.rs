@@ -149,7 +149,7 @@ fn products(p: &mut Program, [a, za]: [usize; 2], [b, zb]: [usize; 2]) -> Result
     let batched = Batched::of(p.shape(a)?, p.shape(b)?)?;
     let [m, n, k] = batched.extents;
     extents(p, batched.extents, [k, 1, n, 1]);
-    p.define("S", "int");
+    p.sums("int");
     for (name, text) in [("TA", "int"), ("TB", "int"), ("A_OF(v)", "(v)"), ("B_OF(v)", "(v)")] {
         p.define(name, text);
     }
@@ -197,7 +197,7 @@ fn qlinear_matmul(p: &mut Program) -> Result<(), String> {
 fn qlinear_conv(p: &mut Program) -> Result<(), String> {
     only(p, &["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"])?;
     p.expect(1, &[DType::F32])?;
-    p.define("S", "int");
+    p.sums("int");
     let mut ctx = squall_core::graph::infer::Ctx {
         node: p.ctx.node,
         opset: p.ctx.opset,

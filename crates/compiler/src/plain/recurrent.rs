@@ -70,8 +70,8 @@ const DOT: &str = "static inline R dot(const R *a, const R *b, long n) {
   for (int l = 0; l < 16; l++) part[l] = 0;
   long i = 0;
   for (; i + 16 <= n; i += 16)
-    for (int l = 0; l < 16; l++) part[l] += a[i + l] * b[i + l];
-  for (; i < n; i++) part[0] += a[i] * b[i];
+    for (int l = 0; l < 16; l++) part[l] = mad_r(a[i + l], b[i + l], part[l]);
+  for (; i < n; i++) part[0] = mad_r(a[i], b[i], part[0]);
   for (int l = 0; l < 16; l++) s += part[l];
   return s;
 }

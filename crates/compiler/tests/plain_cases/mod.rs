@@ -72,6 +72,11 @@ fn literal(x: f64) -> String {
     }
 }
 
+/// The flags that networks compile plain operators with (`Toolchain::plain_flags` and what stands
+/// before those).
+const NETWORKS: [&str; 5] =
+    ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"];
+
 /// One program that runs all cases and prints their results; what it printed, case by case.
 fn run(compiler: &str, level: &[&str], cases: &[Case]) -> Vec<Vec<f64>> {
     let folder = tempfile::tempdir().unwrap();
@@ -116,7 +121,7 @@ fn run(compiler: &str, level: &[&str], cases: &[Case]) -> Vec<Vec<f64>> {
     std::fs::write(&files[0], main).unwrap();
     let program = path("program");
     let mut command = std::process::Command::new(compiler);
-    command.args(["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror"]);
+    command.args(["-std=c99", "-Wall", "-Wextra", "-Werror"]).args(NETWORKS);
     command.args(level).arg("-o").arg(&program);
     let built = command.args(&files).arg("-lm").output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));

@@ -2,7 +2,7 @@
 //! and how it is compiled where it is not kept.
 
 use super::Toolchain;
-use super::toolchain::{NEVER, first_error};
+use super::toolchain::{INDEPENDENT, NEVER, first_error};
 use crate::artifact::BuildSite;
 use crate::objects::{ObjectCache, Wanted};
 use squall_core::{KernelSource, MeasurerError};
@@ -278,9 +278,10 @@ fn refusal(said: &str) -> String {
     fault.map_or_else(|| first_error(said), String::from)
 }
 
-/// Whether a kernel's object is kept.
+/// Whether a kernel's object is kept. A user's flags may lead the compiler to files that change.
 fn is_kept(kernel: &KernelSource) -> bool {
-    kernel.flags.is_empty() && is_closed(&kernel.source)
+    let is_ours = |flag: &String| INDEPENDENT.contains(&flag.as_str());
+    kernel.flags.iter().all(is_ours) && is_closed(&kernel.source)
 }
 
 /// Whether a text reads no files but standard headers. Words that could read a file count wherever

@@ -33,6 +33,15 @@ const TILED: [&str; 6] = [
     "-fira-region=one",
 ];
 
+/// Products and sums are rounded one by one. A plain operator's text is compiled so wherever it
+/// runs: it gives the same bits at every level of optimisation then, or the compiler is at fault.
+const UNCONTRACTED: &str = "-ffp-contract=off";
+
+/// What makes another program of a text than its usual flags do, with the parts of the compiler
+/// left out that went wrong before. They stand behind all others.
+pub(super) const INDEPENDENT: [&str; 4] =
+    ["-O1", "-fno-tree-vectorize", "-fno-tree-slp-vectorize", UNCONTRACTED];
+
 /// Cancels no compiler run.
 pub(crate) static NEVER: AtomicBool = AtomicBool::new(false);
 
@@ -419,6 +428,23 @@ impl Toolchain {
         } else {
             std::iter::once("-O2").chain(self.tiled.iter().copied()).collect()
         }
+    }
+
+    /// The flags that plain operators have beside those of every kernel.
+    pub fn plain_flags(&self) -> Vec<String> {
+        let has = |flag: &str| self.flags.iter().any(|f| f == flag);
+        if has(WANTED[0]) { vec![UNCONTRACTED.into()] } else { Vec::new() }
+    }
+
+    /// The flags of a build that shares little with the usual one of the same text, to hold that
+    /// one against; they stand behind those of every kernel.
+    pub fn independent_flags(&self) -> Vec<String> {
+        let is_known = |flag: &&str| match *flag {
+            "-O1" => true,
+            UNCONTRACTED => !self.plain_flags().is_empty(),
+            _ => !self.tiled.is_empty(),
+        };
+        INDEPENDENT.into_iter().filter(is_known).map(String::from).collect()
     }
 
     /// Whether it compiles OpenMP: kernels of several threads need it.

@@ -152,6 +152,7 @@ pub fn export_library(
         "compiler": flags.version,
         "tuned_on": at.device_name(),
         "kernels": kernel_facts(counts),
+        "fallbacks": network.fallbacks(),
         "weights": {
             "file": format!("{}.weights", name.text()),
             "bytes": weights_bytes,

@@ -10,6 +10,7 @@ mod operands;
 mod parts;
 mod plain;
 mod program;
+mod trust;
 mod values;
 mod weights;
 
@@ -165,6 +166,8 @@ pub struct Network {
     /// The driver's number of the GPU that it runs on.
     gpu: Option<u32>,
     arena_bytes: usize,
+    /// What is to be said of plain operators that run by another build.
+    fallbacks: Vec<String>,
 }
 
 /// Names the tasks that were made anew in another format.
@@ -245,12 +248,15 @@ impl Network {
             Some(_) => device::generated(&plan),
             None => {
                 let on_threads = at.device.cores.len() > 1 && at.toolchain.openmp();
-                PlainOperators::of(&plan, on_threads)
+                PlainOperators::of(&plan, on_threads, &at.toolchain.plain_flags())
             }
         };
         let mut plain = plain.map_err(|e| fault(e, UNTUNED_HINT))?;
         let tasks: Vec<&Task> = input.tasks.iter().collect();
-        let mut kernels = program::with_runtime_ahead(at, || make(&tasks))?;
+        let (made, fallbacks) = program::with_runtime_ahead(at, || {
+            (make(&tasks), if gpu.is_none() { trust::settle(&mut plain, at) } else { Vec::new() })
+        });
+        let mut kernels = made?;
         if let Some(gpu) = gpu {
             let sources = kernels.iter_mut().map(|k| &mut k.source);
             sources.chain(&mut plain.sources).for_each(|s| device::awaiting(s, gpu));
@@ -291,7 +297,14 @@ impl Network {
             device,
             gpu: gpu.map(|g| g.ordinal),
             arena_bytes: layout.bytes,
+            fallbacks,
         })
+    }
+
+    /// Plain operators of which the compiler makes a wrong program, and that run by another build
+    /// therefore: a sentence for each, for the user.
+    pub fn fallbacks(&self) -> &[String] {
+        &self.fallbacks
     }
 
     /// Whether it runs on a GPU.
@@ -399,24 +412,8 @@ impl Network {
 
     fn launch(&self, arguments: &[&OsStr]) -> Result<String, Error> {
         let mut command = self.device.command(&self.folder.join(program::NAME));
-        let cores = &self.device.cores;
         command.args(arguments).current_dir(&self.folder).stdin(Stdio::null());
-        if cores.len() > 1 {
-            // As kernels are measured: one thread a core, on the same cores.
-            let places: Vec<String> = cores.iter().map(|c| format!("{{{c}}}")).collect();
-            command
-                .env("OMP_NUM_THREADS", cores.len().to_string())
-                .env("OMP_PROC_BIND", "true")
-                .env("OMP_PLACES", places.join(","));
-            // Threads that share a core and wait busily keep each other from working.
-            if self.device.crowding().is_some() && std::env::var_os("OMP_WAIT_POLICY").is_none() {
-                command.env("OMP_WAIT_POLICY", "passive");
-            }
-            command
-                .env("OMP_DYNAMIC", "false")
-                .env_remove("OMP_THREAD_LIMIT")
-                .env_remove("GOMP_CPU_AFFINITY");
-        }
+        program::on_cores(&mut command, &self.device);
         let fail = |message: String| Error::Build {
             message,
             hint: "an operand may have an illegal value, such as an index out of range; else \

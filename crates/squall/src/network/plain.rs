@@ -16,6 +16,8 @@ const NAMELESS: &str = "squall_plain";
 pub struct PlainOperators {
     /// The distinct functions, as kernels.
     pub sources: Vec<KernelSource>,
+    /// What each of them is generated from, with the first node that calls it; on a GPU nothing.
+    pub calls: Vec<(String, OperatorCall)>,
     /// For steps of the plan which of them they call.
     pub of_step: HashMap<usize, usize>,
     /// Whether they run on a GPU.
@@ -31,8 +33,9 @@ impl PlainOperators {
         if reads { step.when.len() } else { 0 }
     }
 
-    /// Generates all of a plan's, for several threads or for one; says which has none, and why.
-    pub fn of(plan: &Plan, on_threads: bool) -> Result<PlainOperators, String> {
+    /// Generates all of a plan's, for several threads or for one, to be compiled with these flags;
+    /// says which has none, and why.
+    pub fn of(plan: &Plan, on_threads: bool, flags: &[String]) -> Result<PlainOperators, String> {
         let mut all = PlainOperators::default();
         let mut known: HashMap<String, usize> = HashMap::new();
         for (i, step) in plan.steps.iter().enumerate() {
@@ -55,9 +58,10 @@ impl PlainOperators {
                         workspace: Bytes(made.scratch_bytes),
                         openmp: on_threads && made.shares_loops,
                         full_optimisation: true,
-                        flags: Vec::new(),
+                        flags: flags.to_vec(),
                         launches: Vec::new(),
                     });
+                    all.calls.push((step.node.clone(), (**call).clone()));
                     known.insert(symbol, all.sources.len() - 1);
                     all.sources.len() - 1
                 }
@@ -78,7 +82,7 @@ pub(super) fn parameters(call: &OperatorCall) -> String {
 }
 
 /// The function of a call as a kernel.
-fn text(call: &OperatorCall, symbol: &str) -> Result<PlainSource, String> {
+pub(super) fn text(call: &OperatorCall, symbol: &str) -> Result<PlainSource, String> {
     let operator = format!("{symbol}_operator");
     let mut made = plain::source(call, &operator).map_err(|e| e.to_string())?;
     // A kernel is given what is there; the operator has a place for what is not.

@@ -6,7 +6,7 @@ use crate::export::{Chosen, comment, compile, declarations, objects, refused, sy
 use crate::target_context::TargetContext;
 use squall_core::KernelSource;
 use squall_measure::TemporaryFolder;
-use squall_measure::cpu::{Object, Toolchain, on_spare_cores};
+use squall_measure::cpu::{Device, Object, Toolchain, on_spare_cores};
 use squall_runtime::host;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -116,6 +116,27 @@ pub fn output(command: &mut Command) -> std::io::Result<Output> {
     command.output()
 }
 
+/// Has a program's threads run as kernels are measured: one thread a core, on the same cores.
+pub(super) fn on_cores(command: &mut Command, device: &Device) {
+    let cores = &device.cores;
+    if cores.len() < 2 {
+        return;
+    }
+    let places: Vec<String> = cores.iter().map(|c| format!("{{{c}}}")).collect();
+    command
+        .env("OMP_NUM_THREADS", cores.len().to_string())
+        .env("OMP_PROC_BIND", "true")
+        .env("OMP_PLACES", places.join(","));
+    // Threads that share a core and wait busily keep each other from working.
+    if device.crowding().is_some() && std::env::var_os("OMP_WAIT_POLICY").is_none() {
+        command.env("OMP_WAIT_POLICY", "passive");
+    }
+    command
+        .env("OMP_DYNAMIC", "false")
+        .env_remove("OMP_THREAD_LIMIT")
+        .env_remove("GOMP_CPU_AFFINITY");
+}
+
 fn runtime_text() -> String {
     host::whole(host::NETWORK.1)
 }
@@ -170,11 +191,11 @@ fn changed<'k>(
     // A source says how it was compiled: where the same text lies beside an object, that is it.
     let made_with =
         format!("{} {}", toolchain.id(), toolchain.flags().join(" ")).replace("*/", "* /");
-    let made_with = format!("/* {made_with} */\n");
     let mut changed = Vec::new();
     for k in kernels {
         let path = folder.join(format!("{}.c", k.source.symbol));
-        let text = made_with.clone() + &k.head + &k.source.source;
+        let own: String = k.source.flags.iter().map(|f| format!(" {f}")).collect();
+        let text = format!("/* {made_with}{own} */\n{}{}", k.head, k.source.source);
         if path.with_extension("o").is_file()
             && std::fs::read_to_string(&path).is_ok_and(|t| t == text)
         {

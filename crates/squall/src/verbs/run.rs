@@ -154,6 +154,9 @@ fn network_for(
         kernels_of(&request.guess, tasks, store.as_ref(), &at, listen)
     })?;
     say_untuned(network.kernels(), listen);
+    for text in network.fallbacks() {
+        listen(Event::Trouble(text.clone()));
+    }
     if let [first, rest @ ..] = network.bound() {
         let more: String = rest.iter().map(|(n, _)| format!(", `{n}`")).collect();
         listen(Event::Note(format!(
@@ -316,6 +319,7 @@ pub fn check(
         }
         let (outputs, layers) = network.run(&inputs)?;
         checked.kernels = network.counts();
+        checked.fallbacks = network.fallbacks().to_vec();
         // A model that computes in 16 bits is as exact as these are, in whichever it runs.
         let own =
             Precision::ALL.iter().find(|(p, _)| p.half().is_some() && p.half() == network.half());

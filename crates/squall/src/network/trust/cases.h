@@ -1,0 +1,28 @@
+/* The cases that builds of generated functions are judged by. */
+#ifndef SQUALL_CASES_H
+#define SQUALL_CASES_H
+#include <stddef.h>
+
+typedef int check_function(const void *const *, void *const *, const void *, void *);
+
+typedef struct {
+  char type;          /* the type's letter, as in plans */
+  long long count;    /* elements */
+  long long constant; /* where its elements stand, if they are always the same; else below 0 */
+  long long low, high; /* the whole numbers that it is made for; none where low is more than high */
+} check_operand;
+
+typedef struct {
+  check_function *usual, *independent;
+  const check_operand *in;
+  int operands;
+  const check_operand *out;
+  int results;
+  size_t scratch;
+  int has_whole;   /* whether operands have whole numbers that are not always the same */
+  long long least; /* the least extent of all operands */
+} check_case;
+
+extern const check_case check_cases[];
+extern const int check_count;
+#endif

@@ -1,0 +1,297 @@
+/* Holds builds of generated functions against independent builds of the same texts, on the same
+ * random operands. Each run is a process of its own: a function that crashes or hangs ends that one
+ * alone. Prints a line for each case: its number, a word, and what differs. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "cases.h"
+#include <math.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MAP_ANONYMOUS
+#define MAP_ANONYMOUS MAP_ANON
+#endif
+
+/* Sets of operands: ordinary ones, ordinary ones with zeros of both signs and denormals, large and
+ * tiny ones, and ones with infinities and what is no number. */
+enum { SETS = 4 };
+
+/* So many operands of each set where they have few elements: rare numbers are to be among them. */
+enum { ROUNDS = 4, FEW = 4096 };
+
+/* Ranges of whole numbers that are tried until the operator takes one: what its text names, any
+ * small ones, those that count from both ends of the least extent, and ever fewer. */
+enum { RANGES = 7 };
+
+/* Seconds that one process may take, and seconds after which no further set is tried. */
+enum { PATIENCE = 60 };
+static const double ENOUGH = 1.0;
+
+/* How far a process of a run came, and what came of it. */
+enum { NOTHING, TAKEN, REFUSED, DIFFERENT };
+typedef struct {
+  int stage; /* 0 before the independent build ends, 1 before the other ends, 2 behind both */
+  int result;
+  char text[256];
+} report;
+
+static report *said;
+static unsigned char *blob;
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static uint64_t state;
+
+static uint64_t next(void) {
+  uint64_t z = state += 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return z ^ z >> 31;
+}
+
+/* A number from 0 up to 1. */
+static double part(void) { return (double)(next() >> 11) * 0x1p-53; }
+
+/* Bytes that end where memory that may not be touched begins. */
+static unsigned char *guarded(size_t bytes) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), all = (bytes + 63 + page) / page * page;
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+  unsigned char *m = mmap(0, all + page, PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (m == MAP_FAILED) _exit(3);
+  mprotect(m + all, page, PROT_NONE);
+  return m + (all - bytes) / 64 * 64;
+}
+
+static size_t size_of(char type) {
+  switch (type) {
+    case 'd': case 'l': case 'L': return 8;
+    case 'f': case 'i': case 'I': return 4;
+    case 's': case 'S': case 'h': case 'B': return 2;
+    default: return 1;
+  }
+}
+
+static double hard(int set, int is_double) {
+  static const double small[] = {0.0, -0.0, 1e-40, -1e-40, 1.0, -1.0, 0.5, -0.5, 2.5, -1.5};
+  static const double large[] = {1e10,  -1e10, 1e30,   -1e30, 3e38,
+                                 -3e38, 1e-30, -1e-30, 1e-38, 65504};
+  static const double none[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0, NAN};
+  const double huge = is_double && next() % 4 == 0 ? 1e270 : 1.0;
+  switch (set) {
+    case 1: return small[next() % 10];
+    case 2: return large[next() % 10] * huge;
+    default: return none[next() % 6];
+  }
+}
+
+static double real(int set, int is_double) {
+  if (set > 0 && next() % 4 == 0) return hard(set, is_double);
+  const double x = 2 * part() - 1;
+  return next() % 2 ? x : 4 * x;
+}
+
+/* The number that 16 bits stand for: a half (`h`), or the front of a float (`B`). */
+static double wide(uint16_t bits, char type) {
+  if (type == 'B') {
+    const uint32_t front = (uint32_t)bits << 16;
+    float x;
+    memcpy(&x, &front, 4);
+    return x;
+  }
+  const int e = bits >> 10 & 31, m = bits & 1023;
+  const double x = e == 31 ? m ? NAN : INFINITY : ldexp(m + (e ? 1024 : 0), (e ? e : 1) - 25);
+  return bits >> 15 ? -x : x;
+}
+
+/* Such a number of a set. */
+static uint16_t narrow(char type, int set) {
+  static const uint16_t hard_halves[] = {0, 0x8000, 0x7c00, 0xfc00, 0x7e00, 1, 0x8001, 0x7bff};
+  if (type == 'h') {
+    /* Those between 1/16 and 4, which are ordinary ones. */
+    const unsigned sign = (unsigned)(next() % 2) << 15, e = 11 + (unsigned)(next() % 6);
+    const unsigned ordinary = sign | e << 10 | (unsigned)(next() % 1024);
+    return set > 0 && next() % 4 == 0 ? hard_halves[next() % 8] : (uint16_t)ordinary;
+  }
+  const float x = (float)real(set, 0);
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  return (uint16_t)(bits >> 16);
+}
+
+/* A whole number of a range; each type has what fits it. */
+static long long whole(char type, const check_operand *o, int range, long long least) {
+  long long low = -100, high = 100;
+  switch (range) {
+    case 0: if (o->low <= o->high) low = o->low, high = o->high; break;
+    case 1: break;
+    case 2: low = -least, high = least - 1; break;
+    case 3: low = 0, high = least - 1; break;
+    case 4: low = 0, high = 1; break;
+    case 5: low = high = 1; break;
+    default: low = high = 0;
+  }
+  if (range <= 1 && type == 'b') low = -128, high = 127;
+  if (range <= 1 && type == 'u') low = 0, high = 255;
+  const int is_signed = type == 'b' || type == 's' || type == 'i' || type == 'l';
+  if (!is_signed && low < 0) low = 0;
+  if (high < low) high = low;
+  return low + (long long)(next() % (uint64_t)(high - low + 1));
+}
+
+static void fill(const check_operand *o, unsigned char *m, int set, int range, long long least) {
+  if (o->constant >= 0) {
+    memcpy(m, blob + o->constant, (size_t)o->count * size_of(o->type));
+    return;
+  }
+  for (long long i = 0; i < o->count; i++) {
+    if (o->type == 'f') ((float *)(void *)m)[i] = (float)real(set, 0);
+    else if (o->type == 'd') ((double *)(void *)m)[i] = real(set, 1);
+    else if (o->type == 'h' || o->type == 'B') ((uint16_t *)(void *)m)[i] = narrow(o->type, set);
+    else if (o->type == 'o') m[i] = (unsigned char)(next() % 2);
+    else {
+      const long long v = whole(o->type, o, range, least);
+      switch (size_of(o->type)) {
+        case 8: ((long long *)(void *)m)[i] = v; break;
+        case 4: ((int *)(void *)m)[i] = (int)v; break;
+        case 2: ((short *)(void *)m)[i] = (short)v; break;
+        default: m[i] = (unsigned char)v;
+      }
+    }
+  }
+}
+
+/* Whether two numbers are the same but for what folding of constants may round otherwise. */
+static int same(double a, double b, double share) {
+  if (a == b || (a != a && b != b)) return 1;
+  return fabs(a - b) <= share * fabs(b);
+}
+
+static int differ(int n, const check_operand *o, const unsigned char *a, const unsigned char *b) {
+  if (!memcmp(a, b, (size_t)o->count * size_of(o->type))) return 0;
+  for (long long i = 0; i < o->count; i++) {
+    double x, y;
+    int is_same;
+    if (o->type == 'f') {
+      x = ((const float *)(const void *)a)[i], y = ((const float *)(const void *)b)[i];
+      is_same = same(x, y, 1e-6);
+    } else if (o->type == 'd') {
+      x = ((const double *)(const void *)a)[i], y = ((const double *)(const void *)b)[i];
+      is_same = same(x, y, 1e-14);
+    } else if (o->type == 'h' || o->type == 'B') {
+      x = wide(((const uint16_t *)(const void *)a)[i], o->type);
+      y = wide(((const uint16_t *)(const void *)b)[i], o->type);
+      is_same = same(x, y, 0);
+    } else {
+      const size_t size = size_of(o->type);
+      long long u = 0, v = 0;
+      is_same = !memcmp(a + (size_t)i * size, b + (size_t)i * size, size);
+      memcpy(&u, a + (size_t)i * size, size), memcpy(&v, b + (size_t)i * size, size);
+      x = (double)u, y = (double)v;
+    }
+    if (is_same) continue;
+    snprintf(said->text, sizeof said->text, "element %lld of result %d is %.9g and not %.9g", i, n,
+             x, y);
+    return 1;
+  }
+  return 0;
+}
+
+/* One run of both builds, in a process that ends here. */
+static void run(const check_case *c, int set, int range) {
+  const void **in = malloc((size_t)(c->operands + 1) * sizeof *in);
+  void **out[2] = {malloc((size_t)(c->results + 1) * sizeof **out),
+                   malloc((size_t)(c->results + 1) * sizeof **out)};
+  if (!in || !out[0] || !out[1]) _exit(3);
+  long long least = c->least > 0 ? c->least : 1;
+  alarm(PATIENCE);
+  for (int i = 0; i < c->operands; i++) {
+    const check_operand *o = &c->in[i];
+    unsigned char *m = guarded((size_t)o->count * size_of(o->type));
+    fill(o, m, set, range, least);
+    in[i] = m;
+  }
+  int gave[2];
+  for (int build = 0; build < 2; build++) {
+    for (int i = 0; i < c->results; i++) {
+      const size_t bytes = (size_t)c->out[i].count * size_of(c->out[i].type);
+      out[build][i] = memset(guarded(bytes), 0x5a, bytes);
+    }
+    void *scratch = memset(guarded(c->scratch), 0xa5, c->scratch);
+    gave[build] = (build ? c->usual : c->independent)(in, out[build], 0, scratch);
+    said->stage++;
+  }
+  if (!gave[0] != !gave[1]) {
+    said->result = DIFFERENT;
+    snprintf(said->text, sizeof said->text, "it %s",
+             gave[1] ? "refuses its operands" : "takes what it should refuse");
+  } else if (gave[0]) {
+    said->result = REFUSED;
+  } else {
+    said->result = TAKEN;
+    for (int i = 0; i < c->results && said->result == TAKEN; i++)
+      if (differ(i, &c->out[i], out[1][i], out[0][i])) said->result = DIFFERENT;
+  }
+  _exit(0);
+}
+
+/* What came of a run; NOTHING where the independent build itself comes to no end. */
+static int tried(const check_case *c, int set, int range, uint64_t seed) {
+  memset(said, 0, sizeof *said);
+  state = seed;
+  const pid_t child = fork();
+  if (child < 0) return NOTHING;
+  if (child == 0) run(c, set, range);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return said->result;
+  if (said->stage != 1) return NOTHING;
+  snprintf(said->text, sizeof said->text, "it %s",
+           WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? "does not end" : "crashes");
+  return DIFFERENT;
+}
+
+int main(int count, char **arguments) {
+  if (count < 3) return 2;
+  FILE *f = fopen(arguments[1], "rb");
+  const size_t bytes = strtoull(arguments[2], 0, 10);
+  blob = malloc(bytes + 1);
+  if (!f || !blob || fread(blob, 1, bytes, f) != bytes) return 2;
+  fclose(f);
+  said = mmap(0, sizeof *said, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (said == MAP_FAILED) return 2;
+  for (int k = 0; k < check_count; k++) {
+    const check_case *c = &check_cases[k];
+    const double began = now();
+    int range = 0, result = NOTHING, taken = 0, refused = 0;
+    long long elements = 0;
+    for (int i = 0; i < c->operands; i++) elements += c->in[i].count;
+    const int rounds = elements <= FEW ? ROUNDS : 1;
+    for (int n = 0; n < SETS * rounds && result != DIFFERENT; n++) {
+      const int set = n % SETS;
+      for (;; range++) {
+        result = tried(c, set, range, 77u + 1000u * (unsigned)n + (unsigned)range);
+        taken += result == TAKEN, refused += result == REFUSED;
+        if (result == TAKEN || result == DIFFERENT || !c->has_whole || range + 1 >= RANGES) break;
+        /* What takes so long without an end has no legal operands that are found here. */
+        if (now() - began > PATIENCE) break;
+      }
+      if (now() - began > ENOUGH) break;
+    }
+    const char *word = result == DIFFERENT ? "wrong" : taken || refused ? "right" : "unknown";
+    printf("%d %s %s\n", k, word, result == DIFFERENT ? said->text : "");
+    fflush(stdout);
+  }
+  return 0;
+}
