@@ -32,7 +32,7 @@ enum { ROUNDS = 4, FEW = 4096 };
 enum { RANGES = 7 };
 
 /* Seconds that one process may take, and seconds after which no further set is tried. */
-enum { PATIENCE = 60 };
+enum { PATIENCE = 20 };
 static const double ENOUGH = 1.0;
 
 /* How far a process of a run came, and what came of it. */
