@@ -1,6 +1,7 @@
 //! A random graph under construction: its values with what is known of their elements, and the
 //! choices that rows of the table are made of.
 
+pub use super::numbers::{Fill, Hardness};
 use squall_core::DType;
 use squall_frontend::npy::Array;
 use squall_frontend::onnx;
@@ -9,32 +10,6 @@ use squall_frontend::onnx::proto::{
 };
 use squall_fuzz::Draw;
 use squall_testing::onnx as build;
-
-/// What elements of a fresh tensor are.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Fill {
-    /// Whatever the graph's hardness says.
-    Any,
-    /// Finite numbers of at most 4.
-    Tame,
-    /// The same, above 0.
-    Positive,
-    /// Whole numbers from the first to the second, both included.
-    Within(i64, i64),
-    /// Whole numbers from 2 to 9 or their negatives, where the type has them.
-    Divisor,
-}
-
-/// How hard the numbers of a graph's inputs are.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Hardness {
-    /// Up to 4.
-    Tame,
-    /// Among them NaN, infinities, both zeros, denormals.
-    Special,
-    /// These and numbers near the limits of their types.
-    Huge,
-}
 
 /// What an operator does to what is known of its operands.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,9 +1,34 @@
 //! Random tensors, with the numbers at which programs go wrong among them.
 
-use super::graph::{Fill, Hardness};
 use squall_core::DType;
 use squall_frontend::npy::Array;
 use squall_fuzz::Draw;
+
+/// What elements of a fresh tensor are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fill {
+    /// Whatever the graph's hardness says.
+    Any,
+    /// Finite numbers of at most 4.
+    Tame,
+    /// The same, above 0.
+    Positive,
+    /// Whole numbers from the first to the second, both included.
+    Within(i64, i64),
+    /// Whole numbers from 2 to 9 or their negatives, where the type has them.
+    Divisor,
+}
+
+/// How hard the numbers of a graph's inputs are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Hardness {
+    /// Up to 4.
+    Tame,
+    /// Among them NaN, infinities, both zeros, denormals.
+    Special,
+    /// These and numbers near the limits of their types.
+    Huge,
+}
 
 /// What is not an ordinary number.
 const SPECIAL: [f64; 8] =

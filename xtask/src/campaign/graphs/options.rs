@@ -17,7 +17,7 @@ usage: cargo xtask campaign graphs [--graphs N] [--seed K] [--short] [--jobs N] 
   --python FILE   a Python with numpy, onnx and onnxruntime (python3)
   --binary FILE   the program under test (the newest target/release/squall or target/debug/squall)
   --case N        one graph alone, by the number that the campaign said
-  --without LIST  operators with commas between them; also `hard` (NaN, infinities, limits) and `f64`
+  --without LIST  operators with commas between them; also `hard` (NaN, infinities, limits), `f64`
 
 A graph that differs is made smaller and kept in target/campaign/graphs-SEED/bad/N: model.onnx, its
 test data in ONNX's form, and the command that shows it again.";
