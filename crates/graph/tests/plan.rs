@@ -387,3 +387,26 @@ fn what_cannot_run_is_named() {
     let e = assignment(&bytes, "made").plan(HashMap::new()).unwrap_err();
     assert!(e.contains("NonZero_0") || e.contains("node `Neg_1` (Neg)"), "{e}");
 }
+
+/// Of a sorting of which only the shape is asked, and of what it alone reads, there is no step; of
+/// a node with one result that is read there is.
+#[test]
+fn a_node_of_which_nothing_is_read_has_no_step() {
+    use squall_testing::onnx::{Build, i64s};
+    let build = Build::new(21)
+        .input("x", &[3, 4])
+        .input("y", &[3, 4])
+        .init("k", i64s(&[1], &[2]))
+        .init("axis", i64s(&[], &[1]))
+        .node("CumSum", &["x", "axis"], &["sums"], &[])
+        .node("TopK", &["sums", "k"], &["dead", "indices"], &[])
+        .node("Shape", &["dead"], &["shape"], &[])
+        .node("TopK", &["y", "k"], &["largest", "unread"], &[])
+        .output("shape")
+        .output("largest");
+    let graph = Assignment::of(Arc::new(build.read().unwrap())).unwrap();
+    let plan = graph.plan(HashMap::new()).unwrap();
+    let ops: Vec<&str> = plan.steps.iter().map(|s| s.op.as_str()).collect();
+    assert_eq!(ops.iter().filter(|o| **o == "TopK").count(), 1, "{ops:?}");
+    assert!(!ops.contains(&"CumSum"), "{ops:?}");
+}

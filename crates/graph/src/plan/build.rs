@@ -16,7 +16,9 @@ use crate::site::{Site, common};
 use crate::state::State;
 use crate::view::View;
 use crate::weights::complete;
-use squall_core::graph::{OperatorCall, ValueId, Weights, fold, is_bounded, type_name};
+use squall_core::graph::{
+    Model, Node, OperatorCall, ValueId, Weights, fold, is_bounded, type_name,
+};
 use squall_core::{DType, TaskId};
 use std::collections::{HashMap, HashSet};
 
@@ -89,24 +91,31 @@ impl Assignment {
         Ok(b.plan)
     }
 
-    /// The values that steps read or that the caller gets, by their roots.
+    /// The values that steps read or that the caller gets, by their roots. What only nodes read of
+    /// which nothing is read is not among them.
     fn used(&self) -> HashSet<ValueId> {
         let model = self.model();
         let mut used: HashSet<ValueId> = model.outputs.iter().map(|&v| root(model, v)).collect();
-        for step in &self.choice().steps {
+        for step in self.choice().steps.iter().rev() {
             match *step {
                 Step::Kernel(c) => {
                     let feeds = self.candidates().list[c].feeds.iter().flat_map(Feed::values);
                     used.extend(feeds.map(|v| root(model, v)));
                 }
-                Step::Node(n) => {
+                Step::Node(n) if is_needed(model, &model.nodes[n], &used) => {
                     let inputs = model.nodes[n].inputs.iter().flatten();
                     used.extend(inputs.map(|&v| root(model, v)));
                 }
+                Step::Node(_) => {}
             }
         }
         used
     }
+}
+
+/// Whether a result of a node is used, by its root.
+fn is_needed(model: &Model, node: &Node, used: &HashSet<ValueId>) -> bool {
+    node.outputs.iter().any(|&o| used.contains(&root(model, o)))
 }
 
 /// A plan while it is made.
@@ -307,7 +316,9 @@ impl Builder<'_> {
         let model = self.state.model;
         let node = &model.nodes[index];
         let at = |e: String| format!("node `{}` ({}): {e}", node.name, node.op);
-        if node.outputs.iter().all(|o| self.state.get(*o).is_some()) {
+        let is_known = node.outputs.iter().all(|o| self.state.get(*o).is_some());
+        // A node of which nothing is read has no step: a function without results is none.
+        if is_known || !is_needed(model, node, &self.used) {
             return Ok(());
         }
         let moving: Vec<Option<ValueSource>> = node
