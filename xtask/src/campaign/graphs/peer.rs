@@ -106,6 +106,9 @@ fn array_of(constant: &Constant, dtype: DType) -> Option<Array> {
         (Constant::F32 { data, .. }, DType::F32) => {
             data.iter().flat_map(|x| x.to_ne_bytes()).collect()
         }
+        (Constant::F64 { data, .. }, DType::F64) => {
+            data.iter().flat_map(|x| x.to_ne_bytes()).collect()
+        }
         (Constant::Bool { data, .. }, DType::Bool) => data.iter().map(|x| u8::from(*x)).collect(),
         (Constant::I64 { data, .. }, t) if !t.is_float() && t != DType::Bool => {
             let size = t.bytes() as usize;
