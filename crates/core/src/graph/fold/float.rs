@@ -21,18 +21,20 @@ pub(super) trait Float:
     fn of_whole(v: i64) -> Self;
     /// The nearest float to a whole number without a sign.
     fn of_unsigned(v: u64) -> Self;
+    /// Whether it is no NaN.
+    fn is_number(self) -> bool;
     fn power(self, to: Self) -> Self;
     /// The function of an elementwise operator, where it is evaluated.
     fn function(op: &str) -> Option<fn(Self) -> Self>;
 
     /// The smaller one.
     fn least(self, other: Self) -> Self {
-        if self < other || self != self { self } else { other }
+        if self < other || !self.is_number() { self } else { other }
     }
 
     /// The larger one.
     fn most(self, other: Self) -> Self {
-        if self > other || self != self { self } else { other }
+        if self > other || !self.is_number() { self } else { other }
     }
 }
 
@@ -49,6 +51,10 @@ macro_rules! float {
 
             fn of_unsigned(v: u64) -> $t {
                 v as $t
+            }
+
+            fn is_number(self) -> bool {
+                !self.is_nan()
             }
 
             fn power(self, to: $t) -> $t {
