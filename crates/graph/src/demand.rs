@@ -8,6 +8,7 @@
 
 use crate::assignment::{Assignment, Step};
 use crate::candidate::root;
+use crate::feed::Feed;
 use squall_core::DType;
 use squall_core::graph::infer::is_choice;
 use squall_core::graph::{Node, ValueId};
@@ -42,7 +43,7 @@ impl Assignment {
         let reads = |step: &Step| -> Vec<ValueId> {
             match *step {
                 Step::Kernel(c) => {
-                    self.candidates().list[c].feeds.iter().flat_map(|f| f.values()).collect()
+                    self.candidates().list[c].feeds.iter().flat_map(Feed::values).collect()
                 }
                 Step::Node(n) => model.nodes[n].inputs.iter().flatten().copied().collect(),
             }

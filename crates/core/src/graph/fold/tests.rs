@@ -430,7 +430,7 @@ fn doubles(data: &[f64]) -> Constant {
 #[test]
 fn floats_of_64_bits_keep_all_of_them() {
     let (x, y) = (doubles(&[16_777_217.0, 1e200, 0.1]), doubles(&[1.0, 1e100, 0.2]));
-    let cast = |to: i64| single("Cast", &[x.clone()], &[("to", Attribute::Int(to))]);
+    let cast = |to: i64| single("Cast", std::slice::from_ref(&x), &[("to", Attribute::Int(to))]);
     assert_eq!(cast(7), ints(&[16_777_217, i64::MIN, 0]));
     assert_eq!(cast(11), x);
     assert_eq!(cast(1).as_f32().unwrap()[..2], [16_777_216.0, f32::INFINITY]);
@@ -444,7 +444,7 @@ fn floats_of_64_bits_keep_all_of_them() {
     let near = doubles(&[16_777_216.0, 1e200, 0.1]);
     let greater = single("Greater", &[x.clone(), near], &[]);
     assert_eq!(greater, Constant::Bool { shape: vec![3], data: vec![true, false, false] });
-    assert_eq!(single("Sqrt", &[x.clone()], &[]).as_floats().unwrap()[1], 1e100);
+    assert_eq!(single("Sqrt", std::slice::from_ref(&x), &[]).as_floats().unwrap()[1], 1e100);
     let axes = ints(&[0]);
     let sum = doubles(&[1e16, 1.0, -1e16]);
     let keep = [("keepdims", Attribute::Int(0))];
