@@ -21,6 +21,7 @@ mod library;
 mod own;
 mod own_cuda;
 mod records;
+mod regions;
 mod replay;
 mod run;
 mod search;

@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Words of the record: address, bytes, rank, and up to 32 extents. Who reads it frees. */
+enum { RT_RECORD = 35 };
+
 #define RT_TYPES "fdhBbusSiIlLo"
 
 typedef struct {
@@ -16,6 +19,7 @@ typedef struct {
   int hard; /* 1: NaN and zeros among them; 2: infinities, denormal and large numbers, too */
   int gaps; /* of an output: what the reference does not write, nothing may write */
   const char *file; /* holds the values where it is given */
+  int grown; /* of an output: it is a record of memory that the run took, RT_RECORD words */
 } rt_tensor;
 
 /* The bits of a float rounded to bf16, to the nearest and ties to even; what is no number stays

@@ -36,6 +36,7 @@ typedef struct {
   rt_address place;
   size_t bytes;
   char type;
+  int grown; /* it is a record of what it holds: RT_RECORD words */
 } rt_port;
 
 typedef struct {

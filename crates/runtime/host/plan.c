@@ -131,8 +131,10 @@ static void read_buffer(cursor *c, builder *b) {
       if (!u->is.hard && !c->wrong) c->wrong = "hard values are `nan` or `all`";
     } else if (is(what, "gaps")) {
       u->is.gaps = 1;
+    } else if (is(what, "grown")) {
+      u->is.grown = 1;
     } else if (!c->wrong) {
-      c->wrong = "expected `range`, `hard`, `file` or `gaps`";
+      c->wrong = "expected `range`, `hard`, `file`, `gaps` or `grown`";
     }
   }
 }

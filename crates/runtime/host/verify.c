@@ -40,6 +40,8 @@ static int buffers_fit(const rt_plan *p, rt_error *e) {
       return rt_fail(e, "plan", "plan: buffer %u holds hard values, and is no input of f32", i);
     if (b->is.gaps && b->role != RT_OUTPUT)
       return rt_fail(e, "plan", "plan: buffer %u is no output, and has gaps", i);
+    if (b->is.grown && (b->role != RT_OUTPUT || b->is.type != 'l' || b->is.count != RT_RECORD))
+      return rt_fail(e, "plan", "plan: buffer %u is no record of an output, and grown", i);
     if (b->region == RT_NONE) {
       if (b->role == RT_CONSTANT)
         return rt_fail(e, "plan", "plan: constant %u lies in no region", i);

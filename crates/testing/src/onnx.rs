@@ -6,6 +6,7 @@ use squall_core::DType;
 use squall_core::graph::{Constant, Model};
 use squall_frontend::ImportError;
 use squall_frontend::onnx;
+pub use squall_frontend::onnx::proto::TensorProto;
 use squall_frontend::onnx::proto::*;
 
 /// A model under construction.
@@ -131,7 +132,43 @@ pub fn node(
     }
 }
 
+/// A boolean that is true.
+pub fn truth() -> TensorProto {
+    TensorProto { data_type: BOOL, raw_data: vec![1], ..Default::default() }
+}
+
+/// The body of a loop.
+pub fn body(
+    nodes: Vec<NodeProto>,
+    inputs: &[(&str, i32, &[i64])],
+    outputs: &[&str],
+) -> AttributeProto {
+    let g = GraphProto {
+        node: nodes,
+        input: inputs.iter().map(|(name, ty, dims)| info(name, *ty, dims)).collect(),
+        output: outputs.iter().map(|name| info(name, F32, &[])).collect(),
+        ..Default::default()
+    };
+    AttributeProto {
+        name: "body".into(),
+        g: Some(g.encode_to_vec()),
+        r#type: attribute::GRAPH,
+        ..Default::default()
+    }
+}
+
+/// A tensor as a file of test data.
+pub fn stored(name: &str, t: &TensorProto) -> Vec<u8> {
+    TensorProto { name: name.into(), ..t.clone() }.encode_to_vec()
+}
+
 impl Build {
+    /// The name of an output.
+    pub fn output_name(&self, i: usize) -> String {
+        let graph = self.model.graph.as_ref();
+        graph.and_then(|g| g.output.get(i)).map_or(String::new(), |o| o.name.clone())
+    }
+
     pub fn new(opset: i64) -> Build {
         let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: opset }];
         Build {

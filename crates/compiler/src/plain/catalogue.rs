@@ -29,8 +29,8 @@ pub const NOT_SUPPORTED: &[(&str, &str)] = &[
 /// Operators that hold other nodes: these stand in their place when the model is read.
 pub const WRITTEN_OUT: &[(&str, &str)] = &[
     ("If", "the branch of a known condition; else the run takes one, if their shapes agree"),
-    ("Loop", "trip count and condition must be known; at most 4096 trips"),
-    ("Scan", "opset 9 and later; at most 4096 trips"),
+    ("Loop", "a long one, or one that data ends, stays a loop, on CPUs"),
+    ("Scan", "opset 9 and later; a long one stays a loop, on CPUs"),
 ];
 
 /// What is not supported of operators that have plain kernels.
@@ -49,12 +49,12 @@ pub const LIMITS: &[(&str, &str)] = &[
     ("QLinearConv", "known scales must be above 0"),
     ("QLinearMatMul", "known scales must be above 0"),
     ("QuantizeLinear", "to integers of 2, 4, 8 and 16 bits; known scales must be above 0"),
-    ("Range", "its inputs must be known when the model is read"),
+    ("Range", "on GPUs its inputs must be known when the model is read"),
     (
         "Resize",
         "scales, sizes and roi must be known; integers by `nearest`, those of 8 bits by all",
     ),
-    ("Slice", "starts, ends, axes and steps must be known when the model is read"),
+    ("Slice", "on GPUs starts, ends, axes and steps must be known when the model is read"),
     ("TfIdfVectorizer", "`mode` TF over integers"),
     ("Unique", "extents depend on elements"),
 ];

@@ -28,6 +28,7 @@ mod quantized;
 mod recurrent;
 mod reduce;
 mod region;
+mod regions;
 mod resize;
 mod signal;
 mod softmax;
@@ -47,6 +48,20 @@ pub struct PlainSource {
     pub text: String,
     /// Bytes of memory that `scratch` must have, aligned as for any type; 0 where it may be null.
     pub scratch_bytes: u64,
+    /// Whether OpenMP may share its loops among threads.
+    pub shares_loops: bool,
+    /// Functions that it calls.
+    pub parts: Vec<PlainPart>,
+}
+
+/// A function that a region calls: a translation unit of its own with
+/// `int SYMBOL(const void *const *data, void *const *outputs, const void *prepared, void *workspace)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlainPart {
+    /// The function's name.
+    pub symbol: String,
+    /// The text.
+    pub text: String,
     /// Whether OpenMP may share its loops among threads.
     pub shares_loops: bool,
 }
@@ -108,7 +123,7 @@ pub fn has(domain: &str, op: &str) -> bool {
 fn generator(domain: &str, op: &str) -> Option<Generator> {
     let families = match domain {
         "" | "ai.onnx" => FAMILIES,
-        squall_core::graph::infer::nbits::DOMAIN => &[nbits::OPS, bytes::OPS, choice::OPS],
+        squall_core::graph::infer::nbits::DOMAIN => &[nbits::OPS, bytes::OPS, choice::OPS, regions::OPS],
         _ => return None,
     };
     families.iter().copied().flatten().find(|(name, _)| *name == op).map(|(_, g)| *g)
@@ -121,6 +136,10 @@ pub fn source(call: &OperatorCall, symbol: &str) -> Result<PlainSource, Unsuppor
 
 /// The same as functions of a GPU; see [`DeviceSource`].
 pub fn device_source(call: &OperatorCall, symbol: &str) -> Result<DeviceSource, Unsupported> {
+    if call.op == squall_core::graph::infer::region::REGION {
+        let what = "lengths that only the run knows, and loops, are for CPUs";
+        return Err(Unsupported { op: call.op.clone(), what: what.into() });
+    }
     written(call, |program| device::finish(&program, symbol))
 }
 

@@ -23,6 +23,8 @@ pub(super) struct Program<'a> {
     device: Option<String>,
     scratch: u64,
     shares_loops: bool,
+    /// Functions that it calls; `@SELF` stands for its own symbol.
+    pub parts: Vec<super::PlainPart>,
 }
 
 /// The C type of elements; none of types that plain kernels do not compute in.
@@ -112,7 +114,9 @@ impl<'a> Program<'a> {
         let inputs = call.inputs.iter().map(|o| o.as_ref().map(operand)).collect();
         let ctx = Ctx { node, opset: call.opset, inputs };
         let (defines, tables, body, device, scratch, shares_loops) = Default::default();
-        let mut p = Program { ctx, call, defines, tables, body, device, scratch, shares_loops };
+        let parts = Vec::new();
+        let mut p =
+            Program { ctx, call, defines, tables, body, device, scratch, shares_loops, parts };
         for (sides, of, ptr, n) in [(&call.inputs, "T", "x", "N"), (&call.outputs, "Y", "y", "M")] {
             for (i, o) in sides.iter().enumerate() {
                 let Some(o) = o else {
@@ -298,7 +302,16 @@ impl<'a> Program<'a> {
             let _ = writeln!(text, "  {ty} *restrict {name} = {from};");
         }
         text = text + &self.body + "  return 0;\n}\n";
-        PlainSource { text, scratch_bytes: self.scratch, shares_loops: self.shares_loops }
+        let mut parts = self.parts;
+        if !parts.is_empty() {
+            text = text.replace("@SELF", symbol);
+            for p in &mut parts {
+                p.symbol = p.symbol.replace("@SELF", symbol);
+                p.text = p.text.replace("@SELF", symbol);
+            }
+        }
+        let (scratch_bytes, shares_loops) = (self.scratch, self.shares_loops);
+        PlainSource { text, scratch_bytes, shares_loops, parts }
     }
 
     /// What a body needs around it; `place` names where a list has its n-th pointer.

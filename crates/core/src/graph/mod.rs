@@ -85,6 +85,8 @@ pub enum Attribute {
     Floats(Vec<f32>),
     Strings(Vec<String>),
     Tensor(Tensor),
+    /// The nodes of a region ([`infer::region`]).
+    Body(Box<Model>),
     /// A subgraph, which stays unread.
     Graph,
     /// A kind of constant that no operator here uses.

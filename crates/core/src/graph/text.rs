@@ -40,16 +40,21 @@ impl Model {
 
     /// Reads a model's text, and checks it.
     pub fn parse(text: &str) -> Result<Model, TextError> {
+        let model = Model::parse_body(text)?;
+        match model.verify() {
+            Ok(()) => Ok(model),
+            Err(e) => at_end(text, e),
+        }
+    }
+
+    /// Reads the text of a region's body, where extents may be open.
+    fn parse_body(text: &str) -> Result<Model, TextError> {
         let mut reader = Reader { model: None, ids: HashMap::new() };
         for mut line in lines(text) {
             reader.line(&mut line)?;
             line.end()?;
         }
-        let Some(model) = reader.model else { return at_end(text, "expected `model`") };
-        match model.verify() {
-            Ok(()) => Ok(model),
-            Err(e) => at_end(text, e),
-        }
+        reader.model.map_or_else(|| at_end(text, "expected `model`"), Ok)
     }
 }
 
@@ -160,6 +165,7 @@ fn attribute(a: &Attribute) -> String {
             let of = elements_of(t.constant.as_ref());
             format!("tensor {}{of}", typed(t.dtype, Some(&t.shape)))
         }
+        Attribute::Body(m) => format!("body {}", quote(&m.to_string())),
         Attribute::Graph => "graph".into(),
         Attribute::Other => "other".into(),
     }
@@ -295,6 +301,13 @@ fn read_attribute(w: &mut Words<'_>) -> Result<Attribute, TextError> {
                 strings.push(w.quoted()?);
             }
             Attribute::Strings(strings)
+        }
+        "body" => {
+            let start = w.clone();
+            match Model::parse_body(&w.quoted()?) {
+                Ok(m) => Attribute::Body(Box::new(m)),
+                Err(e) => return start.error(format!("in the body, {e}")),
+            }
         }
         "graph" => Attribute::Graph,
         "other" => Attribute::Other,

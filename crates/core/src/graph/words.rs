@@ -200,7 +200,8 @@ impl<'a> Words<'a> {
             None => None,
         };
         match shape {
-            Some(shape) => match elements(&shape) {
+            // Open extents are below 0; a model's are verified.
+            Some(shape) => match elements(&shape.iter().map(|e| (*e).max(0)).collect::<Vec<_>>()) {
                 Ok(_) => Ok(Some(shape)),
                 Err(e) => start.error(e),
             },

@@ -5,7 +5,10 @@ mod contrib;
 mod control;
 mod inline;
 mod legacy;
+mod open;
 mod quantised;
+mod regions;
+mod rolled;
 
 use self::control::Expansion;
 use super::proto::{self, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto};
@@ -67,6 +70,7 @@ pub fn read_bound(
         None => return Err(not_onnx("it does not say the version of its operators".into())),
     };
     let (values, by_name, nodes, taken, seen, refused) = Default::default();
+    let (open, varying, made_of) = Default::default();
     let functions = model.functions;
     let reader = Reader {
         file: name,
@@ -83,6 +87,10 @@ pub fn read_bound(
         undecided: 0,
         folded: 0,
         refused,
+        open,
+        extents: 0,
+        varying,
+        made_of,
     };
     reader.read(graph)
 }
@@ -110,6 +118,14 @@ struct Reader<'a> {
     folded: i64,
     /// Why some nodes cannot be read, by the name of their first result.
     refused: quantised::Refused,
+    /// Extents of values of which only the run knows some: those are below 0.
+    open: HashMap<ValueId, Vec<i64>>,
+    /// The open extent that was named last.
+    extents: i64,
+    /// What differs from turn to turn of a loop.
+    varying: HashSet<ValueId>,
+    /// What values are computed from.
+    made_of: HashMap<ValueId, Vec<ValueId>>,
 }
 
 /// The operators of domain `com.microsoft` that are written out as standard ones.
@@ -176,8 +192,7 @@ impl Reader<'_> {
             );
         }
         let name = if graph.name.is_empty() { self.file.to_string() } else { graph.name };
-        let (nodes, values) = (self.nodes, self.values);
-        Ok(Model { nodes, values, inputs, outputs, opset: self.opset, name })
+        Ok(self.model(inputs, outputs, name))
     }
 
     /// Reads nodes in an order of execution. Those that hold other nodes become these.
@@ -487,11 +502,15 @@ impl Reader<'_> {
 
     /// Shapes, constants and aliases of a node's results.
     fn infer(&mut self, node: &mut Node, declared: &HashMap<String, (Option<DType>, Vec<i64>)>) {
+        if self.found_by_run(node) {
+            return;
+        }
         let ctx = Ctx::new(node, self.opset, &self.values);
         let inferred = infer::infer(&ctx);
         let passes_on = inferred.as_ref().is_ok_and(|o| infer::passes_on(&ctx, o));
         let outputs = match inferred {
             Ok(outputs) => outputs,
+            Err(problem) if self.infer_decided_by_run(node, &problem) => return,
             Err(problem) => {
                 node.problem = Some(problem);
                 for &id in &node.outputs {

@@ -121,6 +121,8 @@ pub struct Buffer {
     /// Of an output: what the reference leaves as it was is no part of it, and no kernel may write
     /// there.
     pub gaps: bool,
+    /// Of an output: it is a record of memory that the run took; who reads it frees that.
+    pub grown: bool,
 }
 
 impl Buffer {
@@ -135,6 +137,7 @@ impl Buffer {
             hard: None,
             file: None,
             gaps: false,
+            grown: false,
         }
     }
 

@@ -202,7 +202,8 @@ fn buffer(w: &mut Words<'_>) -> Result<Buffer, Wrong> {
             }
             "file" => buffer.file = Some(w.word()?.into()),
             "gaps" => buffer.gaps = true,
-            _ => return Err("expected `range`, `hard`, `file` or `gaps`"),
+            "grown" => buffer.grown = true,
+            _ => return Err("expected `range`, `hard`, `file`, `gaps` or `grown`"),
         }
     }
     Ok(buffer)

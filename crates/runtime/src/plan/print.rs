@@ -48,6 +48,9 @@ impl Display for Buffer {
         if self.gaps {
             f.write_str(" gaps")?;
         }
+        if self.grown {
+            f.write_str(" grown")?;
+        }
         self.file.as_ref().map_or(Ok(()), |name| write!(f, " file {name}"))
     }
 }

@@ -7,6 +7,9 @@ use super::{
 };
 use squall_core::{LaunchPhase, Mapped, TensorMap};
 
+/// The words of the record of an output that grew: `RT_RECORD` of `host/element.h`.
+const RECORD: u64 = 35;
+
 pub(super) fn plan(p: &HostPlan) -> Result<(), HostPlanError> {
     let fits = || {
         words(p)?;
@@ -86,6 +89,10 @@ fn buffers(p: &HostPlan) -> Result<(), String> {
         }
         if b.gaps && b.role != Role::Output {
             return Err(format!("buffer {i} is no output, and has gaps"));
+        }
+        let is_record = b.element.letter() == 'l' && b.count == RECORD;
+        if b.grown && !(b.role == Role::Output && is_record) {
+            return Err(format!("buffer {i} is no record of an output, and grown"));
         }
         let Some((region, offset)) = b.place else {
             return match b.role {

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::export::Chosen;
 use crate::files::{put_in_folder, put_in_folder_by};
 use squall_core::graph::CallOperand;
+use squall_core::graph::infer::region::grown_of;
 use squall_core::{DType, KernelSource, TaskId, TensorKind};
 use squall_graph::plan::{BlockPlace, Plan, PlanStep, ValueSource, Work};
 use squall_measure::cuda::cubin_file;
@@ -234,7 +235,8 @@ impl<'a> Builder<'a> {
         for (role, place, elements) in inputs.chain(outputs).chain(extents) {
             let at = Some((ARENA, layout.at(plan, place)));
             let element = element(plan.blocks[place.block].dtype)?;
-            b.buffer(role, element, elements as u64, at);
+            let number = b.buffer(role, element, elements as u64, at);
+            b.described.buffers[number as usize].grown = role == Role::Output && grows(plan, place);
         }
         let tuned = kernels.iter().map(|k| {
             let tensors = runtime::HostPlan::of_workload(&k.task.workload).buffers;
@@ -556,6 +558,16 @@ impl<'a> Builder<'a> {
             self.buffer(Role::Workspace, Element::U8, bytes, at)
         })
     }
+}
+
+/// Whether a region says at a place where its result is.
+fn grows(plan: &Plan, place: &BlockPlace) -> bool {
+    plan.steps.iter().any(|s| {
+        let Work::Plain { call, outputs, .. } = &s.work else { return false };
+        let Some(call) = &call.0 else { return false };
+        let grown = grown_of(&call.op, &call.attributes);
+        outputs.iter().zip(grown).any(|(o, g)| g.is_some() && o.as_ref() == Some(place))
+    })
 }
 
 /// The file that a kernel lies in, where it is not linked into the program: in the network's

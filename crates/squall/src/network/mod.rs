@@ -276,7 +276,7 @@ impl Network {
                 kernels.iter().map(|k| &k.source).chain(&plain.sources).collect();
             device::build((folder.as_path(), is_kept), &sources, at, gpu)?;
         } else {
-            let parts = plain.sources.iter().map(LinkedSource::plain);
+            let parts = plain.sources.iter().chain(&plain.parts).map(LinkedSource::plain);
             let parts: Vec<LinkedSource> =
                 kernels.iter().map(LinkedSource::of).chain(parts).collect();
             program::build(program::Site { folder: &folder, is_kept }, &parts, at)?;

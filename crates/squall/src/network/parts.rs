@@ -18,13 +18,15 @@ impl Network {
     pub(crate) fn linked_kernels(&self) -> Vec<Kernel<'_>> {
         let of = |source, head| Kernel { source, head };
         let tuned = self.kernels.iter().map(|k| of(&k.source, comment(k)));
-        tuned.chain(self.plain.sources.iter().map(|s| of(s, String::new()))).collect()
+        let plain = self.plain.sources.iter().chain(&self.plain.parts);
+        tuned.chain(plain.map(|s| of(s, String::new()))).collect()
     }
 
     /// Why it cannot leave as a library, where it cannot: a caller's memory has the extents of the
     /// model.
     pub(crate) fn stays(&self) -> Option<Error> {
-        let bounded = !self.plan.bounded.is_empty();
+        let is_open = |v: &super::NetworkValue| v.shape.iter().any(|e| *e < 0);
+        let bounded = !self.plan.bounded.is_empty() || self.outputs.iter().any(is_open);
         bounded.then(|| Error::Input {
             place: self.name.clone(),
             message: "the extents of an output depend on the values of the run".into(),

@@ -22,6 +22,8 @@ pub struct PlainOperators {
     pub of_step: HashMap<usize, usize>,
     /// Whether they run on a GPU.
     pub on_device: bool,
+    /// Functions that those call; no step does.
+    pub parts: Vec<KernelSource>,
 }
 
 impl PlainOperators {
@@ -42,7 +44,9 @@ impl PlainOperators {
             let Work::Plain { call, .. } = &step.work else { continue };
             let at = |why: String| format!("node `{}` ({}): {why}", step.node, step.op);
             let call = call.0.as_ref().ok_or_else(|| at("its call is not known".into()))?;
-            let text = text(call, NAMELESS).map_err(at)?.text;
+            let made = text(call, NAMELESS).map_err(at)?;
+            let parts = made.parts.iter().map(|p| p.text.as_str());
+            let text = std::iter::once(made.text.as_str()).chain(parts).collect::<String>();
             // What a text does not name, as CastLike's second operand, is of a call all the same.
             let key = format!("{}\n{text}", parameters(call));
             let symbol = format!("plain_{}", &blake3::hash(key.as_bytes()).to_hex()[..16]);
@@ -50,6 +54,17 @@ impl PlainOperators {
                 Some(&index) => index,
                 None => {
                     let made = self::text(call, &symbol).map_err(at)?;
+                    all.parts.extend(made.parts.into_iter().map(|p| KernelSource {
+                        language: Language::C,
+                        source: p.text,
+                        symbol: p.symbol,
+                        prepared: Bytes(0),
+                        workspace: Bytes(0),
+                        openmp: on_threads && p.shares_loops,
+                        full_optimisation: true,
+                        flags: Vec::new(),
+                        launches: Vec::new(),
+                    }));
                     all.sources.push(KernelSource {
                         language: Language::C,
                         source: made.text,

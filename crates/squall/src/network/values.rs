@@ -3,7 +3,8 @@
 use crate::arrays::NamedArray;
 use crate::error::Error;
 use squall_core::DType;
-use squall_core::graph::ValueId;
+use squall_core::graph::infer::region::{GROWN, grown};
+use squall_core::graph::{Model, ValueId};
 use squall_frontend::npy::Array;
 use squall_graph::Assignment;
 use squall_graph::plan::Plan;
@@ -15,7 +16,8 @@ pub struct NetworkValue {
     pub name: String,
     /// The type of its elements.
     pub dtype: DType,
-    /// Extents, outermost first; of an output of which only the run knows them, the largest.
+    /// Extents, outermost first; of an output of which only the run knows them, the largest, or
+    /// one below 0 where nothing bounds it.
     pub shape: Vec<i64>,
 }
 
@@ -36,7 +38,28 @@ pub fn ends(graph: &Assignment) -> Result<[Vec<NetworkValue>; 2], String> {
         Ok(NetworkValue { name: v.name.clone(), dtype, shape })
     };
     let all = |ids: &[ValueId]| ids.iter().map(one).collect::<Result<Vec<_>, String>>();
-    Ok([all(&model.inputs)?, all(&model.outputs)?])
+    let [inputs, mut outputs] = [all(&model.inputs)?, all(&model.outputs)?];
+    for (v, id) in outputs.iter_mut().zip(&model.outputs) {
+        if let Some((dtype, extents)) = growing(model, *id) {
+            (v.dtype, v.shape) = (dtype, extents.into_iter().map(|e| e.max(-1)).collect());
+        }
+    }
+    Ok([inputs, outputs])
+}
+
+/// The type and the extents of a value whose memory grows in the run.
+fn growing(model: &Model, id: ValueId) -> Option<(DType, Vec<i64>)> {
+    let maker = model.nodes.iter().find(|n| n.outputs.contains(&id))?;
+    let at = maker.outputs.iter().position(|o| *o == id)?;
+    grown(maker).into_iter().nth(at)?
+}
+
+/// The extents and the elements of an output whose memory grew.
+fn of_record(bytes: &[u8]) -> Option<(Vec<i64>, Vec<u8>)> {
+    let (head, content) = bytes.split_at_checked(8 * GROWN as usize)?;
+    let words: Vec<i64> = head.as_chunks::<8>().0.iter().map(|w| i64::from_ne_bytes(*w)).collect();
+    let extents = words.get(3..)?.get(..usize::try_from(*words.get(2)?).ok()?)?.to_vec();
+    Some((extents, content.to_vec()))
 }
 
 /// The arrays of a network's inputs, in its order: each is given once and fits. Values to which the
@@ -124,6 +147,10 @@ pub fn outputs(
     for (i, v) in outputs.iter().enumerate() {
         let mut bytes = raw.get(i).cloned().unwrap_or_default();
         let mut shape = v.shape.clone();
+        if shape.iter().any(|e| *e < 0) {
+            let read = of_record(&bytes);
+            (shape, bytes) = read.ok_or_else(|| format!("output `{}` was not written", v.name))?;
+        }
         if let Some(at) = plan.bounded.iter().position(|b| b.output == i) {
             let b = &plan.bounded[at];
             let said = raw.get(outputs.len() + at).map_or(&[][..], Vec::as_slice);

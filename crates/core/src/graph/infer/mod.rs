@@ -8,6 +8,7 @@ mod matmul;
 pub mod nbits;
 mod quantized;
 mod reduce;
+pub mod region;
 mod select;
 mod sequence;
 mod shape_ops;
@@ -66,7 +67,7 @@ const OPS: &[&[OpEntry]] = &[
 fn operators_of(domain: &str) -> &'static [&'static [OpEntry]] {
     match domain {
         "" | "ai.onnx" => OPS,
-        nbits::DOMAIN => &[nbits::OPS, bytes::OPS, choice::OPS],
+        nbits::DOMAIN => &[nbits::OPS, bytes::OPS, choice::OPS, region::OPS],
         _ => &[],
     }
 }

@@ -3,6 +3,7 @@
 //! and `Scan` of known trip counts by as many copies of their bodies.
 
 use super::inline::{self, Names};
+use super::rolled::{Rolled, Scanned};
 use super::{Declared, Reader, contrib, legacy};
 use crate::error::{ImportError, shown};
 use crate::onnx::proto::{GraphProto, NodeProto};
@@ -11,8 +12,8 @@ use squall_core::graph::infer::{self, nbits::DOMAIN};
 use squall_core::graph::{Constant, Tensor};
 use std::collections::HashMap;
 
-/// More copies of a loop's body than are made.
-const MOST_TRIPS: i64 = 4096;
+/// More nodes than a loop's copies have; else it stays a loop.
+const MOST_WRITTEN_OUT: usize = 512;
 /// More nodes than a model may have after its loops and functions are written out.
 const MOST_NODES: usize = 1 << 17;
 /// Deeper calls of functions and subgraphs than are followed.
@@ -28,7 +29,7 @@ pub(super) enum Expansion {
     Refused(String),
 }
 
-type Read<T> = Result<Result<T, String>, ImportError>;
+pub(super) type Read<T> = Result<Result<T, String>, ImportError>;
 
 /// What is read of a model before something is tried.
 struct Mark {
@@ -69,12 +70,19 @@ impl Reader<'_> {
         match done? {
             Ok(()) => Ok(Expansion::Done),
             Err(why) => {
-                self.nodes.truncate(mark.nodes);
-                self.values.truncate(mark.values);
-                self.by_name.retain(|_, id| *id < mark.values);
+                self.back_to(mark);
                 Ok(Expansion::Refused(why))
             }
         }
+    }
+
+    /// Forgets what was read since.
+    fn back_to(&mut self, mark: Mark) {
+        self.nodes.truncate(mark.nodes);
+        self.values.truncate(mark.values);
+        self.by_name.retain(|_, id| *id < mark.values);
+        self.open.retain(|id, _| *id < mark.values);
+        self.varying.retain(|id| *id < mark.values);
     }
 
     /// The nodes that a call stands for: a function's of the file, or those of an operator that
@@ -100,7 +108,7 @@ impl Reader<'_> {
     }
 
     /// Reads a subgraph behind a prefix; `names` gives its inputs. The names of its results.
-    fn inline(
+    pub(super) fn inline(
         &mut self,
         g: &GraphProto,
         prefix: &str,
@@ -215,7 +223,12 @@ impl Reader<'_> {
     }
 
     /// A constant under a new name.
-    fn integer(&mut self, name: &str, shape: Vec<i64>, value: i64) -> Result<(), ImportError> {
+    pub(super) fn integer(
+        &mut self,
+        name: &str,
+        shape: Vec<i64>,
+        value: i64,
+    ) -> Result<(), ImportError> {
         let constant = Constant::I64 { shape: shape.clone(), data: vec![value] };
         let dtype = Some(squall_core::DType::I64);
         self.define(name, "constant", Some(Tensor { dtype, shape, constant: Some(constant) }))?;
@@ -234,24 +247,67 @@ impl Reader<'_> {
         };
         let given = |i: usize| n.input.get(i).filter(|s| !s.is_empty()).cloned();
         let trips = match given(0) {
-            None => i64::MAX,
-            Some(m) => match self.known(&m).and_then(Constant::as_i64).and_then(|v| v.first()) {
-                Some(t) => *t,
-                None => return Ok(Err(Self::waits(&m, "trip count"))),
-            },
+            None => Some(i64::MAX),
+            Some(m) => self.known(&m).and_then(Constant::as_i64).and_then(|v| v.first()).copied(),
         };
-        let mut goes = match given(1) {
-            None => true,
-            Some(c) => match self.truth(&c) {
-                Some(t) => t,
-                None => return Ok(Err(Self::waits(&c, "condition"))),
-            },
+        let goes = match given(1) {
+            None => Some(true),
+            Some(c) => self.truth(&c),
         };
-        let mut carried: Vec<String> = n.input.iter().skip(2).cloned().collect();
+        // What a small input decides is asked for, so that shapes are known.
+        for (i, what) in [(0, "trip count"), (1, "condition")] {
+            let is_known = if i == 0 { trips.is_some() } else { goes.is_some() };
+            if let Some(name) = given(i).filter(|_| !is_known)
+                && self.by_name.get(&name).is_none_or(|id| !self.is_decided_by_run(*id))
+            {
+                return Ok(Err(Self::waits(&name, what)));
+            }
+        }
+        let carried: Vec<String> = n.input.iter().skip(2).cloned().collect();
         let count = carried.len();
         if body.input.len() != count + 2 || body.output.len() < count + 1 {
             return Ok(Err("its body does not suit its inputs".into()));
         }
+        let most = (MOST_WRITTEN_OUT / body.node.len().max(1)) as i64;
+        if let (Some(trips), Some(true)) = (trips, goes)
+            && (trips <= most || trips == i64::MAX)
+        {
+            let mark = Mark { nodes: self.nodes.len(), values: self.values.len() };
+            let ends = (trips, most);
+            let done = self.copies(n, name, &body, (ends, carried.clone()), declared)?;
+            if done.is_ok() {
+                return Ok(Ok(()));
+            }
+            self.back_to(mark);
+        }
+        if goes == Some(false) || trips.is_some_and(|t| t <= 0) {
+            // No turn: what is carried goes through; what turns add has no length.
+            return self.copies(n, name, &body, ((0, 0), carried), declared);
+        }
+        let rolled = Rolled {
+            name,
+            body: &body,
+            turns: given(0),
+            known_turns: trips.filter(|t| *t < i64::MAX),
+            condition: given(1),
+            has_condition: true,
+            carried,
+            scanned: Vec::new(),
+            outputs: &n.output,
+        };
+        self.rolled(&rolled, declared)
+    }
+
+    /// A loop as so many copies of its body.
+    fn copies(
+        &mut self,
+        n: &NodeProto,
+        name: &str,
+        body: &GraphProto,
+        ((trips, most), mut carried): ((i64, i64), Vec<String>),
+        declared: &HashMap<String, Declared>,
+    ) -> Read<()> {
+        let (mut goes, count) = (true, carried.len());
         let mut scanned: Vec<Vec<String>> = vec![Vec::new(); body.output.len() - count - 1];
         let condition = format!("{name}/condition");
         let truth = Constant::Bool { shape: vec![], data: vec![true] };
@@ -260,11 +316,8 @@ impl Reader<'_> {
         self.define(&condition, "constant", Some(known))?;
         let mut i = 0;
         while goes && i < trips {
-            if i == MOST_TRIPS || self.nodes.len() > MOST_NODES {
-                return Ok(Err(format!(
-                    "it runs more than {MOST_TRIPS} times, or makes too many \
-                                       nodes"
-                )));
+            if i == most || self.nodes.len() > MOST_NODES {
+                return Ok(Err("it makes too many nodes".into()));
             }
             let prefix = format!("{name}/{i}/");
             let place = format!("{prefix}iteration");
@@ -274,7 +327,7 @@ impl Reader<'_> {
             for (inner, outer) in body.input.iter().zip(outer) {
                 names.insert(inner.name.clone(), outer);
             }
-            let results = self.inline(&body, &prefix, names, declared)?;
+            let results = self.inline(body, &prefix, names, declared)?;
             goes = match self.truth(&results[0]) {
                 Some(t) => t,
                 None => return Ok(Err("whether it goes on depends on what it computes".into())),
@@ -366,23 +419,26 @@ impl Reader<'_> {
         let (axes, back) = (list("scan_input_axes", inputs), list("scan_input_directions", inputs));
         let (out_axes, out_back) =
             (list("scan_output_axes", scans), list("scan_output_directions", scans));
-        let mut trips = None;
-        for (k, x) in n.input[states..].iter().enumerate() {
-            let shape = self.by_name.get(x).and_then(|id| self.values[*id].shape.clone());
-            let Some(shape) = shape else {
-                return Ok(Err(format!("its input `{}` has no known shape", shown(x))));
-            };
-            let axis = squall_core::graph::infer::axis_of(axes[k], shape.len());
-            let extent = match axis {
-                Ok(a) => shape[a],
-                Err(e) => return Ok(Err(e)),
-            };
-            if trips.is_some_and(|t| t != extent) || extent > MOST_TRIPS {
-                return Ok(Err(format!("it runs {extent} times, or its inputs differ in that")));
-            }
-            trips = Some(extent);
+        let trips = match self.turns_of(&n.input[states..], &axes) {
+            Ok(trips) => trips,
+            Err(e) => return Ok(Err(e)),
+        };
+        if trips < 0 || trips as usize * body.node.len().max(1) > MOST_WRITTEN_OUT {
+            let at = |k: usize| (out_axes[k], out_back[k] != 0);
+            let scanned = n.input[states..].iter().enumerate().map(|(k, x)| Scanned {
+                name: x.clone(),
+                axis: axes[k],
+                back: back[k] != 0,
+            });
+            return self.rolled_scan(
+                n,
+                (name, &body),
+                (trips, states),
+                scanned.collect(),
+                &at,
+                declared,
+            );
         }
-        let trips = trips.unwrap_or(0);
         let mut state: Vec<String> = n.input[..states].to_vec();
         let mut scanned: Vec<Vec<String>> = vec![Vec::new(); scans];
         for i in 0..trips {
@@ -412,5 +468,74 @@ impl Reader<'_> {
         self.hand_on(&state, &n.output, declared)?;
         let outputs = n.output.get(states..).unwrap_or_default().to_vec();
         self.stack(name, &scanned, &out_axes, &outputs, declared)
+    }
+
+    /// How many turns a `Scan` over parts of these has; below 0 where only the run knows.
+    fn turns_of(&self, scanned: &[String], axes: &[i64]) -> Result<i64, String> {
+        let mut trips: Option<i64> = None;
+        for (x, axis) in scanned.iter().zip(axes) {
+            let shape = self.by_name.get(x).and_then(|id| self.extents_of(*id));
+            let no_shape = || format!("its input `{}` has no known shape", shown(x));
+            let shape = shape.ok_or_else(no_shape)?;
+            let extent = shape[squall_core::graph::infer::axis_of(*axis, shape.len())?];
+            if trips.is_some_and(|t| t != extent && t >= 0 && extent >= 0) {
+                return Err("its inputs differ in how many turns they are for".into());
+            }
+            trips = trips.filter(|t| *t >= 0).or(Some(extent));
+        }
+        Ok(trips.unwrap_or(0))
+    }
+
+    /// A `Scan` that stays a loop.
+    fn rolled_scan(
+        &mut self,
+        n: &NodeProto,
+        (name, body): (&str, &GraphProto),
+        (trips, states): (i64, usize),
+        scanned: Vec<Scanned>,
+        at: &dyn Fn(usize) -> (i64, bool),
+        declared: &HashMap<String, Declared>,
+    ) -> Read<()> {
+        let turns = format!("{name}/turns");
+        if trips >= 0 {
+            self.integer(&turns, vec![], trips)?;
+        } else if let Some(first) = scanned.first() {
+            let (extents, axis) = (format!("{name}/extents"), format!("{name}/axis"));
+            self.integer(&axis, vec![], first.axis)?;
+            let nodes = [
+                inline::simple("Shape", &[&first.name], &extents),
+                inline::simple("Gather", &[&extents, &axis], &turns),
+            ];
+            self.read_nodes(&nodes, declared)?;
+        }
+        let mut outputs: Vec<String> = n.output.clone();
+        let mut stacked = Vec::new();
+        for (k, to) in outputs.iter_mut().enumerate().skip(states).filter(|(_, to)| !to.is_empty())
+        {
+            if at(k - states) != (0, false) {
+                let from = format!("{name}/stacked{k}");
+                stacked.push((std::mem::replace(to, from.clone()), from, at(k - states)));
+            }
+        }
+        let rolled = Rolled {
+            name,
+            body,
+            turns: Some(turns),
+            known_turns: Some(trips).filter(|t| *t >= 0),
+            condition: None,
+            has_condition: false,
+            carried: n.input[..states].to_vec(),
+            scanned,
+            outputs: &outputs,
+        };
+        if let Err(why) = self.rolled(&rolled, declared)? {
+            return Ok(Err(why));
+        }
+        for (to, from, how) in stacked {
+            if let Err(why) = self.arranged(&from, &to, how, declared)? {
+                return Ok(Err(why));
+            }
+        }
+        Ok(Ok(()))
     }
 }

@@ -1,0 +1,183 @@
+//! A plain kernel over extents that only the run knows. It is generated for several numbers in the
+//! place of each open extent; where the texts differ in whole numbers only, and each of these is
+//! one product of extents, times a number, plus a number, the expression stands in its place. A
+//! last text, for odd numbers, has to agree. What does not fit is refused.
+
+use super::super::{PlainSource, source};
+use squall_core::graph::OperatorCall;
+use squall_core::graph::infer::region::trial;
+use std::fmt::Write as _;
+
+/// Texts that are compared: three that are fitted, and one that has to agree.
+pub(super) const TRIALS: usize = 4;
+
+/// The number of an open extent in a trial.
+pub(super) fn number(k: usize, symbol: usize) -> i64 {
+    if k < 3 { trial(k, symbol) } else { 331 + 62 * symbol as i64 }
+}
+
+/// A product of extents, times a number, plus a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fit {
+    pub factors: Vec<usize>,
+    pub times: i64,
+    pub plus: i64,
+}
+
+impl Fit {
+    fn at(&self, k: usize) -> i64 {
+        self.times * product(&self.factors, k) + self.plus
+    }
+
+    /// As C over an array of the extents.
+    pub fn text(&self, array: &str) -> String {
+        let factors: String = self.factors.iter().map(|f| format!(" * {array}[{f}]")).collect();
+        match self.plus {
+            0 => format!("({}L{factors})", self.times),
+            plus => format!("({}L{factors} + ({plus}L))", self.times),
+        }
+    }
+}
+
+fn product(factors: &[usize], k: usize) -> i64 {
+    factors.iter().map(|f| number(k, *f)).fold(1, i64::saturating_mul)
+}
+
+/// What numbers of the trials are in terms of so many extents; the last one only where it counts.
+pub(super) fn fit(seen: &[i64], symbols: usize) -> Option<Fit> {
+    if seen.iter().all(|n| *n == seen[0]) {
+        return Some(Fit { factors: Vec::new(), times: 0, plus: seen[0] });
+    }
+    let mut all: Vec<Vec<usize>> = (0..symbols).map(|s| vec![s]).collect();
+    let mut last = all.clone();
+    for _ in 1..4 {
+        let longer = |m: &Vec<usize>| {
+            let first = m.last().copied().unwrap_or(0);
+            (first..symbols).map(|s| [&m[..], &[s]].concat()).collect::<Vec<_>>()
+        };
+        last = last.iter().flat_map(longer).collect();
+        all.extend(last.iter().cloned());
+    }
+    let tried = |factors: Vec<usize>| {
+        let [a, b] = [product(&factors, 0), product(&factors, 1)];
+        let (rise, run) = (seen[0].checked_sub(seen[1])?, a.checked_sub(b)?);
+        if run == 0 || rise % run != 0 {
+            return None;
+        }
+        let times = rise / run;
+        let plus = seen[0].checked_sub(times.checked_mul(a)?)?;
+        let fit = Fit { factors, times, plus };
+        seen.iter().enumerate().all(|(k, n)| fit.at(k) == *n).then_some(fit)
+    };
+    let mut found: Vec<Fit> = all.into_iter().filter_map(tried).collect();
+    found.sort_by_key(|f| (f.plus != 0, f.factors.len()));
+    found.into_iter().next()
+}
+
+/// A kernel over open extents.
+pub(super) struct Fitted {
+    /// `int SYMBOL(data, outputs, prepared, workspace)`, whose last data are the extents.
+    pub text: String,
+    /// Bytes of memory during a call, as C over an array `e` of the extents.
+    pub scratch: String,
+}
+
+/// Words of a text, and what lies between them.
+fn words(text: &str) -> Vec<&str> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+    let mut list = Vec::new();
+    let (mut start, mut inside) = (0, false);
+    for (i, c) in text.char_indices() {
+        if i > start && is_word(c) != inside {
+            list.push(&text[start..i]);
+            start = i;
+        }
+        inside = is_word(c);
+    }
+    list.push(&text[start..]);
+    list
+}
+
+fn whole(word: &str) -> Option<i64> {
+    word.strip_suffix('L').unwrap_or(word).parse().ok()
+}
+
+/// A kernel for so many open extents: `call` gives the call of a trial, with extents by [`number`].
+pub(super) fn fitted(
+    symbols: usize,
+    inputs: usize,
+    call: &dyn Fn(usize) -> Result<OperatorCall, String>,
+) -> Result<Fitted, String> {
+    let mut made: Vec<PlainSource> = Vec::new();
+    for k in 0..TRIALS {
+        let call = call(k)?;
+        made.push(source(&call, "@PART_operator").map_err(|e| e.what)?);
+    }
+    let unfit = || "it is not written for extents that only the run knows".to_string();
+    let all: Vec<Vec<&str>> = made.iter().map(|m| words(&m.text)).collect();
+    if all.iter().any(|w| w.len() != all[0].len()) {
+        return Err(unfit());
+    }
+    let mut text = String::from("static __thread const long *squall_e;\n");
+    let mut rooms = 0;
+    for i in 0..all[0].len() {
+        let word: Vec<&str> = all.iter().map(|w| w[i]).collect();
+        let is_room =
+            i > 0 && all[0][i - 1].ends_with(" + ") && i > 1 && all[0][i - 2] == "scratch";
+        rooms += usize::from(is_room);
+        if word.iter().all(|w| *w == word[0]) && !is_room {
+            text += word[0];
+            continue;
+        }
+        let seen: Option<Vec<i64>> = word.iter().map(|w| whole(w)).collect();
+        let seen = seen.ok_or_else(unfit)?;
+        // Rooms begin at multiples of 64; their sizes are not rounded in the expression.
+        let count = if is_room { 3 } else { TRIALS };
+        let found = fit(&seen[..count], symbols).ok_or_else(unfit)?;
+        let found = found.text("squall_e");
+        let _ = match is_room {
+            true => write!(text, "(({found} + 63) / 64 * 64 + 64L * {rooms})"),
+            false => write!(text, "{found}"),
+        };
+    }
+    let text: String = text.lines().map(table).collect();
+    let scratch: Vec<i64> = made.iter().take(3).map(|m| m.scratch_bytes as i64).collect();
+    let scratch = fit(&scratch, symbols).ok_or_else(unfit)?.text("e");
+    let text = text
+        + &format!(
+            "\nint @PART(const void *const *data, void *const *outputs, const void *prepared,\n    \
+             void *workspace) {{\n  (void)prepared;\n  squall_e = data[{inputs}];\n  return \
+             @PART_operator(data, outputs, workspace);\n}}\n"
+        );
+    Ok(Fitted { text, scratch: format!("({scratch} + 64L * {})", rooms + 2) })
+}
+
+/// A line; a table of numbers that the run knows becomes one where it is used.
+fn table(line: &str) -> String {
+    let made = line.strip_prefix("static const long ").filter(|l| l.contains("squall_e"));
+    let parts = made.and_then(|l| l.strip_suffix("};")).and_then(|l| l.split_once("[] = {"));
+    match parts {
+        Some((name, list)) => format!("#define {name} ((const long[]){{{list}}})\n"),
+        None => format!("{line}\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_products_of_extents() {
+        let of = |f: &dyn Fn(i64, i64) -> i64| {
+            let seen: Vec<i64> = (0..TRIALS).map(|k| f(number(k, 0), number(k, 1))).collect();
+            fit(&seen, 2).map(|f| f.text("e"))
+        };
+        assert_eq!(of(&|n, _| n).as_deref(), Some("(1L * e[0])"));
+        assert_eq!(of(&|n, m| 12 * n * m).as_deref(), Some("(12L * e[0] * e[1])"));
+        assert_eq!(of(&|_, m| m * m - 3).as_deref(), Some("(1L * e[1] * e[1] + (-3L))"));
+        assert_eq!(of(&|_, _| 7).as_deref(), Some("(0L + (7L))"));
+        // Neither a sum of two, nor what is rounded.
+        assert_eq!(of(&|n, m| n + m), None);
+        assert_eq!(of(&|n, _| (n + 15) / 16 * 16), None);
+    }
+}

@@ -1,0 +1,329 @@
+//! Regions: nodes over values whose extents only the run knows, and loops, as one C function. It
+//! walks through the nodes as a program would: each value has its extents and memory that grows,
+//! each node is a call of a kernel of its own or of a routine of `values.c`, a loop is a loop.
+//!
+//! A node whose extents are all known is a plain kernel at constant shapes; an elementwise one is a
+//! kernel over a row of any length, its operands broadcast before; others are fitted (`fit.rs`).
+
+mod calls;
+mod fit;
+mod nodes;
+
+use super::program::Program;
+use super::{Generator, PlainPart};
+use squall_core::DType;
+use squall_core::graph::infer::region::{self, CARRIED, LOOP};
+use squall_core::graph::{Attribute, Constant, Model, Node, ValueId};
+use squall_core::text::shown;
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+pub(super) const OPS: &[(&str, Generator)] = &[(region::REGION, generate)];
+
+const VALUES: &str = include_str!("values.c");
+
+/// What is written of a region.
+struct Writer {
+    body: String,
+    parts: Vec<PlainPart>,
+    /// Values so far: places in the array of all.
+    slots: usize,
+    /// Lists of whole numbers so far.
+    lists: usize,
+    /// Elements of values that are known.
+    known: HashMap<usize, Constant>,
+    opset: i64,
+}
+
+/// The nodes of a region or of a loop's body, with the places of their values.
+struct Level<'m> {
+    model: &'m Model,
+    slot: Vec<usize>,
+    is_used: Vec<bool>,
+}
+
+impl Level<'_> {
+    fn extents(&self, id: ValueId) -> Result<&[i64], String> {
+        let v = &self.model.values[id];
+        let shape = v.shape.as_deref();
+        shape.ok_or_else(|| format!("the rank of `{}` is not known", shown(&v.name)))
+    }
+
+    fn dtype(&self, id: ValueId) -> Result<DType, String> {
+        let v = &self.model.values[id];
+        v.dtype.ok_or_else(|| format!("the type of `{}` is not known", shown(&v.name)))
+    }
+
+    fn size(&self, id: ValueId) -> Result<u64, String> {
+        let d = self.dtype(id)?;
+        if d.is_half() || d == DType::Tf32 {
+            return Err(format!("elements of type {} are not supported here", d.name()));
+        }
+        Ok(d.bytes())
+    }
+
+    fn is_exact(&self, id: ValueId) -> bool {
+        region::is_exact(self.model.values[id].shape.as_deref())
+    }
+
+    /// `v + 3`, the value's place.
+    fn v(&self, id: ValueId) -> String {
+        format!("(v + {})", self.slot[id])
+    }
+}
+
+/// Whole numbers as the text of a list in C.
+fn list(values: &[i64]) -> String {
+    let all: Vec<String> = values.iter().map(|v| super::program::long(*v)).collect();
+    if all.is_empty() { "0L".into() } else { all.join(", ") }
+}
+
+fn generate(p: &mut Program) -> Result<(), String> {
+    let node = p.ctx.node;
+    let model = region::body(node).ok_or("it has no body")?;
+    let grown = region::grown(node);
+    let mut w = Writer {
+        body: String::new(),
+        parts: Vec::new(),
+        slots: 0,
+        lists: 0,
+        known: HashMap::new(),
+        opset: model.opset,
+    };
+    let level = w.level(model, &[]);
+    for (k, &id) in model.inputs.iter().enumerate() {
+        let dims = list(level.extents(id)?);
+        let rank = level.extents(id)?.len();
+        let _ = writeln!(
+            w.body,
+            "  v_borrow({v}, in[{k}]);\n  {{ const long d[] = {{{dims}}}; if (v_dims({v}, {rank}, \
+             d)) goto failed; }}",
+            v = level.v(id)
+        );
+        if let Some(c) = p.ctx.operand(k).and_then(|o| o.constant) {
+            w.known.insert(level.slot[id], c.clone());
+        }
+    }
+    w.nodes(&level, true)?;
+    for (k, &id) in model.outputs.iter().enumerate() {
+        let (v, size) = (level.v(id), level.size(id)?);
+        let _ = match grown.get(k) {
+            Some(Some(_)) => writeln!(w.body, "  if (v_give({v}, out[{k}], {size})) goto failed;"),
+            _ => writeln!(
+                w.body,
+                "  if ({v}->count) memcpy(out[{k}], {v}->data, (size_t){v}->count * {size});"
+            ),
+        };
+    }
+    p.table("squall_v", VALUES.into());
+    // The prototypes of its kernels, in front of the function.
+    let prototypes: String = w
+        .parts
+        .iter()
+        .map(|part| {
+            format!(
+                "int {}(const void *const *, void *const *, const void *, void *);\n",
+                part.symbol
+            )
+        })
+        .collect();
+    p.table("squall_parts", format!("{prototypes}typedef int squall_parts;\n"));
+    p.body(&format!(
+        "  squall_parts failed = 1;\n  squall_v *v = calloc({n}, sizeof *v), *room = calloc(1, \
+         sizeof *room);\n  squall_list *lists = calloc({l}, sizeof *lists);\n  if (!v || !room || \
+         !lists) goto failed;\n{}  failed = 0;\nfailed:\n  for (long i = 0; v && i < {n}; i++) \
+         v_drop(v + i);\n  if (room) v_drop(room);\n  free(v), free(room), free(lists);\n  if \
+         (failed) return 1;\n",
+        w.body,
+        n = w.slots.max(1),
+        l = w.lists.max(1)
+    ));
+    p.parts = w.parts;
+    Ok(())
+}
+
+impl Writer {
+    /// Places for all values of some nodes; `given` are those of the inputs, as far as they have
+    /// some already.
+    fn level<'m>(&mut self, model: &'m Model, given: &[Option<usize>]) -> Level<'m> {
+        let mut slot = vec![usize::MAX; model.values.len()];
+        for (&id, place) in model.inputs.iter().zip(given) {
+            slot[id] = place.unwrap_or(usize::MAX);
+        }
+        for s in slot.iter_mut().filter(|s| **s == usize::MAX) {
+            *s = self.slots;
+            self.slots += 1;
+        }
+        let mut is_used = vec![false; model.values.len()];
+        let read = model.nodes.iter().flat_map(|n| n.inputs.iter().flatten());
+        read.chain(&model.outputs).for_each(|id| is_used[*id] = true);
+        Level { model, slot, is_used }
+    }
+
+    fn line(&mut self, text: &str) {
+        self.body += text;
+        self.body.push('\n');
+    }
+
+    /// A call that may fail.
+    fn does(&mut self, text: &str) {
+        self.line(&format!("  if ({text}) goto failed;"));
+    }
+
+    /// Writes nodes. `once` says that they run once, so that memory can be let go behind them.
+    fn nodes(&mut self, level: &Level<'_>, once: bool) -> Result<(), String> {
+        let model = level.model;
+        let mut last: HashMap<ValueId, usize> = HashMap::new();
+        for (i, n) in model.nodes.iter().enumerate() {
+            n.inputs.iter().flatten().chain(&n.outputs).for_each(|id| _ = last.insert(*id, i));
+        }
+        for (i, n) in model.nodes.iter().enumerate() {
+            self.node(level, n)
+                .map_err(|e| format!("node `{}` ({}): {e}", shown(&n.name), n.op))?;
+            for &o in n.outputs.iter().filter(|o| level.is_used[**o] && level.is_exact(**o)) {
+                let extents = level.extents(o)?;
+                let text = format!(
+                    "  {{ const long d[] = {{{}}}; if (!v_is({}, {}, d)) goto failed; }}",
+                    list(extents),
+                    level.v(o),
+                    extents.len()
+                );
+                self.line(&text);
+            }
+            let over = last.iter().filter(|(id, at)| **at == i && !model.outputs.contains(id));
+            let mut over: Vec<ValueId> = over.map(|(id, _)| *id).collect();
+            over.sort_unstable();
+            for id in over.into_iter().filter(|_| once) {
+                self.line(&format!("  v_drop({});", level.v(id)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A loop: its body's nodes once, in a C loop; what is carried changes places.
+    fn turns(&mut self, level: &Level<'_>, n: &Node) -> Result<(), String> {
+        let body = region::body(n).ok_or("it has no body")?;
+        let carried = match n.attributes.get(CARRIED) {
+            Some(Attribute::Int(c)) if *c >= 0 => *c as usize,
+            _ => return Err("attribute `carried` is missing".into()),
+        };
+        let operand = |i: usize| n.inputs.get(i).copied().flatten();
+        let around = (2 + carried..n.inputs.len()).map(|i| operand(i).map(|id| level.slot[id]));
+        let given: Vec<Option<usize>> = vec![None; 2 + carried].into_iter().chain(around).collect();
+        if given.len() != body.inputs.len() || body.outputs.len() < 1 + carried {
+            return Err("its body does not suit its operands".into());
+        }
+        let inner = self.level(body, &given);
+        let name = self.slots;
+        // Results that are copied before they are carried on.
+        let spare = self.slots;
+        self.slots += carried;
+        for i in 0..carried {
+            let from = operand(2 + i).ok_or("a carried value is missing")?;
+            let to = inner.v(body.inputs[2 + i]);
+            self.does(&format!("v_copy({to}, {}, {})", level.v(from), level.size(from)?));
+        }
+        let sums: Vec<ValueId> = n.outputs.iter().skip(carried).copied().collect();
+        for (k, &o) in sums.iter().enumerate() {
+            let part = body.outputs[1 + carried + k];
+            let dims = inner.extents(part)?.iter().map(|e| (*e).max(0)).collect::<Vec<_>>();
+            let dims: Vec<i64> = std::iter::once(0).chain(dims).collect();
+            self.line(&format!(
+                "  {{ const long d[] = {{{}}}; if (v_new({}, {}, d, 1)) goto failed; }}",
+                list(&dims),
+                level.v(o),
+                dims.len()
+            ));
+        }
+        let limit = match operand(0) {
+            Some(id) => format!("*(const long long *){}->data", level.v(id)),
+            None => "9223372036854775807LL".into(),
+        };
+        let first = match operand(1) {
+            Some(id) => format!("*(const char *){}->data", level.v(id)),
+            None => "1".into(),
+        };
+        let (number, goes) = (inner.v(body.inputs[0]), inner.v(body.inputs[1]));
+        self.line(&format!(
+            "  {{\n  const long long limit{name} = {limit};\n  long long turn{name} = 0;\n  char \
+             goes{name} = {first} != 0;\n  v_borrow({number}, &turn{name}), v_borrow({goes}, \
+             &goes{name});\n  if (v_dims({number}, 0, 0) || v_dims({goes}, 0, 0)) goto failed;\n  \
+             for (; goes{name} && turn{name} < limit{name}; turn{name}++) {{"
+        ));
+        self.nodes(&inner, false)?;
+        for (k, &o) in sums.iter().enumerate().filter(|(_, o)| level.is_used[**o]) {
+            let part = body.outputs[1 + carried + k];
+            self.does(&format!(
+                "v_append({}, {}, {})",
+                level.v(o),
+                inner.v(part),
+                inner.size(part)?
+            ));
+        }
+        self.line(&format!(
+            "  const char next{name} = *(const char *){}->data != 0;",
+            inner.v(body.outputs[0])
+        ));
+        self.carry(&inner, carried, spare)?;
+        self.line(&format!("  goes{name} = next{name};\n  }}\n  }}"));
+        for (i, &o) in n.outputs.iter().take(carried).enumerate() {
+            self.line(&format!("  v_swap({}, {});", level.v(o), inner.v(body.inputs[2 + i])));
+        }
+        Ok(())
+    }
+
+    /// The end of a turn: what only a carried value is made for changes places with it, other
+    /// results are copied first.
+    fn carry(&mut self, inner: &Level<'_>, carried: usize, spare: usize) -> Result<(), String> {
+        let body = inner.model;
+        let made: Vec<ValueId> = body.nodes.iter().flat_map(|n| &n.outputs).copied().collect();
+        let results = &body.outputs[1..=carried];
+        let moves =
+            |id: &ValueId| made.contains(id) && results.iter().filter(|r| *r == id).count() == 1;
+        for (i, id) in results.iter().enumerate().filter(|(_, id)| !moves(id)) {
+            self.does(&format!(
+                "v_copy(v + {}, {}, {})",
+                spare + i,
+                inner.v(*id),
+                inner.size(*id)?
+            ));
+        }
+        for (i, id) in results.iter().enumerate() {
+            let from = if moves(id) { inner.v(*id) } else { format!("v + {}", spare + i) };
+            self.line(&format!("  v_swap({}, {from});", inner.v(body.inputs[2 + i])));
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, level: &Level<'_>, n: &Node) -> Result<(), String> {
+        if let Some(problem) = &n.problem {
+            return Err(problem.clone());
+        }
+        if !n.outputs.iter().any(|o| level.is_used[*o]) {
+            return Ok(());
+        }
+        for &o in n.outputs.iter().filter(|o| level.is_used[**o]) {
+            level.size(o)?;
+        }
+        if region::body(n).is_some() && n.op == LOOP {
+            return self.turns(level, n);
+        }
+        let mut all = n.inputs.iter().flatten().chain(&n.outputs);
+        let is_exact = all.all(|id| level.is_exact(*id));
+        if is_exact && super::has(&n.domain, &n.op) {
+            return self.constant_shapes(level, n);
+        }
+        if self.routine(level, n)? {
+            return Ok(());
+        }
+        self.open_shapes(level, n).map_err(|why| {
+            let is_open = |id: &&ValueId| !level.is_exact(**id);
+            let of =
+                n.inputs.iter().flatten().find(is_open).map(|id| &level.model.values[*id].name);
+            match of {
+                Some(of) => format!("only the run knows the length of its input `{of}`, and {why}"),
+                None => why,
+            }
+        })
+    }
+}

@@ -1,0 +1,348 @@
+//! Values with extents that only the run knows: what is known of their shapes all the same.
+//!
+//! An open extent has a number below 0; extents with the same number are the same. What results'
+//! extents are is found by trials: an operator's shapes are inferred for several numbers in the
+//! place of each open extent. What is the same in all of them, and where nothing is left, is known;
+//! what goes along with an operand's extent is that one; the rest is new.
+
+use super::Reader;
+use squall_core::DType;
+use squall_core::graph::infer::region::trial;
+use squall_core::graph::infer::{self, Ctx, NodeOperand, Output};
+use squall_core::graph::{Attribute, NOT_KNOWN, Node, ValueId, is_bounded};
+use std::collections::{HashMap, HashSet};
+
+/// Larger inputs decide no shapes ahead of the run: whole numbers, and floats.
+const MOST_DECIDING: [i64; 2] = [16, 8];
+
+/// Operators without their operands that they need to know: the rank of the result is known still.
+type Ranked = Vec<(Option<DType>, Vec<i64>)>;
+
+/// What stands in the place of open extents.
+#[derive(Clone, Copy)]
+enum Trial {
+    Different(usize),
+    Equal(usize),
+    All(i64),
+}
+
+impl Reader<'_> {
+    /// A new open extent.
+    pub(super) fn new_extent(&mut self) -> i64 {
+        self.extents -= 1;
+        self.extents
+    }
+
+    /// Extents of a value as far as they are known; those of values with open ones are below 0.
+    pub(super) fn extents_of(&self, id: ValueId) -> Option<Vec<i64>> {
+        self.open.get(&id).cloned().or_else(|| self.values[id].shape.clone())
+    }
+
+    /// Gives a value its extents.
+    pub(super) fn give(&mut self, id: ValueId, dtype: Option<DType>, extents: Vec<i64>) {
+        let is_exact = extents.iter().all(|e| *e >= 0);
+        self.values[id].dtype = dtype;
+        self.values[id].shape = is_exact.then(|| extents.clone());
+        match is_exact {
+            true => _ = self.open.remove(&id),
+            false => _ = self.open.insert(id, extents),
+        }
+    }
+
+    /// Whether a node's shapes are to be found by trials.
+    fn is_open(&self, node: &Node) -> bool {
+        let mut operands = node.inputs.iter().flatten();
+        let is_known = |id: &ValueId| self.values[*id].constant.is_some();
+        is_bounded(&node.domain, &node.op) && !node.inputs.iter().flatten().all(is_known)
+            || operands.any(|id| self.open.contains_key(id))
+    }
+
+    /// Infers the shapes of a node, where only the run knows some.
+    pub(super) fn found_by_run(&mut self, node: &mut Node) -> bool {
+        self.note(node);
+        let is_open = self.is_open(node);
+        if is_open {
+            self.infer_open(node);
+        }
+        is_open
+    }
+
+    /// Infers the shapes of a node with open extents.
+    fn infer_open(&mut self, node: &mut Node) {
+        match self.results(node) {
+            Ok(results) => {
+                for (&id, (dtype, extents)) in node.outputs.clone().iter().zip(results) {
+                    self.give(id, dtype, extents);
+                }
+            }
+            Err(why) => {
+                let of = node.inputs.iter().flatten().find(|id| self.open.contains_key(*id));
+                let of = of.map_or(String::new(), |id| {
+                    format!(" (only the run knows the length of `{}`)", self.values[*id].name)
+                });
+                node.problem = Some(why + &of);
+            }
+        }
+    }
+
+    /// A node whose operand is not known ahead of the run: whether it is the run that decides, and
+    /// the rank of its results is known. Small inputs decide ahead.
+    pub(super) fn infer_decided_by_run(&mut self, node: &Node, problem: &str) -> bool {
+        if !problem.contains(NOT_KNOWN) {
+            return false;
+        }
+        let named = |id: &ValueId| problem.contains(&format!("`{}` (", self.values[*id].name));
+        let mut waited: Vec<ValueId> =
+            node.inputs.iter().flatten().copied().filter(named).collect();
+        if waited.is_empty() {
+            waited = node.inputs.iter().skip(1).flatten().copied().collect();
+        }
+        if !waited.iter().any(|id| self.is_decided_by_run(*id)) {
+            return false;
+        }
+        let Some(results) = self.ranked(node) else { return false };
+        for (&id, (dtype, extents)) in node.outputs.iter().zip(results) {
+            self.give(id, dtype, extents);
+        }
+        true
+    }
+
+    /// Whether a value comes from what no small input of the model decides.
+    pub(super) fn is_decided_by_run(&self, id: ValueId) -> bool {
+        let (mut open, mut seen) = (vec![id], HashSet::new());
+        while let Some(id) = open.pop() {
+            if !seen.insert(id) || self.values[id].weight {
+                continue;
+            }
+            if self.open.contains_key(&id) || self.varying.contains(&id) {
+                return true;
+            }
+            match self.made_of.get(&id) {
+                Some(operands) => open.extend(operands),
+                None => {
+                    let v = &self.values[id];
+                    let whole = v.dtype.is_some_and(|d| d.is_integer() || d == DType::Bool);
+                    let most = MOST_DECIDING[usize::from(!whole)];
+                    let count = v.shape.as_ref().map(|s| s.iter().product::<i64>());
+                    if count.is_none_or(|n| n > most) {
+                        return true;
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// Notes what a node's results are computed from.
+    fn note(&mut self, node: &Node) {
+        // Known extents do not depend on elements.
+        let of_shape = matches!(node.op.as_str(), "Shape" | "Size");
+        let counts = |id: &ValueId| !of_shape || self.open.contains_key(id);
+        let operands: Vec<ValueId> = node.inputs.iter().flatten().copied().filter(counts).collect();
+        for &o in &node.outputs {
+            self.made_of.insert(o, operands.clone());
+        }
+    }
+
+    fn results(&mut self, node: &Node) -> Result<Ranked, String> {
+        let mut numbers: HashMap<i64, usize> = HashMap::new();
+        for id in node.inputs.iter().flatten() {
+            for &e in self.open.get(id).into_iter().flatten().filter(|e| **e < 0) {
+                let next = numbers.len();
+                numbers.entry(e).or_insert(next);
+            }
+        }
+        let first = self.tried(node, &numbers, Trial::Different(0));
+        if let Ok(first) = first {
+            let second = self.tried(node, &numbers, Trial::Different(1));
+            let none = self.tried(node, &numbers, Trial::All(0)).ok();
+            if let Ok(second) = second {
+                return Ok(self.compared(node, &numbers, [&first, &second], none.as_ref()));
+            }
+        }
+        // Extents that must be equal, or one.
+        for all in [[Trial::Equal(0), Trial::Equal(1)], [Trial::All(1), Trial::All(1)]] {
+            if let [Ok(a), Ok(b)] = all.map(|t| self.tried(node, &numbers, t)) {
+                let none = HashMap::new();
+                let mut results = self.compared(node, &none, [&a, &b], None);
+                if matches!(all[0], Trial::All(_)) {
+                    // An extent of 1 may be any in the run, where nothing else says what it is.
+                    let fresh = |r: &mut Self, e: &mut i64| {
+                        if *e == 1 {
+                            *e = r.new_extent();
+                        }
+                    };
+                    results.iter_mut().flat_map(|r| &mut r.1).for_each(|e| fresh(self, e));
+                }
+                return Ok(results);
+            }
+        }
+        let why = self.tried(node, &numbers, Trial::Different(0)).err().unwrap_or_default();
+        match self.ranked(node).filter(|_| why.contains(NOT_KNOWN)) {
+            Some(ranked) => Ok(ranked),
+            None => Err(why),
+        }
+    }
+
+    fn tried(
+        &self,
+        node: &Node,
+        numbers: &HashMap<i64, usize>,
+        by: Trial,
+    ) -> Result<Vec<Output>, String> {
+        let number = |e: i64| match (e, by) {
+            (e, _) if e >= 0 => e,
+            (e, Trial::Different(k)) => trial(k, numbers.get(&e).copied().unwrap_or(0)),
+            (_, Trial::Equal(k)) => trial(k, 0),
+            (_, Trial::All(n)) => n,
+        };
+        let shapes: Vec<Option<Vec<i64>>> = node
+            .inputs
+            .iter()
+            .map(|i| Some(self.extents_of((*i)?)?.into_iter().map(number).collect()))
+            .collect();
+        let operand = |(id, shape): (&Option<ValueId>, &'_ Option<Vec<i64>>)| {
+            let v = &self.values[(*id)?];
+            Some((v, shape.clone()))
+        };
+        let all: Vec<_> = node.inputs.iter().zip(&shapes).map(operand).collect();
+        let inputs = all
+            .iter()
+            .map(|o| {
+                o.as_ref().map(|(v, shape)| NodeOperand {
+                    name: &v.name,
+                    dtype: v.dtype,
+                    shape: shape.as_deref(),
+                    constant: v.constant.as_ref(),
+                })
+            })
+            .collect();
+        infer::infer(&Ctx { node, opset: self.opset, inputs })
+    }
+
+    /// What two trials, and one where nothing is there, have in common.
+    fn compared(
+        &mut self,
+        node: &Node,
+        numbers: &HashMap<i64, usize>,
+        [a, b]: [&[Output]; 2],
+        none: Option<&Vec<Output>>,
+    ) -> Ranked {
+        let mut results = Vec::new();
+        for (i, (x, y)) in a.iter().zip(b).enumerate() {
+            let mut extents = Vec::new();
+            for (k, (&p, &q)) in x.shape.iter().zip(&y.shape).enumerate() {
+                let left = none.and_then(|n| n.get(i)?.shape.get(k).copied());
+                let same = numbers
+                    .iter()
+                    .find(|(_, n)| (trial(0, **n), trial(1, **n)) == (p, q))
+                    .map(|(e, _)| *e);
+                let found = by_elements(node, i, x.shape.len()).contains(&k);
+                extents.push(match same {
+                    _ if found => self.new_extent(),
+                    Some(e) => e,
+                    None if p == q && left.is_none_or(|n| n == p) => p,
+                    None => self.new_extent(),
+                });
+            }
+            results.push((x.dtype, extents));
+        }
+        results
+    }
+
+    /// The ranks of the results of an operator whose operands must be known for more.
+    fn ranked(&mut self, node: &Node) -> Option<Ranked> {
+        let operand = |i: usize| node.inputs.get(i).copied().flatten();
+        let of = |r: &Self, i: usize| operand(i).and_then(|id| r.extents_of(id));
+        let dtype = |r: &Self, i: usize| operand(i).and_then(|id| r.values[id].dtype);
+        let length = |r: &Self, i: usize| match of(r, i)?[..] {
+            [n] if n >= 0 => Some(n as usize),
+            _ => None,
+        };
+        if !matches!(node.domain.as_str(), "" | "ai.onnx") {
+            return None;
+        }
+        let x = of(self, 0);
+        let rank = x.as_ref().map(Vec::len);
+        let mut to = dtype(self, 0);
+        let rank = match node.op.as_str() {
+            "Range" => 1,
+            "Expand" => length(self, 1)?.max(rank?),
+            "Reshape" => length(self, 1)?,
+            "ConstantOfShape" => {
+                to = match node.attributes.get("value") {
+                    Some(Attribute::Tensor(t)) => t.dtype,
+                    _ => Some(DType::F32),
+                };
+                length(self, 0)?
+            }
+            "Tile" | "Pad" | "Resize" | "Upsample" | "Slice" => rank?,
+            "OneHot" => {
+                let mut extents = x?;
+                let axis = match node.attributes.get("axis") {
+                    Some(Attribute::Int(a)) => *a,
+                    _ => -1,
+                };
+                let axis = infer::axis_of(axis, extents.len() + 1).ok()?;
+                extents.insert(axis, self.new_extent());
+                return Some(vec![(dtype(self, 2), extents)]);
+            }
+            "Split" => {
+                let axis = match node.attributes.get("axis") {
+                    Some(Attribute::Int(a)) => *a,
+                    _ => 0,
+                };
+                let (x, axis) = (x.clone()?, infer::axis_of(axis, rank?).ok()?);
+                let part = |r: &mut Self| {
+                    let mut extents = x.clone();
+                    extents[axis] = r.new_extent();
+                    (to, extents)
+                };
+                return Some(node.outputs.iter().map(|_| part(self)).collect());
+            }
+            "TopK" => {
+                let mut extents = x?;
+                let axis = match node.attributes.get("axis") {
+                    Some(Attribute::Int(a)) => *a,
+                    _ => -1,
+                };
+                let axis = infer::axis_of(axis, extents.len()).ok()?;
+                extents[axis] = self.new_extent();
+                return Some(vec![(to, extents.clone()), (Some(DType::I64), extents)]);
+            }
+            _ => return None,
+        };
+        let mut extents: Vec<i64> = (0..rank).map(|_| self.new_extent()).collect();
+        if let ("Slice", Some(x)) = (node.op.as_str(), x) {
+            let axes = operand(3).and_then(|id| self.values[id].constant.as_ref()?.as_i64());
+            let axes: Option<Vec<usize>> = match (axes, operand(3)) {
+                (Some(list), _) => list.iter().map(|a| infer::axis_of(*a, rank).ok()).collect(),
+                (None, None) => length(self, 1).map(|n| (0..n).collect()),
+                (None, Some(_)) => None,
+            };
+            if let Some(axes) = axes {
+                let kept = |(i, e): (usize, &i64)| if axes.contains(&i) { extents[i] } else { *e };
+                extents = x.iter().enumerate().map(kept).collect();
+            }
+        }
+        Some(vec![(to, extents)])
+    }
+}
+
+/// The axes of a bounded operator's result whose extents its operands' elements decide.
+fn by_elements(node: &Node, result: usize, rank: usize) -> Vec<usize> {
+    if !is_bounded(&node.domain, &node.op) {
+        return Vec::new();
+    }
+    let axis = match node.attributes.get("axis") {
+        Some(Attribute::Int(a)) => infer::axis_of(*a, rank).unwrap_or(0),
+        _ => 0,
+    };
+    match (node.op.as_str(), result) {
+        ("NonZero", _) => vec![1],
+        ("NonMaxSuppression", _) => vec![0],
+        ("Compress" | "Unique", 0) => vec![axis],
+        ("Unique", 1 | 3) => vec![0],
+        _ => Vec::new(),
+    }
+}
