@@ -63,7 +63,7 @@ static void *content_of(const void *record, size_t *bytes) {
 }
 
 /* Lets go of what the last run gave. */
-static void let_go(void) {
+static void free_grown(void) {
   const rt_model *m = &network.model;
   for (uint32_t i = 0; i < m->output_count; i++) {
     size_t bytes;
@@ -74,7 +74,7 @@ static void let_go(void) {
 }
 
 static int infer(uint64_t *best) {
-  let_go();
+  free_grown();
   return rt_network_run(&network, (const void *const *)given, outputs, best);
 }
 
@@ -103,8 +103,8 @@ static int run_once(int say) {
     FILE *f = fopen(name, "wb");
     size_t more = 0;
     const void *grown = m->outputs[i].grown ? content_of(outputs[i], &more) : NULL;
-    if (!f || fwrite(outputs[i], 1, bytes, f) != bytes || (more && fwrite(grown, 1, more, f) != more) ||
-        fclose(f) != 0)
+    if (!f || fwrite(outputs[i], 1, bytes, f) != bytes ||
+        (more && fwrite(grown, 1, more, f) != more) || fclose(f) != 0)
       return !fail_of("output", i);
     memcpy(first[i], outputs[i], bytes);
     /* What grew is kept. */

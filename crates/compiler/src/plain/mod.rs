@@ -123,7 +123,9 @@ pub fn has(domain: &str, op: &str) -> bool {
 fn generator(domain: &str, op: &str) -> Option<Generator> {
     let families = match domain {
         "" | "ai.onnx" => FAMILIES,
-        squall_core::graph::infer::nbits::DOMAIN => &[nbits::OPS, bytes::OPS, choice::OPS, regions::OPS],
+        squall_core::graph::infer::nbits::DOMAIN => {
+            &[nbits::OPS, bytes::OPS, choice::OPS, regions::OPS]
+        }
         _ => return None,
     };
     families.iter().copied().flatten().find(|(name, _)| *name == op).map(|(_, g)| *g)

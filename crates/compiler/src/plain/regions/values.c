@@ -1,5 +1,5 @@
 #include <stdlib.h>
-/* A value of which only the run knows the extents. Memory of its own has room, borrowed has none. */
+/* A value of which only the run knows the extents. Memory of its own has room, borrowed none. */
 typedef struct {
   void *data;
   long rank, count, dims[32];
@@ -206,13 +206,15 @@ static inline int v_slice(squall_v *to, const squall_v *x, const squall_list *st
     } else {
       s = s < 0 ? (n ? 0 : -1) : s > n - 1 ? n - 1 : s;
       e = e < -1 ? -1 : e > n - 1 ? n - 1 : e;
-      dims[a] = s > e ? (s - e - 1) / (step == (-9223372036854775807L - 1) ? 9223372036854775807L : -step) + 1 : 0;
+      const long most = 9223372036854775807L, by_one = step < -most ? most : -step;
+      dims[a] = s > e ? (s - e - 1) / by_one + 1 : 0;
     }
     from += dims[a] ? s * own[a] : 0;
     by[a] = dims[a] > 1 ? own[a] * step : 0;
   }
   if (v_new(to, x->rank, dims, size)) return 1;
-  if (to->count) v_view(to->data, (const char *)x->data + from * (long)size, x->rank, dims, by, size);
+  const char *first = (const char *)x->data + from * (long)size;
+  if (to->count) v_view(to->data, first, x->rank, dims, by, size);
   return 0;
 }
 /* A piece along an axis. */
@@ -401,7 +403,8 @@ static inline int v_one_hot(squall_v *to, const squall_v *x, int kind, const squ
    : (kind) == 1 ? (long)((const int *)(v)->data)[i] : (long)((const float *)(v)->data)[i])
   const long n = V_NUMBER(depth, depth_kind, 0);
   if (n < 1 || x->rank > 31) return 1;
-  for (long i = 0; i <= x->rank; i++) dims[i] = i < axis ? x->dims[i] : i == axis ? n : x->dims[i - 1];
+  for (long i = 0; i <= x->rank; i++)
+    dims[i] = i < axis ? x->dims[i] : i == axis ? n : x->dims[i - 1];
   for (long i = 0; i < axis; i++) outer *= dims[i];
   for (long i = axis + 1; i <= x->rank; i++) inner *= dims[i];
   if (v_new(to, x->rank + 1, dims, size)) return 1;
