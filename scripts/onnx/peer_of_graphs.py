@@ -25,6 +25,11 @@ OPTIONS.log_severity_level = 4
 OPTIONS.intra_op_num_threads = 1
 OPTIONS.inter_op_num_threads = 1
 
+# onnxruntime's pools lose a NaN, depending on its place; the evaluator's do not.
+LOSES_NAN = {"MaxPool", "GlobalMaxPool"}
+# The evaluator's sums of absolute values have signs.
+WRONG = {"LpNormalization"}
+
 
 def session(model):
     """Runs a model by onnxruntime."""
@@ -34,6 +39,8 @@ def session(model):
 
 def evaluator(model):
     """Runs a model by the evaluator of the onnx package."""
+    if WRONG & {n.op_type for n in onnx.load_from_string(model).graph.node}:
+        raise NotImplementedError("the evaluator is wrong here")
     e = ReferenceEvaluator(onnx.load_from_string(model))
     return lambda feed: (e.run(None, feed), list(e.output_names))
 
@@ -59,7 +66,11 @@ def answer(folder):
     model = (folder / "m.onnx").read_bytes()
     feed = {p.stem: np.load(p) for p in folder.glob("*.npy")}
     reasons = []
-    for peer in (session, evaluator):
+    loaded = onnx.load_from_string(model)
+    arrays = [*feed.values(), *map(onnx.numpy_helper.to_array, loaded.graph.initializer)]
+    is_hard = any(a.dtype.kind == "f" and not np.isfinite(a).all() for a in arrays)
+    first = is_hard and LOSES_NAN & {n.op_type for n in loaded.graph.node}
+    for peer in (evaluator, session) if first else (session, evaluator):
         try:
             outputs, names = peer(typed(model))(feed)
             for name, array in zip(names, outputs):

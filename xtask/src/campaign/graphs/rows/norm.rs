@@ -59,7 +59,8 @@ pub const ROWS: &[Row] = &[
     .tame(),
     Row::own("LRN", Rounds, |g| {
         let x = g.floats(3, 4);
-        let size = g.within(1, 4);
+        // Even sizes are read in two ways.
+        let size = 2 * g.within(0, 2) + 1;
         Some(Call::of(&[x]).with(int("size", size)).with(float("alpha", 0.25)))
     })
     .since(13)
