@@ -21,7 +21,6 @@ use std::sync::atomic::AtomicBool;
 
 use squall_testing::{FULL, emulator as emulated, samples};
 
-
 const F32: i32 = 1;
 const I64: i32 = 7;
 
