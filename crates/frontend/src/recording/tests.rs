@@ -122,7 +122,8 @@ fn a_number_that_json_does_not_have_is_none_and_a_word_of_the_same_letters_stays
 fn values_may_have_commas() {
     let file = |entries: &str| {
         format!(
-            r#"{{"problem_size": 4, "tune_params": {{"flags": ["-O2", "-O2,-g", "a", "a,b"], "n": ["b,c", "c", "1"]}},
+            r#"{{"problem_size": 4,
+                "tune_params": {{"flags": ["-O2", "-O2,-g", "a", "a,b"], "n": ["b,c", "c", "1"]}},
                 "cache": {{{entries}}}}}"#
         )
     };

@@ -296,7 +296,7 @@ fn calls(each: usize) -> (Vec<OperatorCall>, Vec<&'static str>) {
 }
 
 #[test]
-#[ignore = "takes minutes: SQUALL_SWEEP=20 cargo test -p squall --lib sweep -- --ignored --nocapture"]
+#[ignore = "takes minutes: SQUALL_SWEEP=20 cargo test -p squall --lib sweep -- --ignored"]
 fn all_operators_by_all_compilers_at_all_levels() {
     let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<usize>().ok());
     let (calls, none) = calls(number("SQUALL_SWEEP").unwrap_or(4));
