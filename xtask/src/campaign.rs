@@ -70,9 +70,6 @@ pub fn campaign(root: &Path, arguments: &[&str]) -> ExitCode {
         return graphs::campaign(root, rest);
     }
     match Options::parse(root, arguments).and_then(|o| conduct(&o)) {
-        Ok(true) if arguments.contains(&"--short") && !arguments.contains(&"--only") => {
-            graphs::short(root, arguments)
-        }
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(e) => {

@@ -21,7 +21,7 @@ pub use sketch::{
 
 /// Changes whenever equal candidates may give other code; records of different versions do not
 /// mix.
-pub const CODEGEN_VERSION: u32 = 21;
+pub const CODEGEN_VERSION: u32 = 22;
 
 /// The first version whose candidates still rank as they do now, so that what was learned from its
 /// records serves. Version 12 has a shorter exponential than 11 and else the same code;
@@ -31,7 +31,8 @@ pub const CODEGEN_VERSION: u32 = 21;
 /// of two vectors in two shuffles. In 20 AVX2 keeps vectors that several sums use in registers, so
 /// that tiles of up to four rows rank higher than older records say; what was learned of all other
 /// kernels, and on other machines, is worth more than that. In 21 attention on GPUs fetches several
-/// elements of parts of larger boxes at once (its sketches by tensor cores are new).
+/// elements of parts of larger boxes at once (its sketches by tensor cores are new). In 22 the larger and
+/// the smaller of two numbers are NaN where one is, and threads share overlapping tiles by neighbours.
 pub const RANKED_SINCE: u32 = 11;
 
 /// The greatest common divisor; of 0 and a number, that number.

@@ -14,7 +14,7 @@ use squall_compiler::{nest, reference, sketches, untuned};
 use squall_core::expr::{Binary, Expr, Source, Unary};
 use squall_core::graph::{Attribute, CallOperand, Constant, OperatorCall};
 use squall_core::operator::functions::{self as f, c};
-use squall_core::{DType, Isa, KernelSource, TensorKind, Workload};
+use squall_core::{Isa, KernelSource, TensorKind, Workload};
 
 const NAN: f32 = f32::NAN;
 const INF: f32 = f32::INFINITY;

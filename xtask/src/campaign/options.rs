@@ -11,7 +11,7 @@ usage: cargo xtask campaign [--cases N] [--faults N] [--seed K] [--short] [--job
   --cases N      hostile inputs (10000)
   --faults N     faults while tuning (a tenth of the inputs)
   --seed K       the campaign (1); the same seed gives the same cases
-  --short        about two minutes of all kinds and half of one of graphs, as in CI
+  --short        about two minutes of all kinds, as in CI
   --jobs N       cases at once (1; with --short 2)
   --only WORD    only kinds whose name contains it
   --seconds S    end after so long; the same command goes on where it ended

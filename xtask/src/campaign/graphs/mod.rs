@@ -50,13 +50,6 @@ pub fn campaign(root: &Path, arguments: &[&str]) -> ExitCode {
     }
 }
 
-/// The short form, as part of that of all campaigns: the program under test is the same.
-pub fn short(root: &Path, arguments: &[&str]) -> ExitCode {
-    let binary = arguments.iter().position(|a| *a == "--binary").and_then(|i| arguments.get(i + 1));
-    let of_binary = binary.map_or(vec![], |b| vec!["--binary", *b]);
-    campaign(root, &[&["--short"], &of_binary[..]].concat())
-}
-
 fn conduct(o: &Options) -> Result<bool, String> {
     if o.is_short {
         // Another binary may have been tried; where there is nothing there is nothing to forget.
