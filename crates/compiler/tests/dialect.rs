@@ -156,7 +156,7 @@ shared S: f32[32, 32]
         "let t_ = (int)((unsigned)thread);",
         "  @unrolled 8\n",
         "  meet();\n  @loop\n",
-        "max_nan(shared[",
+        "max_nan(0.0f, shared[",
     ] {
         assert!(text.contains(line), "`{line}` is missing in\n{text}");
     }

@@ -82,6 +82,11 @@ static void ready_call(rt_model *m, const rt_step *s, rt_instruction *to, rt_add
   if (to->has_workspace) to->workspace = m->buffers[workspace];
 }
 
+static rt_moved moved(const rt_plan *p, uint32_t buffer) {
+  const char type = p->buffers[buffer].is.type;
+  return (rt_moved){rt_size_of(type), type == 'h'};
+}
+
 static int ready_steps(rt_model *m, rt_run_function *const *runs, rt_error *e) {
   const rt_plan *p = &m->plan;
   size_t operands = 1, conditions = 1;
@@ -114,7 +119,7 @@ static int ready_steps(rt_model *m, rt_run_function *const *runs, rt_error *e) {
     uint32_t from = s->kind == RT_FILL ? s->to : s->from;
     if (s->kind != RT_FILL) to->from = m->buffers[from];
     to->to = m->buffers[s->to];
-    rt_move_ready(&to->move, s, p->buffers[from].is.type, p->buffers[s->to].is.type);
+    rt_move_ready(&to->move, s, moved(p, from), moved(p, s->to));
   }
   return 1;
 }

@@ -166,11 +166,11 @@ static void arrange(rt_move *m, const rt_step *step) {
   }
 }
 
-void rt_move_ready(rt_move *m, const rt_step *s, char from_type, char type) {
-  size_t from_size = rt_size_of(from_type), size = rt_size_of(type);
+void rt_move_ready(rt_move *m, const rt_step *s, rt_moved from, rt_moved to) {
+  const size_t from_size = from.size, size = to.size;
   memset(m, 0, sizeof *m);
   m->kind = s->kind;
-  m->f16 = from_type == 'h' || type == 'h';
+  m->f16 = from.is_f16 || to.is_f16;
   m->size = size;
   m->from_size = from_size;
   m->from_at = s->kind == RT_FILL ? 0 : s->from_at * from_size;

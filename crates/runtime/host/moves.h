@@ -19,8 +19,14 @@ typedef struct {
   rt_axis axes[RT_AXES + 2];
 } rt_move;
 
-/* Makes the move of a step ready; types are those of its buffers' elements. */
-void rt_move_ready(rt_move *m, const rt_step *s, char from_type, char type);
+/* What a move has to know of a buffer's elements. */
+typedef struct {
+  size_t size;
+  int is_f16;
+} rt_moved;
+
+/* Makes the move of a step ready. */
+void rt_move_ready(rt_move *m, const rt_step *s, rt_moved from, rt_moved to);
 /* Performs it between buffers; it allocates nothing. A fill reads no source. */
 void rt_move_run(const rt_move *m, const void *from, void *to, const rt_pool *pool);
 

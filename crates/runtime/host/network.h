@@ -24,6 +24,13 @@ int rt_network_open(rt_network *n, rt_host *h, rt_plan *plan, int threads);
 int rt_network_run(rt_network *n, const void *const *inputs, void *const *outputs, uint64_t *best);
 void rt_network_close(rt_network *n);
 
+/* What the record of an output names whose memory grew in the run: its bytes and where they lie. */
+void *rt_grown(const void *record, size_t *bytes);
+/* Lets go of what the last run gave of such outputs. */
+void rt_network_let_go(const rt_network *n, void *const *outputs);
+/* Whether two runs gave the same. */
+int rt_network_is_same(const rt_network *n, void *const *first, void *const *outputs);
+
 /* Memory for walking from end to end: of large pages where the system has them. */
 void *rt_large_memory(size_t bytes);
 

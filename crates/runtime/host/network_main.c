@@ -55,26 +55,8 @@ static void **memory_of(const rt_port *ports, uint32_t count) {
   return all;
 }
 
-/* What a record of a grown output names. */
-static void *content_of(const void *record, size_t *bytes) {
-  const int64_t *words = record;
-  *bytes = (size_t)words[1];
-  return (void *)(uintptr_t)words[0];
-}
-
-/* Lets go of what the last run gave. */
-static void free_grown(void) {
-  const rt_model *m = &network.model;
-  for (uint32_t i = 0; i < m->output_count; i++) {
-    size_t bytes;
-    if (!m->outputs[i].grown) continue;
-    free(content_of(outputs[i], &bytes));
-    memset(outputs[i], 0, m->outputs[i].bytes);
-  }
-}
-
 static int infer(uint64_t *best) {
-  free_grown();
+  rt_network_let_go(&network, outputs);
   return rt_network_run(&network, (const void *const *)given, outputs, best);
 }
 
@@ -102,28 +84,13 @@ static int run_once(int say) {
     snprintf(name, sizeof name, "output_%u.bin", i);
     FILE *f = fopen(name, "wb");
     size_t more = 0;
-    const void *grown = m->outputs[i].grown ? content_of(outputs[i], &more) : NULL;
+    const void *grown = m->outputs[i].grown ? rt_grown(outputs[i], &more) : NULL;
     if (!f || fwrite(outputs[i], 1, bytes, f) != bytes ||
         (more && fwrite(grown, 1, more, f) != more) || fclose(f) != 0)
       return !fail_of("output", i);
     memcpy(first[i], outputs[i], bytes);
     /* What grew is kept. */
     if (m->outputs[i].grown) memset(outputs[i], 0, bytes);
-  }
-  return 1;
-}
-
-static int is_same(void) {
-  const rt_model *m = &network.model;
-  for (uint32_t i = 0; i < m->output_count; i++) {
-    const unsigned char *a = first[i], *b = outputs[i];
-    size_t bytes = m->outputs[i].bytes, skipped = 0, more, other;
-    if (m->outputs[i].grown) {
-      const void *x = content_of(a, &more), *y = content_of(b, &other);
-      if (more != other || (more && memcmp(x, y, more) != 0)) return 0;
-      skipped = 8; /* the address */
-    }
-    if (memcmp(a + skipped, b + skipped, bytes - skipped) != 0) return 0;
   }
   return 1;
 }
@@ -143,7 +110,7 @@ static int run_timed(double seconds) {
     double t = rt_now(&host);
     if (!infer(round % 4 == 1 ? best : NULL)) return fail(host.error.text);
     t = rt_now(&host) - t;
-    if (!is_same())
+    if (!rt_network_is_same(&network, first, outputs))
       return fail("the same input gave another output: please report this, it is a fault of "
                   "Squall's");
     if (round % 4 == 1) continue;

@@ -202,7 +202,7 @@ static int right_in(rt_session *s, int which, int set, uint32_t o, double tolera
     double d = rt_apart(got, want, type, i), allowed = tolerance * largest;
     double size = fabs(rt_element(want, type, i));
     if (place > 0) allowed += place * size;
-    if (size > RT_LARGE) allowed += tolerance * size;
+    if (size > RT_LARGE && isfinite(size)) allowed += tolerance * size;
     if (d <= allowed) {
       if (d > worst && size <= RT_LARGE) worst = d;
     } else if (!rt_same(rt_element(got, type, i), rt_element(want, type, i))) {

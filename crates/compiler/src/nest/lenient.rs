@@ -162,7 +162,7 @@ mod tests {
             &format!("{sum}stage Y: f32[i: 4] = M[i] + log(S[3 - i])"),
             "stage S: f32[i: 4] = sum(j: 5) exp(X[i, j] - M[i])\nstage Y: f32[i: 4] = M[i] + S[i]",
             "stage S: f32[i: 4] = sum(j: 6) exp(X[i, j])\nstage Y: f32[i: 4] = M[i] + S[i]",
-            &format!("{sum}stage Y: f32[i: 4] = M[i] + if(0 <= i < 2, S[i], 1)"),
+            &format!("{sum}stage Y: f32[i: 4] = M[i] + select(0 <= i < 2, S[i], 1)"),
             &format!("{sum}stage Z: f32[i: 4] = S[i] + 1\nstage Y: f32[i: 4] = Z[i] * M[i]"),
         ] {
             let w = Workload::parse(&format!(

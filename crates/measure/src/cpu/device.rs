@@ -63,8 +63,10 @@ impl Device {
         let allowed = allowed_cores();
         let most = MOST_THREADS.max(allowed.len());
         if threads == 0 || threads > most {
+            let cores = allowed.len();
+            let plural = if cores == 1 { "" } else { "s" };
             return Err(MeasurerError::Device(format!(
-                "{threads} threads: a kernel has 1 to {most} here"
+                "{threads} threads: 1 to {most} may share the {cores} core{plural} of this process"
             )));
         }
         if threads > 1 && !toolchain.openmp() {

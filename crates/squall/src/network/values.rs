@@ -32,9 +32,16 @@ pub fn ends(graph: &Assignment) -> Result<[Vec<NetworkValue>; 2], String> {
     let model = graph.model();
     let one = |id: &ValueId| {
         let v = &model.values[*id];
-        let dtype = v.dtype.ok_or_else(|| format!("the type of `{}` is not known", v.name))?;
-        let shape = v.shape.clone();
-        let shape = shape.ok_or_else(|| format!("the shape of `{}` is not known", v.name))?;
+        // The first node that has a problem says more than what came of it.
+        let why = |what: &str| {
+            let first = model.nodes.iter().find_map(|n| Some((n, n.problem.as_ref()?)));
+            match first {
+                Some((n, problem)) => format!("node `{}` ({}): {problem}", n.name, n.op),
+                None => format!("the {what} of `{}` is not known", v.name),
+            }
+        };
+        let dtype = v.dtype.ok_or_else(|| why("type"))?;
+        let shape = v.shape.clone().ok_or_else(|| why("shape"))?;
         Ok(NetworkValue { name: v.name.clone(), dtype, shape })
     };
     let all = |ids: &[ValueId]| ids.iter().map(one).collect::<Result<Vec<_>, String>>();
