@@ -12,6 +12,9 @@ use squall_core::graph::infer::{self, Ctx, NodeOperand, Output};
 use squall_core::graph::{Attribute, NOT_KNOWN, Node, ValueId, is_bounded};
 use std::collections::{HashMap, HashSet};
 
+/// The axes that a value of a region may have (`compiler/src/plain/regions/values.c`).
+const MOST_AXES: i64 = 32;
+
 /// Larger inputs decide no shapes ahead of the run: whole numbers, and floats.
 const MOST_DECIDING: [i64; 2] = [16, 8];
 
@@ -256,7 +259,7 @@ impl Reader<'_> {
         let of = |r: &Self, i: usize| operand(i).and_then(|id| r.extents_of(id));
         let dtype = |r: &Self, i: usize| operand(i).and_then(|id| r.values[id].dtype);
         let length = |r: &Self, i: usize| match of(r, i)?[..] {
-            [n] if n >= 0 => Some(n as usize),
+            [n] if (0..=MOST_AXES).contains(&n) => Some(n as usize),
             _ => None,
         };
         if !matches!(node.domain.as_str(), "" | "ai.onnx") {
