@@ -306,10 +306,11 @@ impl Widener {
                 Attribute::Tensor(t) if t.dtype.is_some_and(DType::is_half) => {
                     t.dtype = Some(DType::F32);
                 }
-                Attribute::Int(n) if TYPES.contains(&name.as_str()) => {
-                    if onnx_type(*n).is_some_and(DType::is_half) {
-                        *n = number(DType::F32);
-                    }
+                Attribute::Int(n)
+                    if TYPES.contains(&name.as_str())
+                        && onnx_type(*n).is_some_and(DType::is_half) =>
+                {
+                    *n = number(DType::F32);
                 }
                 _ => {}
             }

@@ -32,6 +32,9 @@ pub enum Durability {
     PowerCut,
 }
 
+/// A file of rescued records, and the device and number by which the system knows it.
+type Rescued = (PathBuf, Option<(u64, u64)>);
+
 /// An open store.
 pub struct Store {
     pub(crate) connection: Connection,
@@ -47,7 +50,7 @@ pub struct Store {
     pub(crate) last: RefCell<Option<String>>,
     /// The file that took the records of a store that went away, and what its file system knows it
     /// by: what is appended later goes there, too.
-    rescued: RefCell<Option<(PathBuf, Option<(u64, u64)>)>>,
+    rescued: RefCell<Option<Rescued>>,
     /// Where the path is a folder that is written to: this process's file in it.
     pub(crate) own: Option<OwnFile>,
 }

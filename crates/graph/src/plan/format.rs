@@ -26,11 +26,11 @@ impl Plan {
         for step in std::mem::take(&mut r.plan.steps) {
             r.step(step, of)?;
         }
-        for i in 0..r.plan.outputs.len() {
+        for (i, &given) in given.iter().enumerate().take(r.plan.outputs.len()) {
             let (place, elements) = (r.plan.outputs[i], r.plan.output_elements[i]);
-            if converts(r.plan.blocks[place.block].dtype, given[i]) {
+            if converts(r.plan.blocks[place.block].dtype, given) {
                 let step = ("output".to_string(), "output".to_string());
-                r.plan.outputs[i] = r.cast(place, elements, given[i], &step);
+                r.plan.outputs[i] = r.cast(place, elements, given, &step);
             }
         }
         let steps = std::mem::take(&mut r.steps);

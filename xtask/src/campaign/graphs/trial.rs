@@ -37,7 +37,7 @@ impl Trial<'_> {
         let peer = self.peers(&cases);
         let literal = literally.then(|| self.literal(&cases, way)).flatten();
         for (i, case) in cases.iter().enumerate() {
-            case.nodes.iter().for_each(|n| _ = found.count(&n.op_type));
+            case.nodes.iter().for_each(|n| found.count(&n.op_type));
             let folded = folded(case);
             found.folded += u64::from(!folded.is_empty());
             let mut wants = vec![("constant folding", &folded)];

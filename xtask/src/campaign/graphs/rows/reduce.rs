@@ -29,8 +29,8 @@ pub const ROWS: &[Row] = &[
     whole("ReduceSum", |g| reduction(g, &[I32, I64])),
     whole("ReduceProd", |g| reduction(g, &[I32, I64])),
     // Sums of absolute values and squares that do not fit have no meaning.
-    whole("ReduceSumSquare", |g| small_reduction(g)),
-    whole("ReduceL1", |g| small_reduction(g)),
+    whole("ReduceSumSquare", small_reduction),
+    whole("ReduceL1", small_reduction),
     row("Softmax", Rounds, along),
     row("LogSoftmax", Rounds, along),
     // Which of equals or of NaN counts is not said.
