@@ -31,8 +31,8 @@ pub const CODEGEN_VERSION: u32 = 22;
 /// of two vectors in two shuffles. In 20 AVX2 keeps vectors that several sums use in registers, so
 /// that tiles of up to four rows rank higher than older records say; what was learned of all other
 /// kernels, and on other machines, is worth more than that. In 21 attention on GPUs fetches several
-/// elements of parts of larger boxes at once (its sketches by tensor cores are new). In 22 the larger and
-/// the smaller of two numbers are NaN where one is, and threads share overlapping tiles by neighbours.
+/// elements of parts of larger boxes at once (its sketches by tensor cores are new). In 22 the
+/// larger and the smaller of two numbers are NaN where one is, and overlapping tiles are one share.
 pub const RANKED_SINCE: u32 = 11;
 
 /// The greatest common divisor; of 0 and a number, that number.

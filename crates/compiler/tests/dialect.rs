@@ -103,8 +103,8 @@ export size_t k_workspace_bytes(void) { return 0; }
     for line in [
         "export int k(const void *const *data, void *const *outputs, const void *prepared",
         "  const real * alone X_ = data[0];",
-        "@together[4]\n  for (whole io_share = 0; io_share < 2; io_share++) {\n    for (whole io_ = \
-         io_share; io_ < io_share + 1 + (io_share == 1); io_++) {",
+        "@together[4]\n  for (whole io_share = 0; io_share < 2; io_share++) {\n    for (whole io_ \
+         = io_share; io_ < io_share + 1 + (io_share == 1); io_++) {",
         "      let i_ = least(4*io_, 5);",
         "lanes<8> acc__0;",
         "acc__0 = all_v8((-__builtin_inff()));",
@@ -146,8 +146,8 @@ shared S: f32[32, 32]
     let text = printed(nest, &CROWD);
     assert!(
         text.starts_with(
-            "-- turned\nuses {\"copies\", \"formats\", \"max_nan\"}\nshared array by 16\nkernel(32) k \
-             (const float * alone X_, short_real * alone Y_"
+            "-- turned\nuses {\"copies\", \"formats\", \"max_nan\"}\nshared array by 16\n\
+             kernel(32) k (const float * alone X_, short_real * alone Y_"
         ),
         "{text}"
     );

@@ -3,7 +3,8 @@
 //!
 //! What is promised of its results: operators compute in 32 bits and round nothing. A value is
 //! rounded to the format that the file says (to the nearest, ties to even, beyond the largest
-//! number to infinity) where the file's own type can be seen: in outputs, in Casts to a format of 16
+//! number to infinity) where the file's own type can be seen: in outputs, in Casts to a format of
+//! 16
 //! bits and from it, in what operators read whose results are no floats (comparisons, indices), and
 //! in what those read that jump (Floor, Round). The sums of a product are thereby at least as good
 //! as those of a library that rounds every result.

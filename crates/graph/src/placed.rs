@@ -5,10 +5,7 @@ use crate::candidate::root;
 use crate::feed::Feed;
 use squall_core::DType;
 use squall_core::graph::ValueId;
-use std::collections::{HashMap, HashSet};
-
-/// Weights that lie somewhere else, by name, with numbers by which the caller knows them.
-pub type Placed = HashMap<String, usize>;
+use std::collections::HashSet;
 
 impl Assignment {
     /// The names of the weights whose elements no step of planning asks for: 32-bit floats that the

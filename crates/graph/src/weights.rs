@@ -1,10 +1,12 @@
 //! Weights of a run: those that were read, and random ones where the file holds none.
 
-use crate::placed::Placed;
 use crate::state::State;
 use squall_core::DType;
 use squall_core::graph::{Constant, Model, ValueId, Weights, fold};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+
+/// Weights that lie somewhere else, by name, with numbers by which the caller knows them.
+pub type Placed = HashMap<String, usize>;
 
 /// Makes every weight known in `state`; gives the names of those that had to be random. What
 /// cannot be made stays absent: it is an error only where a step reads it. Weights that are placed

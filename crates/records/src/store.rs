@@ -233,7 +233,7 @@ impl Store {
     }
 
     /// Writes all records anew beside the path, which is another file's now; of a folder those that
-    /// this process appended. Whoever goes on appending finds them all in the one file that the
+    /// this process appended. Later appends of this process go to the one file that the
     /// first error named.
     fn rescue(&self) -> StoreError {
         self.steps.restart();
@@ -258,7 +258,8 @@ impl Store {
         })
     }
 
-    /// Writes all records into a file of ours anew. It has the earlier ones until the new ones stand
+    /// Writes all records into a file of ours anew. It has the earlier ones until the new ones
+    /// stand
     /// in another file, which then takes its name.
     fn rescue_again(&self, path: &Path) -> bool {
         let mut whole = path.as_os_str().to_owned();

@@ -123,7 +123,7 @@ fn a_store_that_goes_away_is_written_anew_beside() {
     let saved = Store::open_read_only(rescued(e)).unwrap();
     assert_eq!(saved.len().unwrap(), 2, "the record that was being appended is saved, too");
     drop(saved);
-    // Whoever goes on all the same finds everything in that one file.
+    // What is appended all the same goes to that one file.
     for i in 3..7u32 {
         let e = store.append_latest(record(&format!("a={i}"), &[80.0])).unwrap_err();
         let saved = rescued(e);

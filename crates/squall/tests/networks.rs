@@ -541,7 +541,8 @@ fn whole_networks_decide_between_close_kernels() {
         assert_eq!(kept.unwrap().len(), 2 * settled.met, "what is not decided stays as it is");
         return;
     }
-    // Which of them is faster is the machine's to say; what was taken was faster in its meeting, and
+    // Which of them is faster is the machine's to say; what was taken was faster in its meeting,
+    // and
     // the task is held by the last that was taken.
     assert!(settled.met >= 1 && settled.taken.iter().all(|t| t.1 < 1.0), "{settled:?}");
     let is_taken = settled.taken.iter().any(|(name, _)| *name == fast.name);

@@ -1,5 +1,5 @@
-/* A pool of the caller's own whose tasks run at once, a thread each: every run gives the bits of the
- * first. RUNS and TASKS are put in by the test. */
+/* A pool of the caller's own whose tasks run at once, a thread each: every run gives the bits of
+ * the first. RUNS and TASKS are put in by the test. */
 #include "net.h"
 #include <pthread.h>
 #include <stdio.h>

@@ -87,7 +87,8 @@ pub(super) fn forward(p: &mut Program, o: &Operands, w: &Window) -> Result<(), S
     let _ = writeln!(
         text,
         "      {{\n        S *t = s + ({row_y});\n        const {ty} *r = x + ({});\n        for \
-         (long o = low{last}; o < end{last}; o++) t[o] = MAD(v, {element}, t[o]);\n      }}\n    }}",
+         (long o = low{last}; o < end{last}; o++) t[o] = MAD(v, {element}, t[o]);\n      }}\n    \
+         }}",
         row_x.join(" + "),
         ty = format_args!("T{}", o.image),
     );

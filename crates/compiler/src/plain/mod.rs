@@ -55,7 +55,8 @@ pub struct PlainSource {
 }
 
 /// A function that a region calls: a translation unit of its own with
-/// `int SYMBOL(const void *const *data, void *const *outputs, const void *prepared, void *workspace)`.
+/// `int SYMBOL(const void *const *data, void *const *outputs, const void *prepared, void
+/// *workspace)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlainPart {
     /// The function's name.

@@ -48,8 +48,8 @@ fn largest(p: &Program, image: &[i64], from: &str, to: &str) -> Result<Steps, St
     let low = limits(p.dtype(0)?).map_or("-(T0)INFINITY", |l| l.0);
     let start = format!("    T0 s = {low};\n    long found = -1;\n");
     let step = format!(
-        "      const T0 v = x[{from}];\n      if (found < 0 || v > s || (v != v && s == s)) s = v, found = \
-         {};\n",
+        "      const T0 v = x[{from}];\n      if (found < 0 || v > s || (v != v && s == s)) s = v, \
+         found = {};\n",
         flat(p, image)?
     );
     let mut end = format!("    y0[n * OUT + ({to})] = s;\n    (void)found;\n");

@@ -188,8 +188,8 @@ impl<'a> Program<'a> {
         self.defines.push((name.into(), text.into()));
     }
 
-    /// `S`, the type of sums of products, a C type or `R`, with `MAD(a, b, c)`, which adds a product
-    /// to one.
+    /// `S`, the type of sums of products, a C type or `R`, with `MAD(a, b, c)`, which adds a
+    /// product to one.
     pub fn sums(&mut self, ty: &str) {
         self.define("S", ty);
         let mad = match ty {

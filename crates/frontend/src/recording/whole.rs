@@ -68,7 +68,7 @@ pub(super) fn whole(text: &str) -> Result<Whole, String> {
     Ok(Whole { text, note })
 }
 
-/// Refuses what stands behind the end of the document, which nobody would read.
+/// Refuses what stands behind the end of the document, which is read no further.
 fn refuse_more(text: &str, end: usize) -> Result<(), String> {
     let rest = text[end..].trim_start();
     if rest.is_empty() {

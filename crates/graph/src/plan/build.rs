@@ -11,10 +11,10 @@ use crate::assignment::{Assignment, Choice, Step};
 use crate::candidate::root;
 use crate::feed::Feed;
 use crate::moves::renames;
-use crate::placed::Placed;
 use crate::site::{Site, common};
 use crate::state::State;
 use crate::view::View;
+use crate::weights::Placed;
 use crate::weights::complete;
 use squall_core::graph::{
     Model, Node, OperatorCall, ValueId, Weights, fold, is_bounded, type_name,

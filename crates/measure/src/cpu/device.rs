@@ -57,8 +57,9 @@ pub struct Device {
 
 impl Device {
     /// This machine, with `threads` of its cores for kernels, held to the level of instructions
-    /// that the toolchain makes. More threads than cores share these ([`Device::crowding`]). A level of another architecture, or more than the CPU has, is no
-    /// error: kernels can be made of it, and [`Device::execution`] says what runs them.
+    /// that the toolchain makes. More threads than cores share these ([`Device::crowding`]). A
+    /// level of another architecture, or more than the CPU has, is no error: kernels can be made of
+    /// it, and [`Device::execution`] says what runs them.
     pub fn detect(threads: usize, toolchain: &Toolchain) -> Result<Device, MeasurerError> {
         let allowed = allowed_cores();
         let most = MOST_THREADS.max(allowed.len());

@@ -206,6 +206,27 @@ fn runs_here(at: &TargetContext) -> Result<(), Error> {
     Ok(())
 }
 
+fn fault(input: &Input, message: String, hint: &str) -> Error {
+    Error::Input { place: input.name.clone(), message, hint: hint.into() }
+}
+
+/// Builds the program of a network in its folder.
+fn compiled(
+    (folder, is_kept): (&Path, bool),
+    kernels: &[Chosen],
+    plain: &PlainOperators,
+    at: &TargetContext,
+) -> Result<(), Error> {
+    if let Some(gpu) = at.gpus.first() {
+        let sources: Vec<&KernelSource> =
+            kernels.iter().map(|k| &k.source).chain(&plain.sources).collect();
+        return device::build((folder, is_kept), &sources, at, gpu);
+    }
+    let parts = plain.sources.iter().chain(&plain.parts).map(LinkedSource::plain);
+    let parts: Vec<LinkedSource> = kernels.iter().map(LinkedSource::of).chain(parts).collect();
+    program::build(program::Site { folder, is_kept }, &parts, at)
+}
+
 impl Network {
     /// Builds a model of the kernels that `make` gives for its tasks. `keep` is a folder for the
     /// program and what it reads; kernels that did not change since it was written there are not
@@ -216,11 +237,7 @@ impl Network {
         at: &TargetContext,
         make: &mut MakeKernels<'_>,
     ) -> Result<Network, Error> {
-        let fault = |message: String, hint: &str| Error::Input {
-            place: input.name.clone(),
-            message,
-            hint: hint.into(),
-        };
+        let fault = |message, hint: &str| fault(input, message, hint);
         runs_here(at)?;
         let (Some(graph), Some(_)) = (&input.graph, &input.path) else {
             return Err(fault("it is no model that can be run".into(), "give a model.onnx"));
@@ -271,16 +288,7 @@ impl Network {
         // They are in the file now.
         plan.constants = Vec::new();
         let is_kept = keep.is_some();
-        if let Some(gpu) = gpu {
-            let sources: Vec<&KernelSource> =
-                kernels.iter().map(|k| &k.source).chain(&plain.sources).collect();
-            device::build((folder.as_path(), is_kept), &sources, at, gpu)?;
-        } else {
-            let parts = plain.sources.iter().chain(&plain.parts).map(LinkedSource::plain);
-            let parts: Vec<LinkedSource> =
-                kernels.iter().map(LinkedSource::of).chain(parts).collect();
-            program::build(program::Site { folder: &folder, is_kept }, &parts, at)?;
-        }
+        compiled((&folder, is_kept), &kernels, &plain, at)?;
         let (name, graph, device) = (input.name.clone(), graph.clone(), at.device.clone());
         Ok(Network {
             name,

@@ -6,7 +6,7 @@ use crate::input::Input;
 use squall_core::graph::Weights;
 use squall_frontend::onnx::External;
 use squall_frontend::read_weights;
-use squall_graph::placed::Placed;
+use squall_graph::weights::Placed;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};

@@ -1,3 +1,4 @@
+/* What regions compute with (plain/regions/mod.rs): values whose extents only the run knows. */
 #include <stdlib.h>
 /* A value of which only the run knows the extents. Memory of its own has room, borrowed none. */
 typedef struct {

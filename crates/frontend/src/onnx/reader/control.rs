@@ -3,7 +3,7 @@
 //! and `Scan` of known trip counts by as many copies of their bodies.
 
 use super::inline::{self, Names};
-use super::rolled::{Rolled, Scanned};
+use super::rolled::{Read, Rolled, Scanned};
 use super::{Declared, Reader, contrib, legacy};
 use crate::error::{ImportError, shown};
 use crate::onnx::proto::{GraphProto, NodeProto};
@@ -28,8 +28,6 @@ pub(super) enum Expansion {
     /// It stays, for this reason.
     Refused(String),
 }
-
-pub(super) type Read<T> = Result<Result<T, String>, ImportError>;
 
 /// What is read of a model before something is tried.
 struct Mark {

@@ -1,7 +1,6 @@
 //! Loops that stay loops: `Loop` and `Scan` whose bodies are not written out once a turn, since
 //! there are many turns or only the run knows how many.
 
-use super::control::Read;
 use super::inline::{self, Names};
 use super::{Declared, Reader};
 use crate::error::ImportError;
@@ -11,6 +10,9 @@ use squall_core::graph::infer::nbits::DOMAIN;
 use squall_core::graph::infer::region::{BODY, CARRIED, LOOP};
 use squall_core::graph::{Attribute, Constant, Node, Tensor, ValueId};
 use std::collections::{BTreeMap, HashMap};
+
+/// What is read, or why it is not read in this way.
+pub(super) type Read<T> = Result<Result<T, String>, ImportError>;
 
 /// What a `Scan` reads a part of in each turn, and the axis; from its end on where it goes back.
 pub(super) struct Scanned {

@@ -112,13 +112,8 @@ impl<'a> Writer<'a> {
     }
 
     fn buffer(&mut self, name: &str, shape: Vec<i64>, scope: Scope) -> Source {
-        self.n.new_buffer(Buffer {
-            name: name.into(),
-            dtype: DType::F32,
-            shape,
-            scope,
-            lenient: false,
-        })
+        let (name, dtype) = (name.into(), DType::F32);
+        self.n.new_buffer(Buffer { name, dtype, shape, scope, lenient: false })
     }
 
     fn vars<const N: usize>(&mut self, names: [&str; N]) -> [Var; N] {
