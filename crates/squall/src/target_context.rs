@@ -96,7 +96,7 @@ impl Context {
         Ok(found)
     }
 
-    /// Why times of so many threads mean nothing here: they share cores.
+    /// Why times of `threads` threads mean nothing here: they share cores.
     pub(crate) fn crowding(
         &self,
         request: TargetRequest,

@@ -63,7 +63,7 @@ impl Shares {
         self.running > 0
     }
 
-    /// A loop of so many shares begins.
+    /// A loop begins that threads share in `shares` parts.
     pub fn begin(&mut self, shares: i64) {
         self.first = self.last + 1;
         self.last += shares as u32;

@@ -13,7 +13,7 @@ use std::process::Command;
 const CPUS: &str = "/sys/devices/system/cpu";
 /// Where it names the processor.
 const CPUINFO: &str = "/proc/cpuinfo";
-/// So many threads may share cores, where the machine has fewer.
+/// The largest number of threads that may share cores, where the machine has fewer cores.
 const MOST_THREADS: usize = 256;
 /// What ends the name of a processor that has none.
 const UNNAMED: &str = " processor";

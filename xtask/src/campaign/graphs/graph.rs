@@ -79,7 +79,7 @@ impl Call {
         self
     }
 
-    /// The same with so many results.
+    /// The same with a number of results.
     pub fn gives(mut self, outputs: usize) -> Call {
         self.outputs = outputs;
         self

@@ -436,7 +436,7 @@ fn top_k(
     Ok(made)
 }
 
-/// The ways in which so many extents may be equal, those with the most different ones first.
+/// The ways in which `count` extents may be equal, those with the most different ones first.
 fn partitions(count: usize) -> Vec<Vec<usize>> {
     let mut all: Vec<Vec<usize>> = vec![Vec::new()];
     for _ in 0..count {

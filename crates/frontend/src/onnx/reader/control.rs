@@ -296,7 +296,7 @@ impl Reader<'_> {
         self.rolled(&rolled, declared)
     }
 
-    /// A loop as so many copies of its body.
+    /// A loop as copies of its body, one a turn.
     fn copies(
         &mut self,
         n: &NodeProto,

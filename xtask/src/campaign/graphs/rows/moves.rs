@@ -238,7 +238,7 @@ pub const ROWS: &[Row] = &[
     .since(13),
 ];
 
-/// A random order of so many.
+/// A random order of `n` numbers.
 pub fn permutation(g: &mut Graph<'_>, n: usize) -> Vec<i64> {
     let mut order: Vec<i64> = (0..n as i64).collect();
     for i in (1..n).rev() {
