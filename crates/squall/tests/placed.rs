@@ -1,10 +1,8 @@
 //! Weights beside a model's file: those that kernels alone read stay there until the network's
 //! program packs them.
 
-use crate::written::run_input;
-use squall::{
-    Array, Context, GuessRequest, InputRequest, NetworkRequest, RunRequest, TargetRequest,
-};
+use crate::written::{run_input, untuned};
+use squall::{Array, Context, InputRequest, NetworkRequest, RunRequest, TargetRequest};
 use squall_frontend::npy;
 use squall_frontend::onnx::proto::{StringStringEntryProto, TensorProto};
 use squall_testing::onnx::{Build, i64s};
@@ -86,14 +84,7 @@ fn a_program_that_is_kept_has_weights_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let (input, x) = written(folder.path());
     let keep = folder.path().join("kept");
-    let network = NetworkRequest {
-        input,
-        store: None,
-        guess: GuessRequest::default(),
-        target: TargetRequest::Cpu,
-        threads: 1,
-        keep: Some(keep.clone()),
-    };
+    let network = NetworkRequest { keep: Some(keep.clone()), ..untuned(input) };
     let inputs = vec![squall::arrays::ArrayFile { name: None, path: folder.path().join("x.npy") }];
     let request = RunRequest { network, inputs, outputs: Vec::new() };
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
@@ -115,14 +106,7 @@ fn a_file_that_is_too_short_is_an_error() {
     let file = folder.path().join("a.bin");
     let cut = std::fs::read(&file).unwrap()[..500].to_vec();
     std::fs::write(&file, cut).unwrap();
-    let network = NetworkRequest {
-        input,
-        store: None,
-        guess: GuessRequest::default(),
-        target: TargetRequest::Cpu,
-        threads: 1,
-        keep: None,
-    };
+    let network = untuned(input);
     let request = RunRequest { network, inputs: Vec::new(), outputs: Vec::new() };
     let e = squall::run(&Context::with_cache(None), &request, &mut |_| {}).unwrap_err();
     let e = e.to_string();

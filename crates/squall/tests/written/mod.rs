@@ -20,17 +20,22 @@ pub fn run(folder: &Path, model: &Build, shape: &[i64], x: &[f32]) -> Ran {
     run_input(folder, InputRequest::new(path.display().to_string()))
 }
 
-/// Runs a model whose file and input [`run`] wrote, as it is asked for.
-pub fn run_input(folder: &Path, input: InputRequest) -> Ran {
-    let file = folder.join("x.npy");
-    let network = NetworkRequest {
+/// A model on this machine's CPU, by untuned kernels of one thread.
+pub fn untuned(input: InputRequest) -> NetworkRequest {
+    NetworkRequest {
         input,
         store: None,
         guess: GuessRequest::default(),
         target: TargetRequest::Cpu,
         threads: 1,
         keep: None,
-    };
+    }
+}
+
+/// Runs a model whose file and input [`run`] wrote, as it is asked for.
+pub fn run_input(folder: &Path, input: InputRequest) -> Ran {
+    let file = folder.join("x.npy");
+    let network = untuned(input);
     let inputs = vec![ArrayFile { name: None, path: file }];
     let request = RunRequest { network, inputs, outputs: Vec::new() };
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
