@@ -4,14 +4,7 @@ use crate::support;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use support::Place;
-
-fn example(name: &str) -> String {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"))
-        .join(name)
-        .to_string_lossy()
-        .into_owned()
-}
+use support::{Place, example};
 
 /// A Python with onnxruntime, if there is one beside the repository or on the path.
 fn python() -> Option<PathBuf> {

@@ -4,11 +4,7 @@
 use crate::support;
 
 use squall_testing::samples;
-use support::{Place, Ran};
-
-fn example(name: &str) -> String {
-    format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"))
-}
+use support::{Place, Ran, example};
 
 fn floats(p: &Place, name: &str) -> Vec<f32> {
     squall::arrays::read_array(&p.path().join(name)).unwrap().f32s().unwrap()

@@ -4,7 +4,7 @@
 use crate::support;
 use squall_testing::emulator as emulated;
 
-use support::Place;
+use support::{Place, example};
 
 #[test]
 fn a_gpu_is_tuned_for_or_its_absence_explained() {
@@ -37,10 +37,6 @@ fn a_target_that_is_none_is_refused() {
     let ran = p.squall(&["tune", "softmax rows=8 cols=256", "--trials", "4", "--target", "cuda:x"]);
     assert_eq!(ran.code, Some(2), "{}", ran.err);
     assert!(ran.err.contains("expected `cpu`, `cuda`, `cuda:N`"), "{}", ran.err);
-}
-
-fn example(name: &str) -> String {
-    format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 #[test]

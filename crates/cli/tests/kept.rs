@@ -3,15 +3,7 @@
 use crate::support;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use support::{Place, Ran};
-
-fn example(name: &str) -> String {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"))
-        .join(name)
-        .to_string_lossy()
-        .into_owned()
-}
+use support::{Place, Ran, example};
 
 /// A place with a compiler that writes down how it is called.
 struct Logged(Place);

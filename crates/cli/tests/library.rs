@@ -7,7 +7,7 @@ use squall_testing::samples;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use support::Place;
+use support::{Place, example};
 
 /// What is linked with the library.
 const HOSTILE: &str = include_str!("library/hostile.c");
@@ -15,13 +15,6 @@ const MISUSE: &str = include_str!("library/misuse.c");
 const POOL: &str = include_str!("library/pool.c");
 const POOL_THREADS: &str = include_str!("library/pool_threads.c");
 const THREADS: &str = include_str!("library/threads.c");
-
-fn example(name: &str) -> String {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"))
-        .join(name)
-        .to_string_lossy()
-        .into_owned()
-}
 
 /// A command in a folder: whether it went well, and what it printed.
 fn run(folder: &Path, words: &[&str]) -> (bool, String) {

@@ -3,14 +3,7 @@
 use crate::support;
 
 use std::path::PathBuf;
-use support::Place;
-
-fn example(name: &str) -> String {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"))
-        .join(name)
-        .to_string_lossy()
-        .into_owned()
-}
+use support::{Place, example};
 
 /// The largest difference between two .npy files.
 fn difference(a: &std::path::Path, b: &std::path::Path) -> f32 {

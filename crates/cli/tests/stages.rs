@@ -3,13 +3,7 @@
 
 use crate::support;
 
-use std::path::PathBuf;
-use support::Place;
-
-fn example(name: &str) -> String {
-    let examples = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"));
-    examples.join(name).to_string_lossy().into_owned()
-}
+use support::{Place, example};
 
 #[test]
 fn every_stage_of_a_model_is_shown() {

@@ -9,6 +9,11 @@ use std::process::{Command, Output, Stdio};
 /// A task that builds and runs in a blink.
 pub const SMALL: &str = "matmul m=32 n=32 k=32";
 
+/// A file of `examples/`, by its path.
+pub fn example(name: &str) -> String {
+    format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
 pub struct Place {
     dir: tempfile::TempDir,
 }

@@ -3,7 +3,7 @@
 
 use super::shares::{Shares, in_shares, shared_chain};
 use super::simt;
-use super::state::{State, flat};
+use super::state::{State, bind, flat};
 use super::{Loop, Mode, Nest, Scope, Stmt};
 
 /// The output for `data` and `weights` in the nest's order. Memory starts as NaN, and a local
@@ -42,21 +42,13 @@ pub fn try_interpret(
 }
 
 impl State<'_> {
-    /// Binds the counter of a loop and its tile's start.
-    fn bind(&mut self, l: &Loop, i: i64) {
-        self.vars[l.var.0 as usize] = i;
-        if let Some(s) = l.start {
-            self.vars[s.var.0 as usize] = (s.step * i).min(s.cap);
-        }
-    }
-
     /// A loop whose iterations threads share.
     fn shared(&mut self, top: &Loop) -> Result<(), String> {
         let chain = shared_chain(top);
         self.shares.begin(chain.iter().map(|l| l.shares()).product());
         for (share, at) in in_shares(&chain) {
             self.shares.run(Some(share));
-            chain.iter().zip(at).for_each(|(l, i)| self.bind(l, i));
+            chain.iter().zip(at).for_each(|(l, i)| bind(&mut self.vars, l, i));
             self.block(&chain[chain.len() - 1].body)?;
             self.shares.check(&self.nest.buffers)?;
         }
@@ -75,7 +67,7 @@ impl State<'_> {
                 }
                 Stmt::Loop(l) => {
                     for i in 0..l.extent {
-                        self.bind(l, i);
+                        bind(&mut self.vars, l, i);
                         self.block(&l.body)?;
                     }
                 }

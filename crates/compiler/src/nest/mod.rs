@@ -411,11 +411,13 @@ pub fn visit<'a>(stmts: &'a [Stmt], f: &mut dyn FnMut(&'a Stmt)) {
 /// The largest value of each variable that is bound in the statements.
 pub fn largest_values(stmts: &[Stmt]) -> HashMap<Var, i64> {
     let mut found = HashMap::new();
-    visit(stmts, &mut |s| {
-        if let Stmt::Loop(x) = s {
+    visit(stmts, &mut |s| match s {
+        Stmt::Loop(x) => {
             found.insert(x.var, x.extent - 1);
             found.extend(x.start.map(|s| (s.var, s.cap)));
         }
+        Stmt::Let { var, modulo, .. } => _ = found.insert(*var, modulo - 1),
+        _ => {}
     });
     found
 }

@@ -1,22 +1,18 @@
-//! What threads share of a loop, as the interpreter runs it: the shares of [`Mode::Parallel`] loops
+//! What threads share of a loop ([`super::Mode::Parallel`]), as the interpreter runs it: the shares
 //! run in another order than the loop's, and two of them may not touch one element where either
 //! writes it. A nest that passes means the same in every order and however its shares interleave.
 
-use super::{Buffer, Loop, Mode, Stmt};
+use super::{Buffer, Loop, chain};
 use squall_core::expr::Source;
 use std::cell::RefCell;
 
 /// The loops that are counted together when threads share `top`, outermost first: it and what is
 /// directly nested in it, as the emitter prints them.
 pub fn shared_chain(top: &Loop) -> Vec<&Loop> {
-    let mut chain = vec![top];
-    while let [Stmt::Loop(next)] = &chain[chain.len() - 1].body[..] {
-        if next.mode != Mode::Parallel || next.extent == 1 {
-            break;
-        }
-        chain.push(next);
-    }
-    chain
+    let mut all = chain(top);
+    let end = all.iter().skip(1).position(|l| l.extent == 1);
+    all.truncate(end.map_or(all.len(), |at| at + 1));
+    all
 }
 
 /// The iterations of a chain's loops, share by share: the shares in reverse, the iterations of each

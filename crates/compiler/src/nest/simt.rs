@@ -16,7 +16,7 @@
 mod warp;
 mod warpgroup;
 
-use super::state::{State, flat};
+use super::state::{State, bind, flat};
 use super::{Loop, Mode, Reach, Scope, Stmt, shared_place, shared_room};
 use squall_core::expr::{Affine, Expr, Source};
 use std::collections::{HashMap, VecDeque};
@@ -111,7 +111,7 @@ pub fn run(s: &mut State<'_>, top: &Stmt) -> Result<(), String> {
         let mut v = s.vars.clone();
         let mut rest = i;
         for l in chain.iter().rev() {
-            set(&mut v, l, rest % l.extent);
+            bind(&mut v, l, rest % l.extent);
             rest /= l.extent;
         }
         vars.push(v);
@@ -138,13 +138,6 @@ pub fn run(s: &mut State<'_>, top: &Stmt) -> Result<(), String> {
         begun,
     };
     team.block(body, &all)
-}
-
-fn set(vars: &mut [i64], l: &Loop, i: i64) {
-    vars[l.var.0 as usize] = i;
-    if let Some(s) = l.start {
-        vars[s.var.0 as usize] = (s.step * i).min(s.cap);
-    }
 }
 
 impl Team<'_, '_> {
@@ -187,7 +180,7 @@ impl Team<'_, '_> {
             Stmt::Loop(l) if matches!(l.mode, Mode::Share | Mode::Tma) => self.share(l, active),
             Stmt::Loop(l) => {
                 for i in 0..l.extent {
-                    active.iter().for_each(|&t| set(&mut self.vars[t], l, i));
+                    active.iter().for_each(|&t| bind(&mut self.vars[t], l, i));
                     self.block(&l.body, active)?;
                 }
                 Ok(())
@@ -339,7 +332,7 @@ impl Team<'_, '_> {
                 let mut i = (round * self.block + t % self.block) as i64;
                 if i < total {
                     for l in chain.iter().rev() {
-                        set(&mut self.vars[t], l, i % l.extent);
+                        bind(&mut self.vars[t], l, i % l.extent);
                         i /= l.extent;
                     }
                     busy.push(t);

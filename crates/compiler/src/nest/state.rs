@@ -1,7 +1,7 @@
 //! What the interpreter's variables and buffers hold.
 
-use super::Nest;
 use super::shares::Shares;
+use super::{Loop, Nest};
 use squall_core::expr::{Affine, Expr};
 
 /// The values of variables and buffers, by number.
@@ -15,6 +15,14 @@ pub(super) struct State<'a> {
 /// The place of an element in its buffer.
 pub(super) fn flat(index: &[Affine], shape: &[i64], vars: &[i64]) -> usize {
     index.iter().zip(shape).fold(0, |o, (a, &e)| o * e + a.eval(|v| vars[v.0 as usize])) as usize
+}
+
+/// Binds a loop's counter and its tile's start.
+pub(super) fn bind(vars: &mut [i64], l: &Loop, i: i64) {
+    vars[l.var.0 as usize] = i;
+    if let Some(s) = l.start {
+        vars[s.var.0 as usize] = (s.step * i).min(s.cap);
+    }
 }
 
 impl State<'_> {

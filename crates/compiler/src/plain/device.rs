@@ -27,8 +27,8 @@ pub struct Phase {
 }
 
 impl DeviceSource {
-    /// The same functions that do nothing unless each of so many booleans, which they are given
-    /// ahead of all else, is as said.
+    /// The same functions with a boolean for each of `wanted` ahead of their other parameters; they
+    /// do nothing unless each boolean is as wanted.
     pub fn only_where(mut self, wanted: &[bool]) -> DeviceSource {
         if wanted.is_empty() {
             return self;

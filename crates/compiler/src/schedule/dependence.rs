@@ -62,17 +62,6 @@ pub fn by_buffer(stmts: &[Stmt]) -> BTreeMap<Source, Vec<Access<'_>>> {
     map
 }
 
-/// The largest value of each variable that the statements bind.
-fn bound(stmts: &[Stmt]) -> HashMap<Var, i64> {
-    let mut all = largest_values(stmts);
-    visit(stmts, &mut |s| {
-        if let Stmt::Let { var, modulo, .. } = s {
-            all.insert(*var, modulo - 1);
-        }
-    });
-    all
-}
-
 /// Checks that iterations of `axes` over `body` touch disjoint elements of everything they
 /// write, so that they may run in any order or be distributed over statements. A last tile that was
 /// moved back counts as one iteration with the tile before it ([`crate::nest::Mode::Parallel`]).
@@ -94,7 +83,7 @@ pub fn independent(
         });
         only && ops.len() == 1
     };
-    let inner = bound(body);
+    let inner = largest_values(body);
     for (b, list) in by_buffer(body) {
         if !list.iter().any(|a| a.write) {
             continue;

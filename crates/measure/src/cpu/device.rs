@@ -183,10 +183,7 @@ impl Device {
 
     /// The cores that kernels run on, each once.
     pub(crate) fn distinct_cores(&self) -> Vec<usize> {
-        let mut all = self.cores.clone();
-        all.sort_unstable();
-        all.dedup();
-        all
+        distinct(&self.cores)
     }
 
     /// Refuses a device whose kernels cannot run here at all.
@@ -242,6 +239,14 @@ fn allowed_cores() -> Vec<usize> {
         return (0..rustix::thread::CpuSet::MAX_CPU).filter(|&c| set.is_set(c)).collect();
     }
     (0..std::thread::available_parallelism().map_or(1, usize::from)).collect()
+}
+
+/// Cores, each once.
+pub(super) fn distinct(cores: &[usize]) -> Vec<usize> {
+    let mut all = cores.to_vec();
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 /// The logical cores of the physical one that `core` belongs to.

@@ -15,6 +15,7 @@ mod toolchain;
 mod written;
 
 pub(crate) use runner::{Reply, Runner, STARTS, ready, unexpected};
+pub use runner::{WAIT_POLICY, openmp_environment};
 pub(crate) use toolchain::NEVER;
 
 pub use ahead::{on_spare_cores, while_compiling};

@@ -1,6 +1,7 @@
 //! The parent's end of the process that runs kernels: starts it, talks to it under a deadline, and
 //! notices how it died. What is said is defined in `squall_runtime::protocol`.
 
+use super::device::distinct;
 use super::line::{Heard, Line};
 use super::{Device, Execution, Toolchain, program};
 use squall_core::MeasurerError;
@@ -11,6 +12,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+/// The variable that says how threads of OpenMP wait.
+pub const WAIT_POLICY: &str = "OMP_WAIT_POLICY";
 const NAME: &str = "runner";
 /// How long an answer is waited for once the user stopped us.
 const STOPPING: Duration = Duration::from_secs(10);
@@ -81,7 +84,6 @@ impl Runner {
     ) -> Result<Runner, MeasurerError> {
         let all = device.cores.iter().chain(device.spare.iter().filter(|_| gpu.is_some()));
         let cores: Vec<usize> = all.copied().collect();
-        let places: Vec<String> = cores.iter().map(|c| format!("{{{c}}}")).collect();
         // One thread is timed by its CPU time: being preempted on a shared machine does not count.
         let clock = if device.target.threads == 1 { Clock::CpuTime } else { Clock::Wall };
         let on = gpu.map_or(clock, Clock::Gpu);
@@ -90,7 +92,7 @@ impl Runner {
         loop {
             let line = match &device.execution {
                 Execution::Board(board) => {
-                    let environment: Vec<(String, String)> = openmp(&cores, &places)
+                    let environment: Vec<(String, String)> = openmp_environment(&cores)
                         .into_iter()
                         .map(|(name, value)| (name.to_string(), value))
                         .collect();
@@ -101,7 +103,7 @@ impl Runner {
                     command
                         .args(start.arguments())
                         .current_dir(folder)
-                        .envs(openmp(&cores, &places))
+                        .envs(openmp_environment(&cores))
                         .env_remove("OMP_THREAD_LIMIT")
                         .env_remove("GOMP_CPU_AFFINITY");
                     Line::here(&mut command, &folder.join(NAME))?
@@ -201,20 +203,18 @@ impl Runner {
     }
 }
 
-/// How OpenMP is held to the cores.
-fn openmp(cores: &[usize], places: &[String]) -> Vec<(&'static str, String)> {
+/// The variables that hold OpenMP to some cores, a thread to each; with a core that stands there
+/// more than once, threads wait without keeping it busy: each would keep the other from working.
+pub fn openmp_environment(cores: &[usize]) -> Vec<(&'static str, String)> {
+    let places: Vec<String> = cores.iter().map(|c| format!("{{{c}}}")).collect();
     let mut all = vec![
         ("OMP_NUM_THREADS", cores.len().to_string()),
         ("OMP_PROC_BIND", "true".into()),
         ("OMP_PLACES", places.join(",")),
         ("OMP_DYNAMIC", "false".into()),
     ];
-    // Threads that share a core and wait busily keep each other from working.
-    let mut seen = cores.to_vec();
-    seen.sort_unstable();
-    seen.dedup();
-    if seen.len() < cores.len() {
-        all.push(("OMP_WAIT_POLICY", "passive".into()));
+    if distinct(cores).len() < cores.len() {
+        all.push((WAIT_POLICY, "passive".into()));
     }
     all
 }

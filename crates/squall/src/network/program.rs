@@ -6,7 +6,9 @@ use crate::export::{Chosen, comment, compile, declarations, objects, refused, sy
 use crate::target_context::TargetContext;
 use squall_core::KernelSource;
 use squall_measure::TemporaryFolder;
-use squall_measure::cpu::{Device, Object, Toolchain, on_spare_cores};
+use squall_measure::cpu::{
+    Device, Object, Toolchain, WAIT_POLICY, on_spare_cores, openmp_environment,
+};
 use squall_runtime::host;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -122,19 +124,11 @@ pub(super) fn on_cores(command: &mut Command, device: &Device) {
     if cores.len() < 2 {
         return;
     }
-    let places: Vec<String> = cores.iter().map(|c| format!("{{{c}}}")).collect();
-    command
-        .env("OMP_NUM_THREADS", cores.len().to_string())
-        .env("OMP_PROC_BIND", "true")
-        .env("OMP_PLACES", places.join(","));
-    // Threads that share a core and wait busily keep each other from working.
-    if device.crowding().is_some() && std::env::var_os("OMP_WAIT_POLICY").is_none() {
-        command.env("OMP_WAIT_POLICY", "passive");
-    }
-    command
-        .env("OMP_DYNAMIC", "false")
-        .env_remove("OMP_THREAD_LIMIT")
-        .env_remove("GOMP_CPU_AFFINITY");
+    // How threads wait may be the user's choice.
+    let is_chosen = std::env::var_os(WAIT_POLICY).is_some();
+    let ours = openmp_environment(cores).into_iter();
+    let ours = ours.filter(|(name, _)| *name != WAIT_POLICY || !is_chosen);
+    command.envs(ours).env_remove("OMP_THREAD_LIMIT").env_remove("GOMP_CPU_AFFINITY");
 }
 
 fn runtime_text() -> String {

@@ -43,7 +43,8 @@ fn product(factors: &[usize], k: usize) -> i64 {
     factors.iter().map(|f| number(k, *f)).fold(1, i64::saturating_mul)
 }
 
-/// What numbers of the trials are in terms of so many extents; the last one only where it counts.
+/// The numbers `seen` in the trials as a form of `symbols` extents; the last one only where it
+/// counts.
 pub(super) fn fit(seen: &[i64], symbols: usize) -> Option<Fit> {
     if seen.iter().all(|n| *n == seen[0]) {
         return Some(Fit { factors: Vec::new(), times: 0, plus: seen[0] });
@@ -102,7 +103,7 @@ fn whole(word: &str) -> Option<i64> {
     word.strip_suffix('L').unwrap_or(word).parse().ok()
 }
 
-/// A kernel for so many open extents: `call` gives the call of a trial, with extents by [`number`].
+/// A kernel for `symbols` open extents: `call` gives a trial's call, with extents by [`number`].
 pub(super) fn fitted(
     symbols: usize,
     inputs: usize,

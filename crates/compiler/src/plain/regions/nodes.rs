@@ -6,20 +6,46 @@ use squall_core::DType;
 use squall_core::graph::{Attribute, Constant, Node, ValueId};
 use squall_core::text::shown;
 
+/// What a routine is called with.
+struct Called<'n> {
+    node: &'n Node,
+    /// The first operand, and the first result.
+    x: String,
+    to: String,
+    /// Bytes of an element of the result.
+    size: u64,
+}
+
+impl<'n> Called<'n> {
+    fn of(level: &Level<'_>, node: &'n Node) -> Result<Called<'n>, String> {
+        let (to, size) = (level.v(node.outputs[0]), level.size(node.outputs[0])?);
+        let first = node.inputs.first().copied().flatten();
+        let x = first.map_or("0".into(), |id| level.v(id));
+        Ok(Called { node, x, to, size })
+    }
+
+    fn need(&self, i: usize) -> Result<ValueId, String> {
+        let operand = self.node.inputs.get(i).copied().flatten();
+        operand.ok_or_else(|| format!("input {i} is missing"))
+    }
+
+    fn int(&self, name: &str, default: i64) -> i64 {
+        match self.node.attributes.get(name) {
+            Some(Attribute::Int(i)) => *i,
+            _ => default,
+        }
+    }
+}
+
 impl Writer {
     /// A node by its routine, where it has one.
     pub(super) fn routine(&mut self, level: &Level<'_>, n: &Node) -> Result<bool, String> {
         if !matches!(n.domain.as_str(), "" | "ai.onnx") || n.outputs.is_empty() {
             return Ok(false);
         }
-        let operand = |i: usize| n.inputs.get(i).copied().flatten();
-        let need = |i: usize| operand(i).ok_or_else(|| format!("input {i} is missing"));
-        let (to, size) = (level.v(n.outputs[0]), level.size(n.outputs[0])?);
-        let int = |name: &str, default: i64| match n.attributes.get(name) {
-            Some(Attribute::Int(i)) => *i,
-            _ => default,
-        };
-        let x = operand(0).map_or("0".into(), |id| level.v(id));
+        let c = Called::of(level, n)?;
+        let (need, int) = (|i| c.need(i), |name, default| c.int(name, default));
+        let Called { x, to, size, .. } = &c;
         match n.op.as_str() {
             "Identity" | "Dropout" => self.does(&format!("v_copy({to}, {x}, {size})")),
             "Shape" => {
@@ -83,14 +109,9 @@ impl Writer {
 
     /// What joins, cuts, fills or makes values of lengths that the run computes.
     fn made(&mut self, level: &Level<'_>, n: &Node) -> Result<bool, String> {
-        let operand = |i: usize| n.inputs.get(i).copied().flatten();
-        let need = |i: usize| operand(i).ok_or_else(|| format!("input {i} is missing"));
-        let (to, size) = (level.v(n.outputs[0]), level.size(n.outputs[0])?);
-        let int = |name: &str, default: i64| match n.attributes.get(name) {
-            Some(Attribute::Int(i)) => *i,
-            _ => default,
-        };
-        let x = operand(0).map_or("0".into(), |id| level.v(id));
+        let c = Called::of(level, n)?;
+        let (need, int) = (|i| c.need(i), |name, default| c.int(name, default));
+        let Called { x, to, size, .. } = &c;
         match n.op.as_str() {
             "Concat" => {
                 let rank = level.extents(need(0)?)?.len();

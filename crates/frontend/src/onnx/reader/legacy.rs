@@ -67,7 +67,7 @@ fn aligned(
     }
 }
 
-/// A node whose second operand, of `own` dimensions, gets so many more of extent 1 behind them.
+/// A node whose second operand, of `own` dimensions, gets `behind` more of extent 1 behind them.
 fn widened(mut node: NodeProto, own: i64, behind: i64, prefix: &str) -> Vec<NodeProto> {
     let wide = format!("{prefix}aligned");
     let mut widen = simple("Unsqueeze", &[&node.input[1]], &wide);

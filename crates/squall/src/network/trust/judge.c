@@ -24,7 +24,8 @@
  * tiny ones, and ones with infinities and what is no number. */
 enum { SETS = 4 };
 
-/* So many operands of each set where they have few elements: rare numbers are to be among them. */
+/* Operands of at most FEW elements in all are drawn ROUNDS times: rare numbers are to be among
+ * them. */
 enum { ROUNDS = 4, FEW = 4096 };
 
 /* Ranges of whole numbers that are tried until the operator takes one: what its text names, any
