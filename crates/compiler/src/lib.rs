@@ -21,7 +21,7 @@ pub use sketch::{
 
 /// Changes whenever equal candidates may give other code; records of different versions do not
 /// mix.
-pub const CODEGEN_VERSION: u32 = 22;
+pub const CODEGEN_VERSION: u32 = 23;
 
 /// The first version whose candidates still rank as they do now, so that what was learned from its
 /// records serves. Version 12 has a shorter exponential than 11 and else the same code;

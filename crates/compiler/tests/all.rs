@@ -18,6 +18,7 @@ mod placed;
 mod plain;
 mod plain_cases;
 mod primitives;
+mod rounding;
 mod semantics;
 mod tensor;
 mod warpgroup;

@@ -36,6 +36,9 @@ pub const C: Dialect = Dialect {
         ("max_nan", "max_nan_$f($1, $2)"),
         ("min_nan", "min_nan_$f($1, $2)"),
         ("pow", "pow_$f($1, $2)"),
+        ("fma", "fma_$f($1, $2, $3)"),
+        ("fms", "fms_$f($1, $2, $3)"),
+        ("fnma", "fnma_$f($1, $2, $3)"),
     ],
     accumulate: "$1 += $2;",
     index: Index {

@@ -451,8 +451,8 @@ fn dot_pair(l: i64) -> String {
     }
     let _ = writeln!(
         s,
-        "  s += (v{l})(a << 16) * (v{l})(b << 16);\n  \
-         return s + (v{l})(a & -0x10000) * (v{l})(b & -0x10000);"
+        "  s = fma_v{l}((v{l})(a << 16), (v{l})(b << 16), s);\n  \
+         return fma_v{l}((v{l})(a & -0x10000), (v{l})(b & -0x10000), s);"
     );
     s += if feature.is_some() { "#endif\n}\n" } else { "}\n" };
     s

@@ -3,7 +3,7 @@
 //! by their built-in names only where compilers do not find them, behind a test for them.
 
 use super::dialect::Used;
-use super::{c_formats, tiles};
+use super::{c_fma, c_formats, tiles};
 use std::fmt::Write;
 
 /// The types and functions that a program used.
@@ -14,6 +14,7 @@ pub fn text(used: &Used) -> String {
         s += "#include <math.h>\n";
     }
     s += &c_formats::scalars(used);
+    s += &c_fma::scalars(used);
     if used.has("tiles") {
         s += &tiles::prelude();
         if used.has("dot_pair") {
@@ -175,6 +176,7 @@ fn vector(l: i64, used: &Used, s: &mut String) {
             "static inline v{l} abs_v{l}(v{l} x) {{ return (v{l})((i{l})x & 0x7fffffff); }}"
         );
     }
+    *s += &c_fma::vectors(l, used);
     *s += &c_formats::vectors(l, used);
     if used.has("even") {
         *s += &every_second(l);
@@ -413,12 +415,12 @@ fn transpose(l: i64) -> String {
 /// power of two is applied in two halves, so that results next to overflow stay finite.
 const EXP: &str = "static inline v@ exp_v@(v@ x) {
   x = min_v@(all_v@(89.0f), max_v@(all_v@(-104.0f), x));
-  v@ n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
-  v@ r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-  v@ p = 1.9875691500e-4f * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f, p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f, p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
+  v@ n = fma_v@(x, all_v@(1.44269504f), all_v@(12582912.0f)) - 12582912.0f;
+  v@ r = fma_v@(n, all_v@(2.12194440e-4f), fma_v@(n, all_v@(-0.693359375f), x));
+  v@ p = fma_v@(all_v@(1.9875691500e-4f), r, all_v@(1.3981999507e-3f));
+  p = fma_v@(p, r, all_v@(8.3334519073e-3f)), p = fma_v@(p, r, all_v@(4.1665795894e-2f));
+  p = fma_v@(p, r, all_v@(1.6666665459e-1f)), p = fma_v@(p, r, all_v@(5.0000001201e-1f));
+  p = fma_v@(p, r * r, r) + 1.0f;
 SCALE
   i@ k = __builtin_convertvector(n, i@), h = k >> 1;
   return p * (v@)((h + 127) << 23) * (v@)((k - h + 127) << 23);
@@ -433,13 +435,14 @@ END
 const EXP_BY_BITS: &str = "static inline v@ exp_v@(v@ x) {
   i@ zero = x < -86.98f;
   x = min_v@(all_v@(89.0f), x);
-  v@ n = x * 1.44269504f + 12583038.0f;
+  v@ n = fma_v@(x, all_v@(1.44269504f), all_v@(12583038.0f));
   v@ s = (v@)((i@)n << 23);
   n -= 12583038.0f;
-  v@ t = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-  v@ p = 8.290306e-3f * t + 4.1897975e-2f;
-  p = p * t + 1.6667637e-1f, p = p * t + 4.999915e-1f, p = p * t + 9.999997e-1f;
-  p = (t * s) * p + s;
+  v@ t = fma_v@(n, all_v@(2.12194440e-4f), fma_v@(n, all_v@(-0.693359375f), x));
+  v@ p = fma_v@(all_v@(8.290306e-3f), t, all_v@(4.1897975e-2f));
+  p = fma_v@(p, t, all_v@(1.6667637e-1f)), p = fma_v@(p, t, all_v@(4.999915e-1f));
+  p = fma_v@(p, t, all_v@(9.999997e-1f));
+  p = fma_v@(t * s, p, s);
   return (v@)(~zero & (i@)(p + p));
 }
 ";
@@ -456,8 +459,10 @@ const SIGMOID: &str = "static inline v@ sigmoid_v@(v@ x) { return 1.0f / (1.0f +
 const TANH: &str = "static inline v@ tanh_v@(v@ x) {
   v@ a = abs_v@(x), q = x * x;
   v@ big = 1.0f - 2.0f / (exp_v@(2.0f * a) + 1.0f);
-  v@ small = x + x * q * (-3.33332819e-1f + q * (1.33314422e-1f + q * (-5.37397155e-2f + q * \
-  (2.06390887e-2f - q * 5.70498872e-3f))));
+  v@ s = fma_v@(q, all_v@(-5.70498872e-3f), all_v@(2.06390887e-2f));
+  s = fma_v@(q, s, all_v@(-5.37397155e-2f)), s = fma_v@(q, s, all_v@(1.33314422e-1f));
+  s = fma_v@(q, s, all_v@(-3.33332819e-1f));
+  v@ small = fma_v@(x * q, s, x);
   i@ m = a > 0.625f, sign = (i@)x & (int)0x80000000;
   return (v@)((m & ((i@)big | sign)) | (~m & (i@)small));
 }
@@ -465,9 +470,11 @@ const TANH: &str = "static inline v@ tanh_v@(v@ x) {
 
 /// erf: Abramowitz and Stegun 7.1.26, absolute error below 5e-7 in float.
 const ERF: &str = "static inline v@ erf_v@(v@ x) {
-  v@ a = abs_v@(x), t = 1.0f / (1.0f + 0.3275911f * a);
-  v@ p = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * \
-  1.061405429f))));
-  return (v@)((i@)(1.0f - p * exp_v@(-(a * a))) | ((i@)x & (int)0x80000000));
+  v@ a = abs_v@(x), t = 1.0f / fma_v@(a, all_v@(0.3275911f), all_v@(1.0f));
+  v@ p = fma_v@(t, all_v@(1.061405429f), all_v@(-1.453152027f));
+  p = fma_v@(t, p, all_v@(1.421413741f)), p = fma_v@(t, p, all_v@(-0.284496736f));
+  p = t * fma_v@(t, p, all_v@(0.254829592f));
+  v@ r = fma_v@(-p, exp_v@(-(a * a)), all_v@(1.0f));
+  return (v@)((i@)r | ((i@)x & (int)0x80000000));
 }
 ";

@@ -59,7 +59,7 @@ impl Printer<'_> {
         if let (Expr::Const(c), true) = (e, whole) {
             // Four bytes are written as what their bits are as a number with a sign.
             let text = (*c as i64 as i32).to_string();
-            return Value { text, vector: false, whole };
+            return Value { text, whole, ..Value::default() };
         }
         let v = self.value(e);
         match (whole, v.whole) {
@@ -69,7 +69,7 @@ impl Printer<'_> {
                     (true, Some((_, l))) => format!("{}({})", self.function("whole", l), v.text),
                     _ => format!("(int){}", v.text),
                 };
-                Value { text, whole: true, ..v }
+                Value { text, whole: true, factors: None, ..v }
             }
             _ => v,
         }
@@ -95,14 +95,15 @@ impl Printer<'_> {
             (false, _) => "0".into(),
         };
         let text = format!("{name}({}, {a}, {b})", sum.map_or_else(nothing, String::from));
-        Value { text, vector, whole: of_whole && !self.o.double }
+        Value { text, vector, whole: of_whole && !self.o.double, factors: None }
     }
 
     /// Two words of the four bytes of an element.
     pub(super) fn words(&mut self, op: Unary, bytes: &Expr) -> Value {
         let v = self.value_as(bytes, !self.o.double);
         let lanes = self.simd.vector.filter(|_| v.vector).map_or(1, |v| v.1);
-        Value { text: format!("{}({})", self.function(op.name(), lanes), v.text), ..v }
+        let text = format!("{}({})", self.function(op.name(), lanes), v.text);
+        Value { text, factors: None, ..v }
     }
 
     /// Two numbers as one element.
@@ -111,7 +112,7 @@ impl Printer<'_> {
         let lanes = self.simd.vector.filter(|_| vector).map_or(1, |v| v.1);
         let name = self.function("pair", lanes);
         let [a, b] = [low, high].map(|x| if vector { self.widen(x, lanes) } else { x.text });
-        Value { text: format!("{name}({a}, {b})"), vector, whole: !self.o.double }
+        Value { text: format!("{name}({a}, {b})"), vector, whole: !self.o.double, factors: None }
     }
 
     /// The statement that adds a product of elements of several numbers to a place.
@@ -124,7 +125,7 @@ impl Printer<'_> {
         let [a, b] = [a, b].map(|e| self.value(e));
         let [a, b] = [a, b].map(|v| match lanes {
             1 => v,
-            _ => Value { vector: true, whole: true, text: self.widen(v, lanes) },
+            _ => Value { vector: true, whole: true, text: self.widen(v, lanes), factors: None },
         });
         format!("{place} = {};", self.dot(op, Some(place), a, b).text)
     }
@@ -139,6 +140,14 @@ impl Printer<'_> {
         lanes: i64,
     ) -> String {
         let whole = v.whole;
+        let old = Value { text: place.into(), vector: lanes > 1, ..Value::default() };
+        let v = match op {
+            Some(Reducer::Sum) if !whole => match self.multiply_add(false, v, old) {
+                Ok(sum) => return format!("{place} = {};", sum.text),
+                Err([v, _]) => v,
+            },
+            _ => v,
+        };
         let text = if lanes > 1 { self.widen(v, lanes) } else { v.text };
         match op {
             Some(op @ (Reducer::Max | Reducer::Min)) if whole => {

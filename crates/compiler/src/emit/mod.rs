@@ -6,6 +6,7 @@
 //! work on vectors (CPUs), `threads.rs` where many threads work on single numbers (GPUs).
 
 mod c;
+mod c_fma;
 mod c_formats;
 mod c_prelude;
 mod cuda;

@@ -15,22 +15,32 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 /// The text of a value; a scalar stands for all lanes.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Value {
     pub text: String,
     pub vector: bool,
     /// Whether lanes are whole numbers of 32 bits (or four bytes) instead of floats.
     pub whole: bool,
+    /// The floats whose product it is: what adds it to another value rounds once.
+    pub factors: Option<Box<[Value; 2]>>,
 }
 
 impl Value {
     /// A value of one number.
     pub fn scalar(text: String) -> Value {
-        Value { text, vector: false, whole: false }
+        Value { text, vector: false, whole: false, factors: None }
     }
 
     /// A vector of floats.
     pub fn vector(text: String) -> Value {
-        Value { text, vector: true, whole: false }
+        Value { text, vector: true, whole: false, factors: None }
+    }
+
+    /// The product of two floats.
+    fn product(a: Value, b: Value) -> Value {
+        let text = format!("({} * {})", a.text, b.text);
+        let vector = a.vector || b.vector;
+        Value { text, vector, whole: false, factors: Some(Box::new([a, b])) }
     }
 }
 
@@ -340,7 +350,7 @@ impl<'a> Printer<'a> {
             if vector { self.widen(x, lanes) } else { x.text }
         });
         let text = self.extreme(op == Binary::Max, lenient, lanes, [&a, &b]);
-        Value { text, vector, whole: false }
+        Value { text, vector, ..Value::default() }
     }
 
     /// A value that is stored as a whole number. No format of these has a NaN: it becomes the lower
@@ -417,9 +427,10 @@ impl<'a> Printer<'a> {
 
     fn unary(&self, op: Unary, a: Value) -> Value {
         if op == Unary::Neg {
-            return Value { text: format!("(-{})", a.text), ..a };
+            return Value { text: format!("(-{})", a.text), factors: None, ..a };
         }
-        Value { text: self.call(op.name(), self.lanes(a.vector), &[&a.text]), ..a }
+        let text = self.call(op.name(), self.lanes(a.vector), &[&a.text]);
+        Value { text, factors: None, ..a }
     }
 
     pub fn binary(&self, op: Binary, a: Value, b: Value) -> Value {
@@ -431,26 +442,63 @@ impl<'a> Printer<'a> {
             _ => {}
         }
         let [a, b] = [a, b].map(|x| self.as_float(x));
+        let [a, b] = match op {
+            Binary::Add | Binary::Sub => match self.multiply_add(op == Binary::Sub, a, b) {
+                Ok(sum) => return sum,
+                Err(operands) => operands,
+            },
+            _ => [a, b],
+        };
         let sign = match op {
             Binary::Add => "+",
             Binary::Sub => "-",
-            Binary::Mul => "*",
+            Binary::Mul => return Value::product(a, b),
             Binary::Div => "/",
             _ => {
                 let lanes = self.lanes(vector);
                 let [a, b] = [a, b].map(|x| if vector { self.widen(x, lanes) } else { x.text });
                 let text = self.call("pow", lanes, &[&a, &b]);
-                return Value { text, vector, whole: false };
+                return Value { text, vector, ..Value::default() };
             }
         };
         if op == Binary::Div && a.vector && !b.vector {
             // Lanes over one divisor: vector divisions cost ten multiplications, and compilers
             // may not replace them. One rounding more; divisors below 3e-39 overflow.
             let one = self.constant(1.0);
-            let text = format!("({} * ({one} / {}))", a.text, b.text);
-            return Value { text, vector, whole: false };
+            let factor = Value::scalar(format!("({one} / {})", b.text));
+            return Value::product(a, factor);
         }
-        Value { text: format!("({} {sign} {})", a.text, b.text), vector, whole: false }
+        let text = format!("({} {sign} {})", a.text, b.text);
+        Value { text, vector, ..Value::default() }
+    }
+
+    /// A sum or difference of floats one of which is a product, rounded once and so in every place
+    /// alike; the operands again where the language leaves that to its compiler or neither is one.
+    /// Left to them, compilers contract some sums of a tile and not others.
+    pub(super) fn multiply_add(
+        &self,
+        minus: bool,
+        a: Value,
+        b: Value,
+    ) -> Result<Value, [Value; 2]> {
+        let has_word = self.d.functions.iter().any(|f| f.0 == "fma");
+        if self.o.double || !has_word {
+            return Err([a, b]);
+        }
+        let vector = a.vector || b.vector;
+        let lanes = self.lanes(vector);
+        let (name, factors, addend) = match (a, b) {
+            (Value { factors: Some(f), .. }, b) => (if minus { "fms" } else { "fma" }, f, b),
+            (a, Value { factors: Some(f), .. }) => (if minus { "fnma" } else { "fma" }, f, a),
+            operands => return Err(operands.into()),
+        };
+        let [x, y] = *factors;
+        let [x, y, addend] = [x, y, addend].map(|v| match vector {
+            true => self.widen(v, lanes),
+            false => v.text,
+        });
+        let text = self.call(name, lanes, &[&x, &y, &addend]);
+        Ok(Value { text, vector, ..Value::default() })
     }
 
     /// The value as a vector of `lanes`.

@@ -38,7 +38,7 @@ impl Printer<'_> {
             self.line(&format!("{t} = {v};"));
             self.close();
         }
-        Value { text: t, vector: lanes > 1, whole }
+        Value { text: t, vector: lanes > 1, whole, factors: None }
     }
 
     /// Each lane computed by itself: for conditions that differ between lanes.
@@ -55,7 +55,7 @@ impl Printer<'_> {
         }
         self.known.remove(&lane);
         self.simd.vector = Some((lane, lanes));
-        Value { text: t, vector: true, whole }
+        Value { text: t, vector: true, whole, factors: None }
     }
 
     pub(super) fn vector_load(&mut self, b: Source, index: &[Affine]) -> Value {
@@ -72,7 +72,7 @@ impl Printer<'_> {
                     if self.o.double { format!("(double){place}") } else { place }
                 }
             };
-            return Value { text, vector: false, whole };
+            return Value { text, whole, ..Value::default() };
         };
         let stride = off.coefficient(lane);
         let mut base = off.clone();
@@ -83,7 +83,7 @@ impl Printer<'_> {
                 (0, _) => (format!("{name}_{}[{}]", base.offset() / l, base.offset() % l), false),
                 _ => (format!("{name}_{}", base.offset() / l), true),
             };
-            return Value { text, vector, whole };
+            return Value { text, vector, whole, factors: None };
         }
         let floats = self.holds_floats(b);
         let ty = self.lane_type(lanes, whole);
@@ -91,7 +91,7 @@ impl Printer<'_> {
             0 => {
                 let place = self.place(b, &base);
                 let place = self.as_number(b, place);
-                self.widen(Value { text: place, vector: false, whole }, lanes)
+                self.widen(Value { text: place, whole, ..Value::default() }, lanes)
             }
             1 if floats || whole => fill(self.simd.words.load, &[&ty, &self.place(b, &base)]),
             1 => {
@@ -121,7 +121,8 @@ impl Printer<'_> {
             }
         };
         let is_load = stride == 1 && floats && HELD_LANES.contains(&lanes);
-        Value { text: self.remember(b, &ty, &text, is_load), vector: true, whole }
+        let text = self.remember(b, &ty, &text, is_load);
+        Value { text, vector: true, whole, factors: None }
     }
 
     /// Lanes at a stride, inside a loop unrolled four times along the unit stride: loads of four

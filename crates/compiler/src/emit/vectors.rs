@@ -504,7 +504,7 @@ impl Printer<'_> {
             self.line(&format!("{ty} {t} = {v};"));
             for i in 0..lanes {
                 let place = self.place(b, &base.plus(stride * i));
-                let lane = Value { text: format!("{t}[{i}]"), vector: false, whole };
+                let lane = Value { text: format!("{t}[{i}]"), whole, ..Value::default() };
                 let text = self.store_element(b, &place, op, lane);
                 self.line(&text);
             }

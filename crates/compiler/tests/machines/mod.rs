@@ -53,7 +53,7 @@ pub type Case = (Workload, Vec<Vec<u8>>);
 
 /// The reference, the plain loops and sampled kernels of every case for some targets, each with the
 /// number of its case.
-fn sampled_kernels(cases: &[Case], targets: &[Target]) -> Vec<(usize, KernelSource)> {
+pub fn sampled_kernels(cases: &[Case], targets: &[Target]) -> Vec<(usize, KernelSource)> {
     let mut kernels = Vec::new();
     for (c, (w, _)) in cases.iter().enumerate() {
         kernels.push((c, reference(w, &format!("c{c}_reference"))));

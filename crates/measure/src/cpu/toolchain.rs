@@ -34,7 +34,9 @@ const TILED: [&str; 6] = [
 ];
 
 /// Products and sums are rounded one by one. A plain operator's text is compiled so wherever it
-/// runs: it gives the same bits at every level of optimisation then, or the compiler is at fault.
+/// runs: it gives the same bits at every level of optimisation then, or the compiler is at fault. So
+/// is a tiled kernel's, which writes its multiply-adds out: a compiler left to itself contracts some
+/// sums of a tile and not others, by the code around them.
 const UNCONTRACTED: &str = "-ffp-contract=off";
 
 /// What makes another program of a text than its usual flags do, with the parts of the compiler
@@ -426,14 +428,19 @@ impl Toolchain {
         if kernel.full_optimisation {
             vec!["-O3"]
         } else {
-            std::iter::once("-O2").chain(self.tiled.iter().copied()).collect()
+            let tiled = self.tiled.iter().copied();
+            std::iter::once("-O2").chain(tiled).chain(self.uncontracted()).collect()
         }
     }
 
     /// The flags that plain operators have beside those of every kernel.
     pub fn plain_flags(&self) -> Vec<String> {
-        let has = |flag: &str| self.flags.iter().any(|f| f == flag);
-        if has(WANTED[0]) { vec![UNCONTRACTED.into()] } else { Vec::new() }
+        self.uncontracted().map(String::from).into_iter().collect()
+    }
+
+    /// The flag that keeps products and sums apart, where the compiler has one.
+    fn uncontracted(&self) -> Option<&'static str> {
+        self.flags.iter().any(|f| f == WANTED[0]).then_some(UNCONTRACTED)
     }
 
     /// The flags of a build that shares little with the usual one of the same text, to hold that
@@ -441,7 +448,7 @@ impl Toolchain {
     pub fn independent_flags(&self) -> Vec<String> {
         let is_known = |flag: &&str| match *flag {
             "-O1" => true,
-            UNCONTRACTED => !self.plain_flags().is_empty(),
+            UNCONTRACTED => self.uncontracted().is_some(),
             _ => !self.tiled.is_empty(),
         };
         INDEPENDENT.into_iter().filter(is_known).map(String::from).collect()
