@@ -2,6 +2,7 @@
 
 use crate::support;
 
+use squall_testing::onnx::Build;
 use support::Place;
 
 #[test]
@@ -85,4 +86,30 @@ fn a_model_is_tuned_under_one_budget_and_exported() {
     let driver =
         std::process::Command::new(p.path().join("k/driver")).arg("--check").output().unwrap();
     assert!(driver.status.success(), "{}", String::from_utf8_lossy(&driver.stdout));
+}
+
+/// Without known outputs a model is held against its own operators, on hard inputs too.
+#[test]
+fn a_model_is_held_against_its_own_operators() {
+    let p = Place::new();
+    let softened = Build::new(18)
+        .input("x", &[3, 17])
+        .input("y", &[17])
+        .node("Add", &["x", "y"], &["sum"], &[])
+        .node("Relu", &["sum"], &["r"], &[])
+        .node("Softmax", &["r"], &["out"], &[])
+        .output("out");
+    p.file("softened.onnx", softened.bytes());
+    let c = p.squall(&["check", "softened.onnx", "--json"]).ok().json();
+    assert_eq!((&c["right"], &c["against"]), (&true.into(), &"plain loops".into()), "{c}");
+    assert_eq!((&c["runs"], &c["elements"]), (&3.into(), &(3 * 51).into()), "{c}");
+    let strict = p.squall(&["check", "softened.onnx", "--tolerance", "0"]);
+    assert_eq!(strict.code, Some(1), "the loops compute in double precision: {}", strict.out);
+    assert!(strict.out.contains("WRONG against plain loops"), "{}", strict.out);
+    // Whole numbers have no hard values.
+    let whole =
+        Build::new(18).input_of("a", 7, &[5]).node("Add", &["a", "a"], &["b"], &[]).output("b");
+    p.file("whole.onnx", whole.bytes());
+    let c = p.squall(&["check", "whole.onnx", "--json"]).ok().json();
+    assert_eq!((&c["right"], &c["runs"]), (&true.into(), &1.into()), "{c}");
 }

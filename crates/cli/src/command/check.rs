@@ -12,10 +12,11 @@ use squall::check::Tolerance;
 use squall::{CheckData, CheckRequest, NetworkRequest};
 use std::path::PathBuf;
 
-/// Run a model through its kernels and compare with known output
+/// Run a model through its kernels and compare with known output, or with its operators one by one
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
+  squall check model.onnx                                     against its own operators
   squall check model.onnx --input x.npy --expect y.npy
   squall check model.onnx --input x.npy --expect y.npy --store tuned.squall --tolerance 1e-5
   squall check model.onnx --input ids=ids.npy --input mask=mask.npy --expect logits=y.npy
@@ -24,9 +25,13 @@ Examples:
 
 Kernels are the store's best where it knows them, else verified guesses, which are kept in
 ~/.cache/squall. They run in a process of their own. Exit code 1 means that an output differs: in
-type or shape, or in an element, of floats beyond the tolerance. NaN equals NaN. With another
---precision than f32 the model is run in f32, too, and what the format loses is said; --expect may
-be left out then, and inputs that are not given are random.")]
+type or shape, or in an element, of floats beyond the tolerance. NaN equals NaN.
+
+Without --expect and --test-data the model is held against its own operators, one by one, by plain
+loops in double precision on this machine: on random inputs in the place of those that are not
+given, and on these with NaN, infinities, zeros of both signs, denormal and large numbers among
+them. With another --precision than f32 it is run in f32 instead, and what the format loses is
+said.")]
 pub struct Args {
     #[command(flatten)]
     model: InputArgs,
@@ -34,13 +39,7 @@ pub struct Args {
     given: ArrayArgs,
     /// What it shall compute: a .npy or .pb file; of several outputs those that are named, as
     /// NAME=Y.npy
-    #[arg(
-        long,
-        visible_alias = "output",
-        value_name = "[NAME=]Y.npy",
-        value_parser = array_file,
-        required_unless_present_any = ["test_data", "precision"]
-    )]
+    #[arg(long, visible_alias = "output", value_name = "[NAME=]Y.npy", value_parser = array_file)]
     expect: Vec<ArrayFile>,
     /// A folder in ONNX's own form: input_0.pb, .. and output_0.pb, .. in the graph's order, or
     /// with folders test_data_set_0, .. of these
@@ -99,6 +98,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     if a.json.json {
         say(json!({
             "right": good,
+            "against": if c.is_literal { "plain loops" } else { "given outputs" },
+            "runs": c.runs,
             "max_error": if c.max_error.is_finite() { Some(c.max_error) } else { None },
             "tolerance": if let Some(Tolerance::Scaled(t)) = c.tolerance { Some(t) } else { None },
             "loss": c.loss.map(|l| json!({
@@ -134,8 +135,14 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             format!("rtol {relative:.0e}, atol {absolute:.0e}")
         }
     };
+    let against = match c.is_literal {
+        true if c.runs > 1 => " against plain loops on ordinary and on hard inputs",
+        true => " against plain loops",
+        false => "",
+    };
     say(format_args!(
-        "{verdict}: largest error {:.2e} ({allowed}), {} of {} elements off; {} calls of {counts}",
+        "{verdict}{against}: largest error {:.2e} ({allowed}), {} of {} elements off; {} calls of \
+         {counts}",
         c.max_error, c.wrong, c.elements, c.calls
     ))?;
     if let Some(l) = &c.loss {

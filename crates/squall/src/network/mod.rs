@@ -24,7 +24,7 @@ use files::{FileLayout, Places};
 use plain::PlainOperators;
 use program::LinkedSource;
 use squall_core::graph::deciding_inputs;
-use squall_core::{DType, KernelSource, Task, TaskId, Workload};
+use squall_core::{DType, KernelSource, Task, TaskId, TensorKind, Workload};
 use squall_frontend::npy::Array;
 use squall_graph::Assignment;
 use squall_graph::assignment::flow::FlowStep;
@@ -343,6 +343,15 @@ impl Network {
     /// How many of its kernels were tuned, and how many not.
     pub fn counts(&self) -> KernelCounts {
         KernelCounts::of(&self.kernels)
+    }
+
+    /// Whether what is no number may spread to neighbours in one of its kernels, which multiply it
+    /// by what lies beside: see [`Workload::hard_inputs`].
+    pub fn spreads_hard_values(&self) -> bool {
+        self.kernels.iter().any(|k| {
+            let (w, hard) = (&k.task.workload, k.task.workload.hard_inputs());
+            w.inputs.iter().zip(hard).any(|(i, h)| i.kind == TensorKind::Data && h.is_none())
+        })
     }
 
     /// What it takes, in the model's order.

@@ -3,6 +3,7 @@
 
 mod advise;
 mod bench;
+mod check;
 mod choose;
 mod explain;
 mod export;
@@ -18,6 +19,7 @@ mod watch;
 
 pub use advise::{Advice, AdviceSource, AdviseRequest, Advised, advise};
 pub use bench::{BenchRequest, Benched, bench};
+pub use check::{CheckData, CheckRequest, check};
 pub use choose::{ChoiceNotes, ChooseRequest, Chosen, ModesRequest, Solution, choose, find_modes};
 pub use explain::{ExplainRequest, Explained, explain};
 pub use export::{ExportRequest, export};
@@ -25,9 +27,7 @@ pub use export_network::{LibraryRequest, export_network};
 pub use import::{ImportRequest, Imports, import};
 pub use predict::{PredictRequest, Predictions, Problems, TaskPredictions, predict};
 pub use replay::{ReplayRequest, Replayed, replay};
-pub use run::{
-    CheckData, CheckRequest, NetworkRequest, Ran, RunRequest, check, network, run, write_outputs,
-};
+pub use run::{NetworkRequest, Ran, RunRequest, network, run, write_outputs};
 pub use run_off::{RunOffRequest, run_off};
 pub use tune::tune;
 pub use watch::{Version, WatchRequest, watch};

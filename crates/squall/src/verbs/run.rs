@@ -1,13 +1,11 @@
 //! Running: a model as a whole, through the kernels that serve its tasks.
 
 use super::locked::refuse_misses;
-use crate::arrays::{ArrayFile, NamedArray, named, numbered, read_array, write_array};
-use crate::check::{Checked, Tolerance};
+use crate::arrays::{ArrayFile, NamedArray, named, read_array, write_array};
 use crate::error::Error;
 use crate::event::{Event, Listen};
 use crate::export::{Chosen, GuessRequest, GuessSource, KernelCounts, Origin, kernels_of};
 use crate::network::{Layer, Network, accepts};
-use crate::precision::Precision;
 use crate::request::InputRequest;
 use crate::settings::TargetRequest;
 use crate::target_context::Context;
@@ -56,33 +54,6 @@ pub struct Ran {
     pub layers: Vec<Layer>,
 }
 
-/// What a model is given and must give.
-#[derive(Clone, Debug, PartialEq)]
-pub enum CheckData {
-    /// Files of inputs, and of the outputs that are compared.
-    Files {
-        /// What it is given.
-        inputs: Vec<ArrayFile>,
-        /// What it must give.
-        expected: Vec<ArrayFile>,
-    },
-    /// A folder in ONNX's own form: `input_0.pb`, .. and `output_0.pb`, .., in the order of the
-    /// graph, or folders `test_data_set_0`, .. of these.
-    Folder(PathBuf),
-}
-
-/// A model held against known outputs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CheckRequest {
-    /// The model; nothing of it is kept.
-    pub network: NetworkRequest,
-    /// What it is given and must give.
-    pub data: CheckData,
-    /// How far elements may be off, if not as usual in the format that computes; whole numbers and
-    /// booleans may not.
-    pub tolerance: Option<Tolerance>,
-}
-
 /// Says which kernels were never tuned, and how they were chosen.
 fn say_untuned(kernels: &[Chosen], listen: &mut Listen<'_>) {
     let counts = KernelCounts::of(kernels);
@@ -107,7 +78,10 @@ fn say_untuned(kernels: &[Chosen], listen: &mut Listen<'_>) {
 }
 
 /// The arrays of a model's inputs by name.
-fn given(request: &NetworkRequest, files: &[ArrayFile]) -> Result<Vec<NamedArray>, Error> {
+pub(super) fn given(
+    request: &NetworkRequest,
+    files: &[ArrayFile],
+) -> Result<Vec<NamedArray>, Error> {
     if files.is_empty() {
         return Ok(Vec::new());
     }
@@ -119,7 +93,7 @@ fn given(request: &NetworkRequest, files: &[ArrayFile]) -> Result<Vec<NamedArray
 }
 
 /// What the model's file says that it takes and gives.
-fn signature(request: &NetworkRequest) -> Result<Signature, Error> {
+pub(super) fn signature(request: &NetworkRequest) -> Result<Signature, Error> {
     let path = Path::new(&request.input.source);
     if path.extension().is_none_or(|e| !e.eq_ignore_ascii_case("onnx")) {
         return Err(Error::Input {
@@ -134,7 +108,7 @@ fn signature(request: &NetworkRequest) -> Result<Signature, Error> {
 }
 
 /// Builds a model for inputs of its, and says what its kernels and weights are.
-fn network_for(
+pub(super) fn network_for(
     context: &Context,
     request: &NetworkRequest,
     given: &[NamedArray],
@@ -228,108 +202,4 @@ pub(super) fn leave_wishes(
     let wishes = wishes_of(network.kernels(), &at, inferences.max(1), &seconds);
     leave(request.store.as_deref(), &wishes, &at);
     Ok(())
-}
-
-/// The inputs and the expected outputs of one case.
-type Case = (Vec<NamedArray>, Vec<NamedArray>);
-
-/// The cases that a check is of.
-fn cases(request: &CheckRequest) -> Result<Vec<Case>, Error> {
-    let source = &request.network.input.source;
-    let signature = signature(&request.network)?;
-    let folder = match &request.data {
-        CheckData::Files { inputs, expected } => {
-            let outputs = &signature.outputs;
-            let wanted = named(expected, outputs, outputs, "output", source)?;
-            let wanted: Result<Vec<NamedArray>, Error> =
-                wanted.into_iter().map(|(name, path)| Ok((name, read_array(&path)?))).collect();
-            return Ok(vec![(given(&request.network, inputs)?, wanted?)]);
-        }
-        CheckData::Folder(folder) => folder,
-    };
-    let sets = (0..).map(|i| folder.join(format!("test_data_set_{i}")));
-    let mut folders: Vec<PathBuf> = sets.take_while(|p| p.is_dir()).collect();
-    if folders.is_empty() {
-        folders.push(folder.clone());
-    }
-    let inputs: Vec<&String> = signature.inputs.iter().map(|i| &i.name).collect();
-    let outputs: Vec<&String> = signature.outputs.iter().collect();
-    let read = |folder: &Path, prefix: &str, names: &[&String]| {
-        let files = numbered(folder, prefix);
-        if files.len() != names.len() {
-            return Err(Error::Input {
-                place: folder.display().to_string(),
-                message: format!(
-                    "it holds {} files {prefix}_N.pb, and the model has {} {prefix}s",
-                    files.len(),
-                    names.len()
-                ),
-                hint: format!("name them {prefix}_0.pb, {prefix}_1.pb .. in the graph's order"),
-            });
-        }
-        let pairs = names.iter().zip(&files);
-        pairs.map(|(n, f)| Ok(((*n).clone(), read_array(f)?))).collect()
-    };
-    let case = |f: &PathBuf| Ok((read(f, "input", &inputs)?, read(f, "output", &outputs)?));
-    folders.iter().map(case).collect()
-}
-
-/// A network, and the shapes that it was built for.
-type Built = (Network, Vec<Vec<i64>>);
-
-/// The network for a case's inputs: the last one where it serves them.
-fn serving<'b>(
-    context: &Context,
-    request: &NetworkRequest,
-    inputs: &[NamedArray],
-    built: &'b mut Option<Built>,
-    listen: &mut Listen<'_>,
-) -> Result<&'b Network, Error> {
-    let shapes: Vec<Vec<i64>> = inputs.iter().map(|(_, a)| a.shape.clone()).collect();
-    // Cases of the same shapes, and of the values on which shapes depend, share a network.
-    let serves = |(n, of): &Built| *of == shapes && n.bound().iter().all(|b| inputs.contains(b));
-    if !built.as_ref().is_some_and(serves) {
-        *built = None;
-    }
-    let made = match built.take() {
-        Some(known) => known,
-        None => (network_for(context, request, inputs, listen)?, shapes),
-    };
-    Ok(&built.insert(made).0)
-}
-
-/// Runs a model on known inputs and compares what it gives. In another format than f32 it is run in
-/// that, too, for what the format loses.
-pub fn check(
-    context: &Context,
-    request: &CheckRequest,
-    listen: &mut Listen<'_>,
-) -> Result<Checked, Error> {
-    let wanted = &request.network;
-    let precise = (wanted.input.precision != Precision::F32).then(|| NetworkRequest {
-        input: InputRequest { precision: Precision::F32, ..wanted.input.clone() },
-        ..wanted.clone()
-    });
-    let mut checked = Checked::default();
-    let (mut built, mut in_f32) = (None, None);
-    for (mut inputs, expected) in cases(request)? {
-        let network = serving(context, wanted, &inputs, &mut built, listen)?;
-        if expected.is_empty() {
-            inputs.extend(network.random_inputs(&inputs));
-        }
-        let (outputs, layers) = network.run(&inputs)?;
-        checked.kernels = network.counts();
-        checked.fallbacks = network.fallbacks().to_vec();
-        // A model that computes in 16 bits is as exact as these are, in whichever it runs.
-        let own =
-            Precision::ALL.iter().find(|(p, _)| p.half().is_some() && p.half() == network.half());
-        let usual = own.map_or(0.0, |(p, _)| p.tolerance()).max(wanted.input.precision.tolerance());
-        let tolerance = request.tolerance.unwrap_or(Tolerance::Scaled(usual));
-        checked.tolerance = Some(tolerance);
-        checked.add(&outputs, &expected, &layers, tolerance);
-        let Some(precise) = &precise else { continue };
-        let (values, _) = serving(context, precise, &inputs, &mut in_f32, listen)?.run(&inputs)?;
-        checked.loss.get_or_insert_default().add(&outputs, &values);
-    }
-    Ok(checked)
 }
