@@ -53,7 +53,8 @@ pub fn campaign(root: &Path, arguments: &[&str]) -> ExitCode {
 fn conduct(o: &Options) -> Result<bool, String> {
     if o.is_short {
         // Another binary may have been tried; where there is nothing there is nothing to forget.
-        let _ = std::fs::remove_dir_all(&o.folder);
+        let _ = std::fs::remove_dir_all(o.folder.join("bad"));
+        let _ = std::fs::remove_file(o.folder.join("tally"));
     }
     std::fs::create_dir_all(o.folder.join("bad")).map_err(|e| e.to_string())?;
     if let Some(n) = o.case {
@@ -80,6 +81,7 @@ fn conduct(o: &Options) -> Result<bool, String> {
     });
     let tally = tally.into_inner().unwrap_or_else(|p| p.into_inner());
     tally.write(&o.folder)?;
+    pack(o, &tally)?;
     print!("{tally}");
     let seconds = start.elapsed().as_secs_f64();
     let new = (tally.batches() - done) * TOGETHER;
@@ -99,10 +101,10 @@ fn work(
     (next, batches, end): (&AtomicU64, u64, Option<Instant>),
     tally: &Mutex<Tally>,
 ) {
-    let mut trial = trial(o, worker);
+    let mut trial = trial(o, worker, end);
     loop {
         let n = next.fetch_add(1, Ordering::Relaxed);
-        if n >= batches || end.is_some_and(|e| Instant::now() >= e) {
+        if n >= batches || trial.subject.is_over() {
             return;
         }
         let of = |t: &Mutex<Tally>, f: &mut dyn FnMut(&mut Tally)| {
@@ -118,19 +120,25 @@ fn work(
         let cases = batch(o, n, &mut found);
         // Without onnxruntime the literal form of every model is what there is to compare with.
         let literally = !trial.has_peer() || n % 8 == 0;
-        trial.try_all(cases, &way, literally, &mut found);
+        if !trial.try_all(cases, &way, literally, &mut found) {
+            // The batch is tried again another time; what was found bad in it is not lost.
+            of(tally, &mut |t| t.keep(&found));
+            return;
+        }
         found.finish(n);
-        of(tally, &mut |t| t.add(&found));
-        let mut written = Ok(());
-        of(tally, &mut |t| written = t.write(&o.folder));
-        // What cannot be written is said at the end, too.
-        let _ = written;
+        of(tally, &mut |t| {
+            t.add(&found);
+            // What cannot be written is said at the end, too.
+            let _ = t.write(&o.folder);
+            // A campaign that is killed leaves what it found.
+            let _ = if found.bad() > 0 { pack(o, t) } else { Ok(()) };
+        });
     }
 }
 
 /// One graph alone, said in full.
 fn one(o: &Options, n: u64) -> bool {
-    let mut trial = trial(o, 0);
+    let mut trial = trial(o, 0, None);
     let mut found = Tally::default();
     let all = batch(o, n / TOGETHER, &mut found);
     let case: Vec<Case> = all.into_iter().filter(|c| c.seed == seed_of(o, n)).collect();
@@ -140,15 +148,32 @@ fn one(o: &Options, n: u64) -> bool {
     found.bad() == 0
 }
 
-fn trial(o: &Options, worker: usize) -> Trial<'_> {
+/// Puts what was found so far into two files of the folder that was asked for.
+fn pack(o: &Options, tally: &Tally) -> Result<(), String> {
+    let Some(out) = &o.out else { return Ok(()) };
+    std::fs::create_dir_all(out).map_err(|e| format!("{}: {e}", out.display()))?;
+    let file = |ending: &str| out.join(format!("graphs-{}.{ending}", o.seed));
+    std::fs::write(file("txt"), tally.to_string()).map_err(|e| e.to_string())?;
+    let mut tar = std::process::Command::new("tar");
+    tar.arg("-czf").arg(file("tar.gz")).arg("-C").arg(&o.folder).args(["tally", "bad"]);
+    match tar.status() {
+        Ok(s) if s.success() => Ok(()),
+        Ok(s) => Err(format!("tar: {s}")),
+        Err(e) => Err(format!("tar: {e}")),
+    }
+}
+
+fn trial(o: &Options, worker: usize, end: Option<Instant>) -> Trial<'_> {
     let folder = o.folder.join(format!("work-{worker}"));
-    let cache = o.folder.join("cache");
+    // Graphs share next to no kernels, and many writers of one store wait for each other.
+    let cache = folder.join("cache");
     Trial {
         subject: Subject {
             binary: &o.binary,
             cache,
             folder,
             most: std::cell::Cell::new(usize::MAX),
+            end,
         },
         peer: Peer::start(&peer::python(o.python.as_deref()), &o.root),
         bad: o.folder.join("bad"),

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 pub const USAGE: &str = "\
 usage: cargo xtask campaign graphs [--graphs N] [--seed K] [--short] [--jobs N] [--seconds S]
                                    [--python FILE] [--binary FILE] [--case N] [--without LIST]
+                                   [--work DIR] [--out DIR]
 
   --graphs N      graphs (20000)
   --seed K        the campaign (1); the same seed gives the same graphs
@@ -18,9 +19,16 @@ usage: cargo xtask campaign graphs [--graphs N] [--seed K] [--short] [--jobs N] 
   --binary FILE   the program under test (the newest target/release/squall or target/debug/squall)
   --case N        one graph alone, by the number that the campaign said
   --without LIST  operators with commas between them; also `hard` (NaN, infinities, limits), `f64`
+  --work DIR      where models lie and kernels are kept (target/campaign/graphs-SEED)
+  --out DIR       what is found there, too, in two files: graphs-SEED.txt and graphs-SEED.tar.gz
 
 A graph that differs is made smaller and kept in target/campaign/graphs-SEED/bad/N: model.onnx, its
-test data in ONNX's form, and the command that shows it again.";
+test data in ONNX's form, and the command that shows it again.
+
+On a machine with nothing but a checkout and the two programs, from the checkout's root:
+
+  carry/xtask campaign graphs --binary carry/squall --jobs 30 --seconds 540 --seed 1 \\
+      --python /opt/torch/.venv/bin/python3 --work /tmp/graphs --out $OUT";
 
 /// What was asked for.
 pub struct Options {
@@ -42,6 +50,8 @@ pub struct Options {
     pub without: Without,
     /// Where the campaign lies.
     pub folder: PathBuf,
+    /// Where what is found is packed, too.
+    pub out: Option<PathBuf>,
     /// The repository.
     pub root: PathBuf,
     /// Whether it is CI's form, of which nothing is kept.
@@ -61,10 +71,11 @@ impl Options {
             case: None,
             without: Without::default(),
             folder: PathBuf::new(),
+            out: None,
             root: root.into(),
             is_short: false,
         };
-        let (mut words, mut binary) = (arguments.iter(), None);
+        let (mut words, mut binary, mut work) = (arguments.iter(), None, None);
         while let Some(word) = words.next() {
             if *word == "--short" {
                 (o.graphs, o.seconds, o.is_short) = (200, Some(35), true);
@@ -80,6 +91,8 @@ impl Options {
                 "--python" => o.python = Some(PathBuf::from(value)),
                 "--binary" => binary = Some(PathBuf::from(value)),
                 "--case" => o.case = Some(number()?),
+                "--work" => work = Some(PathBuf::from(value)),
+                "--out" => o.out = Some(PathBuf::from(value)),
                 "--without" => o.without = without(value),
                 _ => return Err(USAGE.into()),
             }
@@ -88,7 +101,11 @@ impl Options {
             "there is no target/release/squall or target/debug/squall: `cargo build` makes one",
         )?;
         o.binary = binary.canonicalize().map_err(|e| format!("{}: {e}", binary.display()))?;
-        o.folder = target(root).join("campaign").join(format!("graphs-{}", o.seed));
+        let usual = || target(root).join("campaign").join(format!("graphs-{}", o.seed));
+        o.folder = work.unwrap_or_else(usual);
+        // The program under test runs in folders below it.
+        std::fs::create_dir_all(&o.folder).map_err(|e| format!("{}: {e}", o.folder.display()))?;
+        o.folder = o.folder.canonicalize().map_err(|e| format!("{}: {e}", o.folder.display()))?;
         Ok(o)
     }
 }

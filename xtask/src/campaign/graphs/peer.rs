@@ -10,54 +10,86 @@ use squall_frontend::npy::{self, Array};
 use squall_frontend::onnx;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 /// A process of Python that answers for folders of models.
 pub struct Peer {
+    python: PathBuf,
+    script: PathBuf,
+    process: Process,
+}
+
+struct Process {
     child: Child,
     to: ChildStdin,
-    from: BufReader<ChildStdout>,
+    lines: Receiver<String>,
 }
+
+/// Seconds that the models of a batch may take; the first answer waits for Python's libraries.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 impl Peer {
     /// Starts it; none where Python, onnx or onnxruntime is not there.
     pub fn start(python: &Path, root: &Path) -> Option<Peer> {
-        let mut command = Command::new(python);
-        command.arg(root.join("scripts/onnx/peer_of_graphs.py"));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().ok()?;
-        let (to, from) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
-        let mut peer = Peer { child, to, from };
-        (peer.line()? == "ready").then_some(peer)
+        let script = root.join("scripts/onnx/peer_of_graphs.py");
+        let process = Process::start(python, &script)?;
+        Some(Peer { python: python.into(), script, process })
     }
 
-    fn line(&mut self) -> Option<String> {
-        let mut line = String::new();
-        let read = self.from.read_line(&mut line).ok()?;
-        (read > 0).then(|| line.trim().to_string())
-    }
-
-    /// All values that the nodes of some cases make, or why there are none, case by case.
-    pub fn answer(&mut self, cases: &[Case], folder: &Path) -> Option<Vec<Result<Arrays, String>>> {
-        let place = |i: usize| folder.join(format!("peer-{i}"));
-        for (i, case) in cases.iter().enumerate() {
-            let place = place(i);
+    /// All values that the nodes of some cases make, or why there are none, case by case. A model
+    /// that it dies or hangs of has none.
+    pub fn answer(&mut self, cases: &[Case], folder: &Path) -> Vec<Result<Arrays, String>> {
+        let places: Vec<PathBuf> =
+            (0..cases.len()).map(|i| folder.join(format!("peer-{i}"))).collect();
+        for (place, case) in places.iter().zip(cases) {
             // What could not be written is seen as no answer.
-            let _ = std::fs::remove_dir_all(&place);
+            let _ = std::fs::remove_dir_all(place);
             let _ = std::fs::create_dir_all(place.join("out"));
             let _ = std::fs::write(place.join("m.onnx"), case.model(&case.made()).encode_to_vec());
             for (name, array) in &case.inputs {
                 let _ = std::fs::write(place.join(format!("{name}.npy")), npy::write(array));
             }
         }
-        let all: Vec<String> = (0..cases.len()).map(|i| place(i).display().to_string()).collect();
-        writeln!(self.to, "{}", all.join("\t")).and_then(|()| self.to.flush()).ok()?;
-        (self.line()? == "done").then_some(())?;
-        Some((0..cases.len()).map(|i| read_answer(&place(i), &cases[i])).collect())
+        if self.process.ask(&places).is_none() {
+            for place in &places {
+                if self.process.ask(std::slice::from_ref(place)).is_none() {
+                    let _ = std::fs::write(place.join("error"), "the peer died or hung");
+                    if let Some(p) = Process::start(&self.python, &self.script) {
+                        self.process = p;
+                    }
+                }
+            }
+        }
+        places.iter().zip(cases).map(|(place, case)| read_answer(place, case)).collect()
     }
 }
 
-impl Drop for Peer {
+impl Process {
+    fn start(python: &Path, script: &Path) -> Option<Process> {
+        let mut command = Command::new(python);
+        command.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().ok()?;
+        let (to, from) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
+        let (tell, lines) = channel();
+        // A thread of its own reads, so that an answer is waited for no longer than it may take.
+        std::thread::spawn(move || {
+            from.lines().map_while(Result::ok).try_for_each(|l| tell.send(l.trim().to_string()))
+        });
+        let process = Process { child, to, lines };
+        (process.lines.recv_timeout(PATIENCE).ok()? == "ready").then_some(process)
+    }
+
+    /// Asks for the answers of some folders; none where it died or takes too long.
+    fn ask(&mut self, places: &[PathBuf]) -> Option<()> {
+        let all: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
+        writeln!(self.to, "{}", all.join("\t")).and_then(|()| self.to.flush()).ok()?;
+        (self.lines.recv_timeout(PATIENCE).ok()? == "done").then_some(())
+    }
+}
+
+impl Drop for Process {
     fn drop(&mut self) {
         // It ends by itself where its input ends; where it hangs it is not waited for.
         let _ = self.child.kill();

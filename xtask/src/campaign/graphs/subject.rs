@@ -10,7 +10,7 @@ use std::fs::File;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How Squall is run.
 #[derive(Clone, Debug)]
@@ -39,6 +39,8 @@ pub enum Outcome {
     Refused(String),
     /// It died, hung or panicked.
     Died(String),
+    /// The campaign ended before it did.
+    Over,
 }
 
 /// Where Squall is and where it works.
@@ -51,12 +53,19 @@ pub struct Subject<'a> {
     pub folder: PathBuf,
     /// The most threads that the program takes here; older ones take no more than there are cores.
     pub most: std::cell::Cell<usize>,
+    /// When the campaign ends: nothing runs on beyond it.
+    pub end: Option<Instant>,
 }
 
 /// Seconds that a model may take; kernels of a whole batch are compiled in it.
 const PATIENCE: u64 = 240;
 
 impl Subject<'_> {
+    /// Whether the campaign has ended.
+    pub fn is_over(&self) -> bool {
+        self.end.is_some_and(|e| Instant::now() >= e)
+    }
+
     /// Runs cases as one model.
     pub fn run(&self, cases: &[Case], way: &Way) -> Outcome {
         let way = Way { threads: way.threads.min(self.most.get()), ..way.clone() };
@@ -73,6 +82,9 @@ impl Subject<'_> {
     }
 
     fn try_run(&self, cases: &[Case], way: &Way) -> std::io::Result<Outcome> {
+        if self.is_over() {
+            return Ok(Outcome::Over);
+        }
         let mut cases = cases.to_vec();
         if way.is_literal {
             cases.iter_mut().for_each(|c| c.outputs = c.made());
@@ -103,7 +115,11 @@ impl Subject<'_> {
         command.stdin(Stdio::null()).stdout(File::create(place.join("said"))?);
         command.stderr(File::create(place.join("complained"))?).process_group(0);
         let mut child = command.spawn()?;
-        let status = wait(&mut child, Duration::from_secs(PATIENCE));
+        let left = self.end.map_or(Duration::MAX, |e| e.saturating_duration_since(Instant::now()));
+        let status = wait(&mut child, left.min(Duration::from_secs(PATIENCE)));
+        if status.is_none() && self.is_over() {
+            return Ok(Outcome::Over);
+        }
         let said = std::fs::read(place.join("complained")).unwrap_or_default();
         let said = String::from_utf8_lossy(&said).into_owned();
         let Some(status) = status else { return Ok(Outcome::Died("it hangs".into())) };

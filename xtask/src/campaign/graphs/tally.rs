@@ -117,13 +117,23 @@ impl Tally {
         *self.unanswered.entry(first.chars().filter(|c| digits(*c)).collect()).or_default() += 1;
     }
 
+    /// Adds what another found bad, once: its batch may be tried again.
+    pub fn keep(&mut self, o: &Tally) {
+        let number = |b: &str| b.split(':').next().unwrap_or("").to_string();
+        for b in &o.bad {
+            if !self.bad.iter().any(|known| number(known) == number(b)) {
+                self.bad.push(b.clone());
+            }
+        }
+    }
+
     /// Adds what another saw.
     pub fn add(&mut self, o: &Tally) {
         self.graphs += o.graphs;
         self.peer += o.peer;
         self.folded += o.folded;
         self.literal += o.literal;
-        self.bad.extend(o.bad.iter().cloned());
+        self.keep(o);
         self.done.extend(&o.done);
         for (op, (n, why)) in &o.refused {
             self.refused.entry(op.clone()).or_insert((0, why.clone())).0 += n;

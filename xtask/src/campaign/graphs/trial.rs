@@ -30,8 +30,15 @@ impl Trial<'_> {
         self.peer.is_some()
     }
 
-    /// Tries cases as one model; `literally` also compares with their literal form.
-    pub fn try_all(&mut self, cases: Vec<Case>, way: &Way, literally: bool, found: &mut Tally) {
+    /// Tries cases as one model; `literally` also compares with their literal form. False where the
+    /// campaign ended before all of them were tried.
+    pub fn try_all(
+        &mut self,
+        cases: Vec<Case>,
+        way: &Way,
+        literally: bool,
+        found: &mut Tally,
+    ) -> bool {
         let (cases, got) = self.accepted(cases, way, found);
         found.graphs += cases.len() as u64;
         let peer = self.peers(&cases);
@@ -60,6 +67,7 @@ impl Trial<'_> {
                 self.differs(case, way, &d, found);
             }
         }
+        !self.subject.is_over()
     }
 
     /// Runs cases until Squall takes what is left of them; those and their results.
@@ -80,6 +88,7 @@ impl Trial<'_> {
                     found.refuse(&case, &said);
                 }
                 Outcome::Died(said) => return self.split(cases, way, &said, found),
+                Outcome::Over => return (Vec::new(), Arrays::new()),
             }
         }
         (cases, Arrays::new())
@@ -107,7 +116,7 @@ impl Trial<'_> {
 
     fn peers(&mut self, cases: &[Case]) -> Vec<Option<Result<Arrays, String>>> {
         let folder = &self.subject.folder;
-        let all = self.peer.as_mut().and_then(|p| p.answer(cases, folder));
+        let all = self.peer.as_mut().map(|p| p.answer(cases, folder));
         all.map_or_else(
             || cases.iter().map(|_| None).collect(),
             |a| a.into_iter().map(Some).collect(),
