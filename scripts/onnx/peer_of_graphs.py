@@ -4,10 +4,11 @@
 
     python3 scripts/onnx/peer_of_graphs.py
 
-Needs numpy, onnx and onnxruntime. It says `ready`; then each line of its input names folders with
+Needs numpy, onnx (with ml_dtypes) and onnxruntime. It says `ready`; then each line of its input names folders with
 tabs between them, and it answers `done`. A folder holds m.onnx and NAME.npy for each input; the
 values of all nodes become out/NAME.npy, and where one cannot be computed the reason becomes the
-file `error`. Nodes are run one by one, so that one for which onnxruntime has no kernel is computed
+file `error`. sizes/NAME.npy is what a sum would be if all its terms were positive: what it rounds
+has that size. The bits of bf16 lie in NAME.bf16.npy. Nodes are run one by one, so that one for which onnxruntime has no kernel is computed
 by the evaluator of the `onnx` package and the rest by onnxruntime all the same.
 """
 
@@ -15,6 +16,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -31,6 +33,12 @@ OPTIONS.inter_op_num_threads = 1
 LOSES_NAN = {"MaxPool", "GlobalMaxPool"}
 # The evaluator's sums of absolute values have signs; its GlobalMaxPool of volumes has the wrong rank.
 WRONG = {"LpNormalization"}
+# Sums of elements or of products.
+SUMS = {
+    *("MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "AveragePool", "GlobalAveragePool", "ReduceSum"),
+    *("ReduceMean", "CumSum", "Col2Im", "BatchNormalization"),
+}
+BF16 = np.dtype(ml_dtypes.bfloat16)
 # Operators whose version 22 differs by types alone, for which onnxruntime has the version before.
 SAME_BEFORE = {"GlobalLpPool", "MaxRoiPool"}
 
@@ -52,6 +60,18 @@ def max_over_all(model, feed):
     """A GlobalMaxPool that keeps NaN."""
     x = feed[model.graph.node[0].input[0]]
     return [np.max(x, axis=tuple(range(2, x.ndim)), keepdims=True)]
+
+
+def response_normalised(model, feed):
+    """An LRN of any rank: all but the first two axes are one."""
+    (name,) = feed
+    x = feed[name]
+    one = onnx.ModelProto()
+    one.CopyFrom(model)
+    flat = x.reshape(*x.shape[:2], -1, 1)
+    for v in (*one.graph.input, *one.graph.output):
+        v.CopyFrom(onnx.helper.make_tensor_value_info(v.name, onnx.TensorProto.FLOAT, flat.shape))
+    return [y.reshape(x.shape) for y in session(one, {name: flat})]
 
 
 def needed(node, known):
@@ -96,37 +116,99 @@ def peers(node, values):
     floats = [values[n] for n in node.input if n in values and values[n].dtype.kind == "f"]
     if node.op_type in LOSES_NAN and any(np.isnan(a).any() for a in floats):
         return (max_over_all,) if node.op_type == "GlobalMaxPool" else (evaluator,)
+    if node.op_type == "LRN" and floats[0].ndim != 4:
+        return (response_normalised,)
     return (session, evaluator)
 
 
+def is_half(array):
+    """Whether it holds floats of 16 bits."""
+    return array.dtype in (np.float16, BF16)
+
+
 def compute(model, node, values):
-    """The outputs of a node, or an exception that says who could not compute them and why."""
+    """The outputs of a node, or an exception that says who could not compute them and why. Floats of
+    16 bits are computed as those of 32 and rounded."""
+    halves = {n: a for n, a in values.items() if n in needed(node, values) and is_half(a)}
+    dtypes = None
+    if halves and node.op_type not in ("Cast", "CastLike", "BitCast"):
+        one, _ = alone(model, node, values)
+        dtypes = [onnx.helper.tensor_dtype_to_np_dtype(o.type.tensor_type.elem_type) for o in one.graph.output]
+        values = {**values, **{n: a.astype(np.float32) for n, a in halves.items()}}
     reasons = []
     one, feed = alone(model, node, values)
     if node.op_type in SAME_BEFORE:
         one.opset_import[0].version = 21
     for peer in peers(node, values):
         try:
-            return peer(one, feed)
+            arrays = peer(one, feed)
+            return arrays if dtypes is None else [np.asarray(a).astype(t) for a, t in zip(arrays, dtypes)]
         except Exception as e:  # whatever a library raises is its answer
             reasons.append(f"{node.op_type}: {type(e).__name__}: {e}"[:300])
     raise NotImplementedError("\n".join(reasons))
 
 
+def sizes(model, node, values):
+    """What the node would give if all terms of its sums were positive; None where it is no sum."""
+    operands = [n for n in node.input if n]
+    if node.op_type not in SUMS or values[operands[0]].dtype.kind not in "fV":
+        return None
+
+    def size(a):
+        a = a.astype(np.float64 if a.dtype == np.float64 else np.float32)
+        return np.abs(np.nan_to_num(a, nan=0.0, posinf=0.0, neginf=0.0)).astype(a.dtype)
+
+    positive = {n: size(values[n]) if values[n].dtype.kind in "fV" else values[n] for n in operands}
+    if node.op_type == "BatchNormalization":
+        positive[operands[3]] = -positive[operands[3]]
+    absolute = onnx.NodeProto()
+    absolute.CopyFrom(node)
+    for a in absolute.attribute:
+        a.f = abs(a.f)
+    try:
+        one, feed = alone(model, absolute, positive)
+        return session(one, feed)[0]
+    except Exception:  # the caller has a coarser measure
+        return None
+
+
+def save(path, array):
+    """Writes an array."""
+    array = np.ascontiguousarray(array).reshape(np.shape(array))
+    if array.dtype == BF16:
+        np.save(path.with_name(path.name + ".bf16.npy"), array.view(np.uint16))
+    else:
+        np.save(path.with_name(path.name + ".npy"), array)
+
+
+def read(path):
+    """The name and the elements of an input's file."""
+    array = np.load(path)
+    name = path.name.removesuffix(".npy")
+    return (name[:-5], array.view(BF16)) if name.endswith(".bf16") else (name, array)
+
+
 def answer(folder):
     """Writes the values of a folder's nodes, as far as they can be computed."""
     model = onnx.load_from_string((folder / "m.onnx").read_bytes())
-    values = {p.stem: np.load(p) for p in folder.glob("*.npy")}
+    values = dict(map(read, folder.glob("*.npy")))
     values.update({t.name: numpy_helper.to_array(t) for t in model.graph.initializer})
-    try:
-        for node in model.graph.node:
+    reasons = []
+    for node in model.graph.node:
+        try:
             names = [o for o in node.output if o]
             for name, array in zip(names, compute(model, node, values)):
-                array = np.ascontiguousarray(array).reshape(np.shape(array))
-                np.save(folder / "out" / f"{name}.npy", array)
-                values[name] = array
-    except Exception as e:
-        (folder / "error").write_text(str(e))
+                save(folder / "out" / name, array)
+                values[name] = np.asarray(array)
+            size = sizes(model, node, values)
+            if size is not None:
+                save(folder / "sizes" / names[0], size)
+        except KeyError:
+            pass  # an operand could not be computed, which was said
+        except Exception as e:
+            reasons.append(str(e))
+    if reasons:
+        (folder / "error").write_text("\n".join(reasons))
 
 
 def main():

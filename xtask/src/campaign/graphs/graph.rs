@@ -52,13 +52,15 @@ pub struct Call {
     pub outputs: usize,
     /// Its attributes.
     pub attributes: Vec<AttributeProto>,
+    /// Types and shapes of its results, where the reader cannot know them and the row does.
+    pub results: Vec<(DType, Vec<i64>)>,
 }
 
 impl Call {
     /// A use of these operands with one result.
     pub fn of(inputs: &[usize]) -> Call {
         let inputs = inputs.iter().copied().map(Some).collect();
-        Call { inputs, outputs: 1, attributes: Vec::new() }
+        Call { inputs, outputs: 1, attributes: Vec::new(), results: Vec::new() }
     }
 
     /// The same with an attribute more.
@@ -76,6 +78,13 @@ impl Call {
     /// The same with an operand more, or a gap.
     pub fn and(mut self, input: Option<usize>) -> Call {
         self.inputs.push(input);
+        self
+    }
+
+    /// The same with results that only the run decides, which are these.
+    pub fn shaped(mut self, results: Vec<(DType, Vec<i64>)>) -> Call {
+        self.outputs = results.len();
+        self.results = results;
         self
     }
 
@@ -295,6 +304,14 @@ impl<'d> Graph<'d> {
         self.given(Array::floats(shape.to_vec(), data), true, true)
     }
 
+    /// The elements of a value that no node makes.
+    pub fn bytes(&self, v: usize) -> Option<Vec<u8>> {
+        let name = &self.values[v].name;
+        let input = self.inputs.iter().find(|i| i.0 == *name).map(|i| i.1.bytes.clone());
+        let constant = || self.constants.iter().find(|c| c.name == *name);
+        input.or_else(|| Some(constant()?.raw_data.clone()))
+    }
+
     fn given(&mut self, array: Array, is_constant: bool, is_tame: bool) -> usize {
         let name = format!("{}v{}", self.prefix, self.values.len());
         self.values.push(Value {
@@ -332,7 +349,7 @@ impl<'d> Graph<'d> {
             attribute: call.attributes,
             ..Default::default()
         });
-        let typed = self.types(&output);
+        let typed = self.types(&output, call.results);
         let typed = typed.inspect_err(|_| _ = self.nodes.pop())?;
         for (name, (dtype, shape)) in output.into_iter().zip(typed) {
             let stays = matches!(effect, Effect::Keeps | Effect::Exact | Effect::Breaks);
@@ -349,24 +366,69 @@ impl<'d> Graph<'d> {
         Ok(())
     }
 
-    /// Types and shapes of the last node's results, as Squall infers them.
-    fn types(&self, names: &[String]) -> Result<Vec<(DType, Vec<i64>)>, String> {
+    /// Types and shapes of the last node's results, as Squall infers them where the row does not
+    /// know them better.
+    fn types(
+        &self,
+        names: &[String],
+        results: Vec<(DType, Vec<i64>)>,
+    ) -> Result<Vec<(DType, Vec<i64>)>, String> {
         let model = model_of(self.opset, &self.nodes, &self.inputs, &self.constants, names);
-        let read = onnx::read(&prost::Message::encode_to_vec(&model), "graph.onnx", &[]);
-        let read = read.map_err(|e| e.to_string())?;
-        if let Some(p) = read.nodes.iter().filter_map(|n| n.problem.as_ref()).next() {
-            return Err(p.clone());
+        let read = read(&model)?;
+        if !results.is_empty() {
+            return Ok(results);
         }
-        let of = |name: &String| {
-            let v = read.values.iter().find(|v| v.name == *name).ok_or("its result is gone")?;
-            let shape = v.shape.clone().ok_or("its shape is not known")?;
-            if shape.iter().any(|e| *e < 0) || shape.iter().product::<i64>() > 20_000 {
-                return Err("its result is too large");
-            }
-            Ok((v.dtype.ok_or("its type is not known")?, shape))
+        let in_region = |n: &squall_core::graph::Node| {
+            n.op == "Region" && n.outputs.iter().any(|o| names.contains(&read.values[*o].name))
         };
-        names.iter().map(of).collect::<Result<_, &str>>().map_err(String::from)
+        if !read.nodes.iter().any(in_region) {
+            return types_of(&read, names);
+        }
+        // What lies behind a length that only the run decides has no types there: the node alone
+        // has them, over operands of the shapes that they will have.
+        let node = self.nodes.last().ok_or("there is no node")?;
+        let is_constant = |n: &String| self.constants.iter().any(|c| c.name == *n);
+        let mut model = model_of(self.opset, std::slice::from_ref(node), &[], &[], names);
+        let graph = model.graph.get_or_insert_default();
+        graph.initializer =
+            self.constants.iter().filter(|c| node.input.contains(&c.name)).cloned().collect();
+        for name in node.input.iter().filter(|n| !is_constant(n)) {
+            if let Some(v) = self.values.iter().find(|v| v.name == *name) {
+                graph.input.push(build::info(name, number_of(v.dtype), &v.shape));
+            }
+        }
+        graph.input.dedup_by(|a, b| a.name == b.name);
+        let read = self::read(&model)?;
+        if read.nodes.iter().any(|n| n.op == "Region") {
+            return Err("only the run decides its shape".into());
+        }
+        types_of(&read, names)
     }
+}
+
+/// A model as Squall reads it, or why it refuses it.
+fn read(model: &ModelProto) -> Result<squall_core::graph::Model, String> {
+    let read = onnx::read(&prost::Message::encode_to_vec(model), "graph.onnx", &[]);
+    let read = read.map_err(|e| e.to_string())?;
+    match read.nodes.iter().filter_map(|n| n.problem.as_ref()).next() {
+        Some(p) => Err(p.clone()),
+        None => Ok(read),
+    }
+}
+
+fn types_of(
+    read: &squall_core::graph::Model,
+    names: &[String],
+) -> Result<Vec<(DType, Vec<i64>)>, String> {
+    let of = |name: &String| {
+        let v = read.values.iter().find(|v| v.name == *name).ok_or("its result is gone")?;
+        let shape = v.shape.clone().ok_or("its shape is not known")?;
+        if shape.iter().any(|e| *e < 0) || shape.iter().product::<i64>() > 20_000 {
+            return Err("its result is too large");
+        }
+        Ok((v.dtype.ok_or("its type is not known")?, shape))
+    };
+    names.iter().map(of).collect::<Result<_, &str>>().map_err(String::from)
 }
 
 /// The shape that two are broadcast to.

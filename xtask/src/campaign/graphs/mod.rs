@@ -5,6 +5,7 @@
 //! Several graphs are parts of one model, so that one run of the program serves many. Whether its
 //! results differ is decided graph by graph.
 
+mod bounds;
 mod case;
 mod compare;
 mod graph;

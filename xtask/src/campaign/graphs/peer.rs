@@ -3,11 +3,13 @@
 
 use super::case::Case;
 use super::compare::Arrays;
+use super::graph::model_of;
 use prost::Message as _;
 use squall_core::DType;
 use squall_core::graph::Constant;
 use squall_frontend::npy::{self, Array};
 use squall_frontend::onnx;
+use squall_frontend::onnx::proto::{ModelProto, NodeProto, TensorProto};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -40,16 +42,18 @@ impl Peer {
 
     /// All values that the nodes of some cases make, or why there are none, case by case. A model
     /// that it dies or hangs of has none.
-    pub fn answer(&mut self, cases: &[Case], folder: &Path) -> Vec<Result<Arrays, String>> {
+    pub fn answer(&mut self, cases: &[Case], folder: &Path) -> Vec<Answer> {
         let places: Vec<PathBuf> =
             (0..cases.len()).map(|i| folder.join(format!("peer-{i}"))).collect();
         for (place, case) in places.iter().zip(cases) {
             // What could not be written is seen as no answer.
             let _ = std::fs::remove_dir_all(place);
             let _ = std::fs::create_dir_all(place.join("out"));
+            let _ = std::fs::create_dir_all(place.join("sizes"));
             let _ = std::fs::write(place.join("m.onnx"), case.model(&case.made()).encode_to_vec());
             for (name, array) in &case.inputs {
-                let _ = std::fs::write(place.join(format!("{name}.npy")), npy::write(array));
+                let ending = if array.dtype == DType::Bf16 { "bf16.npy" } else { "npy" };
+                let _ = std::fs::write(place.join(format!("{name}.{ending}")), written(array));
             }
         }
         if self.process.ask(&places).is_none() {
@@ -97,31 +101,69 @@ impl Drop for Process {
     }
 }
 
-fn read_answer(place: &Path, case: &Case) -> Result<Arrays, String> {
-    if let Ok(e) = std::fs::read_to_string(place.join("error")) {
-        return Err(e);
-    }
-    read_arrays(&place.join("out"), &case.made())
+/// What the peer says of a case: values of its nodes, as far as it could compute them.
+#[derive(Default)]
+pub struct Answer {
+    /// The values.
+    pub values: Arrays,
+    /// Sums of the sizes of what sums are made of, by the names of these.
+    pub sizes: Arrays,
+    /// Why some values are not there.
+    pub silence: Option<String>,
 }
 
-/// Arrays of these names from a folder; those that are there.
+fn read_answer(place: &Path, case: &Case) -> Answer {
+    let of = |folder: &str| read_arrays(&place.join(folder), &case.made());
+    let silence = std::fs::read_to_string(place.join("error")).ok();
+    match of("out") {
+        Ok(values) => Answer { values, sizes: of("sizes").unwrap_or_default(), silence },
+        Err(e) => Answer { silence: Some(e), ..Default::default() },
+    }
+}
+
+/// Arrays of these names from a folder; those that are there. The bits of bf16 lie beside.
 pub fn read_arrays(folder: &Path, names: &[String]) -> Result<Arrays, String> {
     let mut all = Arrays::new();
     for name in names {
-        let Ok(bytes) = std::fs::read(folder.join(format!("{name}.npy"))) else { continue };
-        all.insert(name.clone(), npy::read(&bytes).map_err(|e| e.to_string())?);
+        for (ending, is_bf16) in [("npy", false), ("bf16.npy", true)] {
+            let Ok(bytes) = std::fs::read(folder.join(format!("{name}.{ending}"))) else {
+                continue;
+            };
+            let mut array = npy::read(&bytes).map_err(|e| e.to_string())?;
+            if is_bf16 {
+                array.dtype = DType::Bf16;
+            }
+            all.insert(name.clone(), array);
+        }
     }
     Ok(all)
+}
+
+/// An input as programs take it: of bf16 there are bits.
+pub fn written(array: &Array) -> Vec<u8> {
+    let dtype = if array.dtype == DType::Bf16 { DType::U16 } else { array.dtype };
+    npy::write(&Array { dtype, ..array.clone() })
 }
 
 /// What the reader itself evaluates of a case when all its inputs are known: the evaluators of
 /// `core/src/graph/fold`, which share no line with generated kernels.
 pub fn folded(case: &Case) -> Arrays {
+    known(&case.known(), &case.made())
+}
+
+/// The results of one node over known operands, as far as the reader evaluates them.
+pub fn evaluated(opset: i64, node: &NodeProto, operands: &[TensorProto]) -> Arrays {
+    let nodes = std::slice::from_ref(node);
+    known(&model_of(opset, nodes, &[], operands, &node.output), &node.output)
+}
+
+/// What of a model's values the reader knows.
+fn known(model: &ModelProto, names: &[String]) -> Arrays {
     let mut all = Arrays::new();
-    let Ok(model) = onnx::read(&case.known().encode_to_vec(), "known.onnx", &[]) else {
+    let Ok(model) = onnx::read(&model.encode_to_vec(), "known.onnx", &[]) else {
         return all;
     };
-    for name in &case.outputs {
+    for name in names {
         let Some(v) = model.values.iter().find(|v| v.name == *name) else { continue };
         let (Some(constant), Some(dtype)) = (&v.constant, v.dtype) else { continue };
         if let Some(array) = array_of(constant, dtype) {
@@ -137,6 +179,9 @@ fn array_of(constant: &Constant, dtype: DType) -> Option<Array> {
     let bytes: Vec<u8> = match (constant, dtype) {
         (Constant::F32 { data, .. }, DType::F32) => {
             data.iter().flat_map(|x| x.to_ne_bytes()).collect()
+        }
+        (Constant::F32 { data, .. }, DType::F16 | DType::Bf16) => {
+            data.iter().flat_map(|x| dtype.half_bits(*x).unwrap_or(0).to_ne_bytes()).collect()
         }
         (Constant::F64 { data, .. }, DType::F64) => {
             data.iter().flat_map(|x| x.to_ne_bytes()).collect()

@@ -2,10 +2,9 @@
 
 use super::case::{Case, merged};
 use super::compare::Arrays;
-use super::peer::read_arrays;
+use super::peer::{read_arrays, written};
 use crate::campaign::sandbox::wait;
 use prost::Message as _;
-use squall_frontend::npy;
 use std::fs::File;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -98,7 +97,7 @@ impl Subject<'_> {
         let mut command = Command::new(self.binary);
         command.args(["run", "model.onnx"]).args(way.words().split(' '));
         for (name, array) in cases.iter().flat_map(|c| &c.inputs) {
-            std::fs::write(place.join(format!("{name}.npy")), npy::write(array))?;
+            std::fs::write(place.join(format!("{name}.npy")), written(array))?;
             command.args(["--input", &format!("{name}={name}.npy")]);
         }
         let names: Vec<String> = cases.iter().flat_map(|c| c.outputs.clone()).collect();

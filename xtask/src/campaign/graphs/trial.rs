@@ -1,9 +1,10 @@
 //! The graphs of a model tried: run, compared, and what differs made smaller and kept.
 
+use super::bounds::bounds;
 use super::case::Case;
 use super::compare::{Arrays, difference};
 use super::graph::tensor_of;
-use super::peer::{Peer, folded};
+use super::peer::{Answer, Peer, folded};
 use super::shrink::shrunk;
 use super::subject::{Outcome, Subject, Way};
 use super::tally::Tally;
@@ -43,25 +44,25 @@ impl Trial<'_> {
         found.graphs += cases.len() as u64;
         let peer = self.peers(&cases);
         let literal = literally.then(|| self.literal(&cases, way)).flatten();
-        for (i, case) in cases.iter().enumerate() {
+        for (case, answer) in cases.iter().zip(&peer) {
             case.nodes.iter().for_each(|n| found.count(&n.op_type));
             let folded = folded(case);
-            found.folded += u64::from(!folded.is_empty());
+            found.folded += u64::from(case.outputs.iter().any(|o| folded.contains_key(o)));
             let mut wants = vec![("constant folding", &folded)];
-            match &peer[i] {
-                Some(Ok(a)) => {
-                    found.peer += 1;
-                    wants.push(("onnxruntime", a));
-                }
-                Some(Err(e)) => found.silent(e),
-                None => {}
+            if let Some(a) = answer {
+                found.peer += u64::from(a.silence.is_none());
+                a.silence.iter().for_each(|e| found.silent(e));
+                wants.push(("onnxruntime", &a.values));
             }
             if let Some(a) = &literal {
                 found.literal += 1;
                 wants.push(("its literal form", a));
             }
+            let none = Arrays::new();
+            let sizes = answer.as_ref().map_or(&none, |a| &a.sizes);
             let different = wants.iter().find_map(|(who, want)| {
-                difference(case, &got, want).map(|d| format!("against {who}: {d}"))
+                let bounds = bounds(case, want, sizes);
+                difference(case, &got, want, &bounds).map(|d| format!("against {who}: {d}"))
             });
             if let Some(d) = different {
                 self.differs(case, way, &d, found);
@@ -114,13 +115,11 @@ impl Trial<'_> {
         (kept, got)
     }
 
-    fn peers(&mut self, cases: &[Case]) -> Vec<Option<Result<Arrays, String>>> {
-        let folder = &self.subject.folder;
-        let all = self.peer.as_mut().map(|p| p.answer(cases, folder));
-        all.map_or_else(
-            || cases.iter().map(|_| None).collect(),
-            |a| a.into_iter().map(Some).collect(),
-        )
+    fn peers(&mut self, cases: &[Case]) -> Vec<Option<Answer>> {
+        match &mut self.peer {
+            Some(p) => p.answer(cases, &self.subject.folder).into_iter().map(Some).collect(),
+            None => cases.iter().map(|_| None).collect(),
+        }
     }
 
     /// The values of cases that are run unfused and hardly optimised on one thread.
@@ -135,22 +134,27 @@ impl Trial<'_> {
     /// How a case alone differs from what it is compared with.
     fn alone(&mut self, case: &Case, way: &Way) -> Option<String> {
         let cases = [case.clone()];
-        let want = self.want(case, way)?;
+        let answer = self.want(case, way);
         match self.subject.run(&cases, way) {
-            Outcome::Gave(got) => difference(case, &got, &want),
+            Outcome::Gave(got) => [&answer.values, &folded(case)]
+                .into_iter()
+                .find_map(|want| difference(case, &got, want, &bounds(case, want, &answer.sizes))),
             _ => None,
         }
     }
 
-    /// What a case shall give: by onnxruntime, else by folding, else by its literal form.
-    fn want(&mut self, case: &Case, way: &Way) -> Option<Arrays> {
+    /// What a case shall give: by onnxruntime, by folding where that has no answer, else by its
+    /// literal form.
+    fn want(&mut self, case: &Case, way: &Way) -> Answer {
         let cases = [case.clone()];
-        let folded = folded(case);
-        match self.peers(&cases).pop().flatten() {
-            Some(Ok(a)) => Some(a),
-            _ if !folded.is_empty() => Some(folded),
-            _ => self.literal(&cases, way),
+        let mut answer = self.peers(&cases).pop().flatten().unwrap_or_default();
+        for (name, array) in folded(case) {
+            answer.values.entry(name).or_insert(array);
         }
+        if !case.outputs.iter().any(|o| answer.values.contains_key(o)) {
+            answer.values = self.literal(&cases, way).unwrap_or_default();
+        }
+        answer
     }
 
     fn differs(&mut self, case: &Case, way: &Way, how: &str, found: &mut Tally) {
@@ -165,7 +169,7 @@ impl Trial<'_> {
             }
             let this = std::cell::RefCell::new(self);
             let small = shrunk(case, &mut |c| this.borrow_mut().alone(c, way), &mut |c| {
-                this.borrow_mut().want(c, way)
+                Some(this.borrow_mut().want(c, way).values)
             });
             return this.into_inner().keep(case, &small, way, how, found);
         }
@@ -181,7 +185,7 @@ impl Trial<'_> {
                 Outcome::Died(said) => Some(said),
                 _ => None,
             },
-            &mut |c| this.borrow_mut().want(c, way),
+            &mut |c| Some(this.borrow_mut().want(c, way).values),
         );
         let said: String =
             said.lines().filter(|l| !l.is_empty()).take(4).collect::<Vec<_>>().join(" ");
@@ -208,7 +212,7 @@ impl Trial<'_> {
         for (i, (name, array)) in small.inputs.iter().enumerate() {
             put(format!("input_{i}.pb"), tensor_of(name, array));
         }
-        let want = self.want(small, way).unwrap_or_default();
+        let want = self.want(small, way).values;
         for (i, name) in small.outputs.iter().enumerate() {
             if let Some(array) = want.get(name) {
                 put(format!("output_{i}.pb"), tensor_of(name, array));

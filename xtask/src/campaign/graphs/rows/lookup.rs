@@ -65,8 +65,12 @@ pub const ROWS: &[Row] = &[
         let shape = g.shape_of(x);
         let axis = g.draw.below(shape.len());
         let n = shape[axis];
-        let c = g.tensor(squall_core::DType::Bool, &[n], Fill::Any, true);
-        Some(Call::of(&[x, c]).with(int("axis", axis as i64)))
+        let is_constant = g.coin();
+        let c = g.tensor(squall_core::DType::Bool, &[n], Fill::Any, is_constant);
+        let kept = g.bytes(c)?.iter().filter(|b| **b != 0).count();
+        let (dtype, mut shape) = (g.values[x].dtype, shape);
+        shape[axis] = kept as i64;
+        Some(Call::of(&[x, c]).with(int("axis", axis as i64)).shaped(vec![(dtype, shape)]))
     }),
     Row::own("TfIdfVectorizer", Exact, |g| {
         let n = g.within(1, 9);
