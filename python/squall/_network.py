@@ -77,7 +77,7 @@ def export(
     store: str | os.PathLike[str] | None = None,
     dims: Mapping[str, int] | None = None,
     target: str = "cpu",
-    precision: str = "f32",
+    precision: str | None = None,
     threads: int = 1,
     predictor: str | os.PathLike[str] | None = None,
     onnxruntime: bool = False,

@@ -51,7 +51,7 @@ def tune(
     trials_per_task: int | None = None,
     store: str | os.PathLike[str] = "tuned.squall",
     target: str = "cpu",
-    precision: str = "f32",
+    precision: str | None = None,
     threads: int = 1,
     seed: int = 0,
     strategy: str | None = None,

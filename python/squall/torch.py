@@ -182,7 +182,8 @@ class _Compiled:
                     network = compile_network(model, target=self._target, **options)
             except Exception as e:
                 raise _Unfit(str(e)) from e
-            _compare(network, frozen, free, options.get("precision", "f32"))
+            format = network.description.get("precision") or options.get("precision")
+            _compare(network, frozen, free, format or "f32")
         return network
 
 

@@ -36,8 +36,9 @@ pub struct InputArgs {
     pub cover: Option<String>,
     /// The format in which a model's kernels work: `f32`; `bf16`, on a GPU also `f16`, of which all
     /// tensors between kernels are; on a GPU `tf32`, to which factors of products are rounded. Sums
-    /// are 32-bit floats in all of them, and so are the model's inputs and outputs. Kernels of each
-    /// are kept apart; `squall check` says what a format loses [default: f32]
+    /// are 32-bit floats in all of them; the model's inputs and outputs keep the types of its file.
+    /// Kernels of each are kept apart; `squall check` says what a format loses [default: on a GPU
+    /// the format in which the model's file computes, where that is of 16 bits; else f32]
     #[arg(long, value_name = "FORMAT", value_parser = precision())]
     pub precision: Option<Precision>,
 }
@@ -51,7 +52,7 @@ impl InputArgs {
             channels: self.channels,
             assignment: self.assignment.clone(),
             cover: self.cover.clone(),
-            precision: self.precision.unwrap_or_default(),
+            precision: self.precision,
         }
     }
 }

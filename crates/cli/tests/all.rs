@@ -13,6 +13,7 @@ mod export;
 mod fleet;
 mod forecast;
 mod gpu;
+mod halves;
 mod hostile;
 mod inputs;
 mod kept;

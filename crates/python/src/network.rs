@@ -23,7 +23,7 @@ pub struct ExportOptions {
     store: Option<PathBuf>,
     dims: Vec<(String, i64)>,
     target: String,
-    precision: String,
+    precision: Option<String>,
     threads: usize,
     predictor: Option<PathBuf>,
     onnxruntime: bool,
@@ -35,7 +35,7 @@ impl ExportOptions {
             network: NetworkRequest {
                 input: InputRequest {
                     dims: self.dims,
-                    precision: precision(&self.precision)?,
+                    precision: precision(self.precision.as_deref())?,
                     ..InputRequest::new(self.model)
                 },
                 store: self.store,

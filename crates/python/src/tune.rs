@@ -24,7 +24,7 @@ pub struct TuneOptions {
     trials: Option<u64>,
     trials_per_task: Option<u64>,
     target: String,
-    precision: String,
+    precision: Option<String>,
     threads: usize,
     seed: u64,
     strategy: Option<String>,
@@ -37,10 +37,11 @@ pub fn target(name: &str) -> PyResult<TargetRequest> {
     name.parse().map_err(|e| PyValueError::new_err(format!("target `{name}`: {e}")))
 }
 
-/// The precision of this name.
-pub fn precision(name: &str) -> PyResult<Precision> {
+/// The precision of this name; none where none is named.
+pub fn precision(name: Option<&str>) -> PyResult<Option<Precision>> {
+    let Some(name) = name else { return Ok(None) };
     let known = Precision::ALL.iter().find(|(_, n)| *n == name).map(|(p, _)| *p);
-    known.ok_or_else(|| {
+    known.map(Some).ok_or_else(|| {
         let names: Vec<&str> = Precision::ALL.iter().map(|(_, n)| *n).collect();
         PyValueError::new_err(format!("precision `{name}`: there are {}", names.join(", ")))
     })
@@ -48,7 +49,7 @@ pub fn precision(name: &str) -> PyResult<Precision> {
 
 impl TuneOptions {
     fn request(self) -> PyResult<TuneRequest> {
-        let precision = precision(&self.precision)?;
+        let precision = precision(self.precision.as_deref())?;
         let input = InputRequest { dims: self.dims, precision, ..InputRequest::new(self.source) };
         let (trials, trials_per_task, seconds) = (self.trials, self.trials_per_task, self.seconds);
         let budget = BudgetRequest { trials, trials_per_task, seconds };

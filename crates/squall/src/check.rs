@@ -3,6 +3,8 @@
 use crate::arrays::NamedArray;
 use crate::export::KernelCounts;
 use crate::network::{Layer, LayerKind, PlainShare, plain_shares};
+use crate::precision::Precision;
+use squall_core::DType;
 use squall_frontend::npy::Array;
 
 /// How far floats may be off. Whole numbers and booleans must be exact.
@@ -131,6 +133,8 @@ pub struct Checked {
     pub calls: u64,
     /// Distinct kernels, and how many of them were tuned.
     pub kernels: KernelCounts,
+    /// The format in which they work.
+    pub precision: Precision,
     /// Outputs of which the type or the shape differs, in words.
     pub differences: Vec<String>,
     /// The operators that plain ones ran, with their time.
@@ -195,6 +199,10 @@ impl Checked {
         self.plain = plain_shares(layers);
         for (name, want) in expected.outputs {
             let Some((_, got)) = outputs.iter().find(|(n, _)| n == name) else { continue };
+            // A .npy file has numbers of bf16 as their bits.
+            let are_bits = (want.dtype, got.dtype) == (DType::U16, DType::Bf16);
+            let of_bits = are_bits.then(|| Array { dtype: DType::Bf16, ..want.clone() });
+            let want = of_bits.as_ref().unwrap_or(want);
             if (got.dtype, &got.shape) != (want.dtype, &want.shape) {
                 self.differences.push(format!(
                     "output `{name}` is {} {:?}, expected {} {:?}",
@@ -215,7 +223,6 @@ impl Checked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_core::DType;
 
     #[test]
     fn differences_are_found_and_tolerated_by_size() {

@@ -128,6 +128,8 @@ impl Reached {
 pub(crate) struct CoverRunOff<'a> {
     pub context: &'a Context,
     pub request: &'a TuneRequest,
+    /// The model's.
+    pub precision: Precision,
     pub wanted: &'a InferenceRequest,
     pub store: &'a Store,
     pub at: &'a TargetContext,
@@ -168,7 +170,7 @@ impl CoverRunOff<'_> {
                 )));
             }
             let input = Input { tasks, ..base.clone().with_graph(contenders) };
-            let input = input.in_precision(self.precision(), self.request.target)?;
+            let input = input.in_precision(self.request.target)?;
             let request =
                 TuneRequest { budget: left, inference: None, roof: true, ..self.request.clone() };
             let session = Session { request: &request, store: self.store, stop: self.stop };
@@ -194,11 +196,7 @@ impl CoverRunOff<'_> {
 
     /// What is known of times here.
     fn known(&self) -> Result<HashMap<TaskId, f64>, Error> {
-        times_here((self.store, self.at), self.precision())
-    }
-
-    fn precision(&self) -> Precision {
-        self.request.input.precision
+        times_here((self.store, self.at), self.precision)
     }
 
     /// The model by a cover, its images as its kernels are fastest together where they were tuned
@@ -210,9 +208,9 @@ impl CoverRunOff<'_> {
         known: &HashMap<TaskId, f64>,
     ) -> Result<Input, Error> {
         let input = input.clone().with_graph(cover);
-        match self.precision() {
+        match self.precision {
             Precision::F32 => Ok(input.laid_out(known, self.at)),
-            p => input.in_usual_form(p, self.request.target),
+            _ => input.in_usual_form(self.request.target),
         }
     }
 
@@ -222,7 +220,7 @@ impl CoverRunOff<'_> {
         // A launch takes longer than many a kernel's arithmetic, and no roof knows of it.
         let Some(roof) = self.roof.filter(|_| !self.at.gpus.is_empty()) else { return reached };
         let timed = |t: &Task| {
-            let w = &self.precision().rounded(&t.workload);
+            let w = &self.precision.rounded(&t.workload);
             known.get(&t.id).map(|time| (roof.bound_of(w, w.flop()).0 / time, *time))
         };
         let timed: Vec<(f64, f64)> = base.tasks().iter().filter_map(timed).collect();
@@ -250,7 +248,7 @@ impl CoverRunOff<'_> {
         let reached = self.reached(base, &known);
         let bound = |w: &Workload| match self.roof {
             Some(r) => {
-                let w = &self.precision().rounded(w);
+                let w = &self.precision.rounded(w);
                 reached.bound(r.bound_of(w, w.flop()).0)
             }
             None => 1.0,
@@ -286,7 +284,7 @@ impl CoverRunOff<'_> {
     ) -> Result<(), Error> {
         let mut known = self.known()?;
         let held = self.placed(input, base.clone(), &known)?;
-        let task = recorded_as(base.model(), &input.name, self.precision());
+        let task = recorded_as(base.model(), &input.name, self.precision);
         let (place, seed) = (self.at.place.clone(), self.request.seed);
         let recorder = Recorder { store: self.store, place, seed };
         let copy = self.reached(base, &known).copy;
@@ -347,7 +345,6 @@ impl CoverRunOff<'_> {
     fn meeting<'r>(&'r self, input: &'r Input, end: Instant) -> NetworkRunOff<'r> {
         NetworkRunOff {
             input,
-            precision: self.precision(),
             guess: &self.wanted.guess,
             store: self.store,
             at: self.at,

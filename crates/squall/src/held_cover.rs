@@ -41,18 +41,14 @@ pub(crate) fn for_costs(graph: &Assignment) -> impl Iterator<Item = &FusionCandi
 }
 
 impl Input {
-    /// The same model by the kernels that a run-off of covers chose on this device in a precision,
-    /// if one did, all in the model's layout and not yet in that precision.
-    pub(crate) fn by_decision(
-        self,
-        (store, at): (&Store, &TargetContext),
-        precision: Precision,
-    ) -> Result<Input, Error> {
+    /// The same model by the kernels that a run-off of covers chose on this device in the input's
+    /// precision, if one did, all in the model's layout and not yet in that precision.
+    pub(crate) fn by_decision(self, (store, at): (&Store, &TargetContext)) -> Result<Input, Error> {
         let Some(graph) = self.graph.as_ref().filter(|g| for_costs(g).next().is_some()) else {
             return Ok(self);
         };
-        let found =
-            store.serving(&Query::task(recorded_as(graph.model(), "", precision).id), &at.place)?;
+        let task = recorded_as(graph.model(), "", self.precision).id;
+        let found = store.serving(&Query::task(task), &at.place)?;
         let line = found.into_iter().find(|(near, _)| near.is_here()).map(|(_, r)| r.configuration);
         // A line that a build with other rules wrote fits no longer: greedy fusion stays.
         let made = line.and_then(|l| graph.covered_by(l.strip_prefix(KERNELS)?).ok());

@@ -5,6 +5,7 @@ use crate::arrays::NamedArray;
 use crate::error::Error;
 use crate::files::read;
 use crate::given;
+use crate::precision::Precision;
 use serde_json::{Value, json};
 use squall_core::graph::Model;
 use squall_core::tasks::Untuned;
@@ -50,6 +51,10 @@ pub struct Input {
     pub remade: HashMap<TaskId, TaskId>,
     /// What a model was whose file computes in floats of 16 bits.
     pub halves: Option<Halves>,
+    /// In which format the kernels of a model are to work.
+    pub precision: Precision,
+    /// Whether that is the format of the model's file, in which parts of it may not compute.
+    pub is_own_precision: bool,
 }
 
 impl Input {
@@ -137,6 +142,8 @@ impl Input {
                     bound: Vec::new(),
                     remade: HashMap::new(),
                     halves: None,
+                    precision: Precision::F32,
+                    is_own_precision: false,
                 })
             }
             other => Err(Error::Input {
@@ -168,6 +175,8 @@ impl Input {
             bound: made.bound,
             remade: HashMap::new(),
             halves: made.halves,
+            precision: Precision::F32,
+            is_own_precision: false,
         })
     }
 
@@ -229,6 +238,8 @@ impl Input {
             bound: Vec::new(),
             remade: HashMap::new(),
             halves: None,
+            precision: Precision::F32,
+            is_own_precision: false,
         })
     }
 
@@ -251,6 +262,8 @@ impl Input {
             bound: Vec::new(),
             remade: HashMap::new(),
             halves: None,
+            precision: Precision::F32,
+            is_own_precision: false,
         })
     }
 

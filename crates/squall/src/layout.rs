@@ -204,9 +204,10 @@ impl Input {
         }
     }
 
-    /// The same model as it is usually tuned in a format.
-    pub(crate) fn in_usual_form(self, p: Precision, target: TargetRequest) -> Result<Input, Error> {
-        self.with_channels(Channels::usual(target, p), target).in_precision(p, target)
+    /// The same model as it is usually tuned in its format.
+    pub(crate) fn in_usual_form(self, target: TargetRequest) -> Result<Input, Error> {
+        let usual = Channels::usual(target, self.precision);
+        self.with_channels(usual, target).in_precision(target)
     }
 
     /// The same model without the kernels of rules that greedy fusion does not know.

@@ -37,7 +37,6 @@ const ROUNDING: [f64; 2] = [1e-3, 5e-2];
 /// What networks are built of and where.
 pub(crate) struct NetworkRunOff<'a> {
     pub input: &'a Input,
-    pub precision: Precision,
     pub guess: &'a GuessRequest,
     pub store: &'a Store,
     pub at: &'a TargetContext,
@@ -246,7 +245,7 @@ impl NetworkRunOff<'_> {
         let inputs = a.random_inputs(&[]);
         let mut loss = Loss::default();
         loss.add(&b.run(&inputs)?.0, &a.run(&inputs)?.0);
-        let most = ROUNDING[usize::from(self.precision != Precision::F32)];
+        let most = ROUNDING[usize::from(self.input.precision != Precision::F32)];
         Ok((loss.relative > most).then(|| {
             format!(
                 "networks of a model's fastest kernels and of close ones differ by {:.1e} of their \

@@ -9,6 +9,7 @@ use squall_core::operator::{in_format, in_half, of_floats};
 use squall_core::{DType, Task, TaskId, Workload};
 use squall_graph::assignment::reads;
 use squall_graph::candidate::root;
+use squall_graph::halves::Halves;
 use squall_graph::{Assignment, Step};
 use std::collections::HashSet;
 
@@ -23,7 +24,7 @@ pub enum Precision {
     Tf32,
     /// All that lies between kernels, and their weights, are floats of 16 bits, 8 of them the
     /// exponent's; what a kernel computes stays 32-bit floats until it is stored. The model's
-    /// inputs and outputs stay as they are.
+    /// inputs and outputs keep the types of its file.
     Bf16,
     /// The same with 5 bits of the exponent: larger numbers than 65504 become infinite. On GPUs
     /// only.
@@ -63,6 +64,11 @@ impl Precision {
         made.unwrap_or_else(|| w.clone())
     }
 
+    /// The one in which tensors are kept in a format of 16 bits.
+    fn of_half(format: DType) -> Option<Precision> {
+        Precision::ALL.iter().map(|(p, _)| *p).find(|p| p.half() == Some(format))
+    }
+
     /// How far floats of a network may be from exact ones, absolutely and relative to values above
     /// 1, unless the user says otherwise: what rounding costs networks of some hundred layers.
     pub fn tolerance(self) -> f64 {
@@ -80,8 +86,38 @@ impl Precision {
 }
 
 impl Input {
-    /// The same model in a format; kernels of tf32 without products stay as they are.
-    pub fn in_precision(mut self, p: Precision, target: TargetRequest) -> Result<Input, Error> {
+    /// The same input, its kernels to work in a format. Where none is asked for, GPUs compute a
+    /// model whose file computes in 16 bits in those, as they have arithmetic for them.
+    pub(crate) fn to_compute_in(self, asked: Option<Precision>, target: TargetRequest) -> Input {
+        let own = self.halves.as_ref().and_then(|h| Precision::of_half(h.format));
+        let own = own.filter(|_| asked.is_none() && !target.is_cpu());
+        let precision = asked.or(own).unwrap_or_default();
+        Input { precision, is_own_precision: own.is_some(), ..self }
+    }
+
+    /// What there is to say of a format that is the file's and was not asked for: which one it is,
+    /// and how many kernels have it.
+    pub fn own_precision_note(&self) -> Option<String> {
+        let half = self.precision.half().filter(|_| self.is_own_precision)?;
+        let is_wide = |t: &&Task| {
+            let w = &t.workload;
+            w.inputs.iter().map(|i| i.dtype).chain([w.output().dtype]).all(|d| d != half)
+        };
+        let (all, wide) = (self.tasks.len(), self.tasks.iter().filter(is_wide).count());
+        let kernels = match wide {
+            0 => "its kernels".to_string(),
+            n => format!("{} of its {all} kernels", all - n),
+        };
+        Some(format!(
+            "the model's file computes in {}, and so do {kernels}; `--precision f32` computes in \
+             32-bit floats",
+            self.precision.name()
+        ))
+    }
+
+    /// The same model in its format; kernels of tf32 without products stay as they are.
+    pub fn in_precision(mut self, target: TargetRequest) -> Result<Input, Error> {
+        let p = self.precision;
         let of_bytes = |t: &&Task| {
             let w = &t.workload;
             w.foreign.is_none()
@@ -106,7 +142,9 @@ impl Input {
             });
         }
         let last = self.graph.as_ref().map(last_ones).unwrap_or_default();
-        for t in self.tasks.iter_mut() {
+        let own = self.halves.as_ref().filter(|_| self.is_own_precision);
+        let wide = self.graph.as_ref().zip(own).map(|(g, h)| wide_ones(g, h)).unwrap_or_default();
+        for t in self.tasks.iter_mut().filter(|t| !wide.contains(&t.id)) {
             let w = t.workload.clone();
             let made = match p.half() {
                 Some(format) => {
@@ -139,4 +177,22 @@ fn last_ones(graph: &Assignment) -> HashSet<TaskId> {
         _ = if is_last { last.insert(task) } else { others.insert(task) };
     }
     &last - &others
+}
+
+/// The tasks of kernels that read or give 32-bit floats by the model's file: what they compute is
+/// not rounded to 16 bits there. A task of which one kernel does so counts as a whole.
+fn wide_ones(graph: &Assignment, halves: &Halves) -> HashSet<TaskId> {
+    let (model, candidates) = (graph.model(), graph.candidates());
+    let is_wide = |v: ValueId| {
+        let value = &model.values[root(model, v)];
+        value.dtype == Some(DType::F32) && !halves.values.contains(&value.name)
+    };
+    let steps = graph.choice().steps.iter().enumerate();
+    let wide = steps.filter_map(|(i, step)| {
+        let Step::Kernel(c) = *step else { return None };
+        let given = candidates.list[c].outputs.iter().copied();
+        let touched = reads(candidates, step).into_iter().chain(given);
+        graph.task_of_step(i).filter(|_| touched.into_iter().any(is_wide))
+    });
+    wide.collect()
 }

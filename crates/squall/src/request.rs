@@ -32,8 +32,9 @@ pub struct InputRequest {
     pub assignment: Option<PathBuf>,
     /// The name of the solver that says it; see [`crate::layout::covers`].
     pub cover: Option<String>,
-    /// In which format its products are made.
-    pub precision: Precision,
+    /// In which format its kernels work. If none, on GPUs that in which a model's file computes, and
+    /// else 32-bit floats.
+    pub precision: Option<Precision>,
 }
 
 impl InputRequest {
@@ -57,7 +58,8 @@ impl InputRequest {
         in_ranges: bool,
     ) -> Result<Input, Error> {
         let input = Input::load_given(&self.source, &self.dims, given)?;
-        let is_f32 = self.precision == Precision::F32;
+        let input = input.to_compute_in(self.precision, target);
+        let is_f32 = input.precision == Precision::F32;
         Ok(match target.is_cpu() {
             // Of kernels that are left out there would be plain loops alone.
             true if is_f32 && in_ranges => input.in_bytes().in_ranges().without(GPU_RULES),
@@ -89,18 +91,18 @@ impl InputRequest {
                 }
             }
             (None, Some(name)) => input.covered(name, &HashMap::new(), target)?,
-            (None, None) => input.with_channels(
-                self.channels.unwrap_or(Channels::usual(target, self.precision)),
-                target,
-            ),
+            (None, None) => {
+                let usual = Channels::usual(target, input.precision);
+                input.with_channels(self.channels.unwrap_or(usual), target)
+            }
         };
-        input.in_precision(self.precision, target)
+        input.in_precision(target)
     }
 
     /// Whether the kernels of a model are Squall's to choose: nothing else is asked for.
     pub(crate) fn is_cover_open(&self) -> bool {
         let is_asked = self.assignment.is_some() || self.cover.is_some() || self.channels.is_some();
-        !is_asked && self.precision != Precision::Tf32
+        !is_asked && self.precision != Some(Precision::Tf32)
     }
 
     /// How the candidates for kernels of a model stand to each other by the times that a store has,
@@ -115,7 +117,7 @@ impl InputRequest {
         let known = match store {
             Some(path) => {
                 let at = &context.target(target, threads)?;
-                times_here((&Store::open_read_only(path)?, at), self.precision)?
+                times_here((&Store::open_read_only(path)?, at), input.precision)?
             }
             None => HashMap::new(),
         };
@@ -149,20 +151,20 @@ impl InputRequest {
         let mut input = self.read(target, given)?;
         if let Some(name) = &self.cover {
             let at = &context.target(target, threads)?;
-            let known = times_here((store, at), self.precision)?;
-            return input.covered(name, &known, target)?.in_precision(self.precision, target);
+            let known = times_here((store, at), input.precision)?;
+            return input.covered(name, &known, target)?.in_precision(target);
         }
         if input.graph.is_some() {
             let at = &context.target(target, threads)?;
             if self.is_cover_open() {
-                input = input.by_decision((store, at), self.precision)?;
+                input = input.by_decision((store, at))?;
             }
             // Kernels of other precisions are tuned in the usual layouts alone.
-            if self.precision == Precision::F32 {
+            if input.precision == Precision::F32 {
                 return input.with_fastest_layout(store, at);
             }
         }
-        input.in_usual_form(self.precision, target)
+        input.in_usual_form(target)
     }
 }
 

@@ -78,7 +78,7 @@ fn covers_meet(precision: Precision, tolerance: f32) {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
     let context = Context::with_cache(Some(cache));
     let source = attention(folder.path()).display().to_string();
-    let input = InputRequest { precision, ..InputRequest::new(source) };
+    let input = InputRequest { precision: Some(precision), ..InputRequest::new(source) };
     let path = folder.path().join("s.squall");
     let budget = BudgetRequest { trials_per_task: Some(4), ..BudgetRequest::default() };
     let request = TuneRequest { inference: None, ..TuneRequest::new(input.clone(), &path, budget) };

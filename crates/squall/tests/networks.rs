@@ -280,7 +280,7 @@ fn formats_of_16_bits_lie_between_kernels() {
     let network = branched(f);
     for (precision, least, most) in [(Precision::Bf16, 1e-4, 3e-2), (Precision::F16, 1e-5, 4e-3)] {
         let mut network = network.clone();
-        network.input.precision = precision;
+        network.input.precision = Some(precision);
         let request = CheckRequest {
             network,
             data: CheckData::Files { inputs: Vec::new(), expected: Vec::new() },

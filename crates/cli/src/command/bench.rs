@@ -116,6 +116,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                 "inferences": h.inferences,
             })),
             "arena_bytes": network.arena_bytes(),
+            "precision": network.precision().name(),
             "kernels": counts.kernels,
             "tuned": counts.tuned,
             "guessed": counts.guessed,

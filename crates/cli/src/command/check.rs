@@ -90,16 +90,16 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         (None, None) => a.tolerance.map(Tolerance::Scaled),
         (r, b) => Some(Tolerance::Sum { relative: r.unwrap_or(0.0), absolute: b.unwrap_or(0.0) }),
     };
-    let precision = network.input.precision;
     let request = CheckRequest { network, data, tolerance };
     let c = squall::check(&context(), &request, &mut listen)?;
     let good = c.is_right();
-    let counts = c.kernels;
+    let (counts, precision) = (c.kernels, c.precision);
     if a.json.json {
         say(json!({
             "right": good,
             "against": if c.is_literal { "plain loops" } else { "given outputs" },
             "runs": c.runs,
+            "precision": precision.name(),
             "max_error": if c.max_error.is_finite() { Some(c.max_error) } else { None },
             "tolerance": if let Some(Tolerance::Scaled(t)) = c.tolerance { Some(t) } else { None },
             "loss": c.loss.map(|l| json!({

@@ -66,6 +66,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             "output": first.and_then(|(name, _)| file(name)),
             "shape": first.map(|(_, y)| &y.shape),
             "outputs": ran.outputs.iter().map(output).collect::<Vec<_>>(),
+            "precision": ran.network.precision().name(),
             "kernels": counts.kernels,
             "tuned": counts.tuned,
             "guessed": counts.guessed,

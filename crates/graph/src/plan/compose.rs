@@ -131,7 +131,7 @@ impl Dense {
 }
 
 /// Leaves out blocks that no step, input or output names any more.
-fn drop_unused(plan: &mut Plan) {
+pub fn drop_unused(plan: &mut Plan) {
     let mut is_used = vec![false; plan.blocks.len()];
     let mut places: Vec<BlockPlace> = plan.inputs.iter().chain(&plan.outputs).copied().collect();
     places.extend(plan.bounded.iter().map(|b| b.extents));

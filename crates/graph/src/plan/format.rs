@@ -1,6 +1,7 @@
 //! Kernels of other formats than 32-bit floats in a plan: what lies between them takes their
 //! format, and what does not, such as the caller's tensors, is converted by a copy.
 
+use super::same::drop_same;
 use super::{BlockPlace, Plan, PlanConstant, PlanStep, Stride, ValueSource, Work};
 use squall_core::{DType, TaskId, Workload};
 use std::collections::HashMap;
@@ -35,6 +36,7 @@ impl Plan {
         }
         let steps = std::mem::take(&mut r.steps);
         self.steps = steps;
+        drop_same(self);
         self.verify()
     }
 }
@@ -289,6 +291,11 @@ mod tests {
             },
         };
         let named = ("c".to_string(), "Copy".to_string());
+        // In the other direction: what is copied as it is would be one block.
+        let mut turned = copy(place(1), place(2), 4, &named);
+        if let Work::Copy { from_offset, axes, .. } = &mut turned.work {
+            (*from_offset, axes[0].from) = (3, -1);
+        }
         let numbers = [1.0f32, 2.0, 0.5, -4.0];
         let mut p = Plan {
             constants: vec![PlanConstant {
@@ -299,11 +306,7 @@ mod tests {
                 place: None,
             }],
             blocks: vec![Block { dtype: DType::F32, elements: 4 }; 4],
-            steps: vec![
-                kernel(&half, 0, 1),
-                copy(place(1), place(2), 4, &named),
-                kernel(&float, 2, 3),
-            ],
+            steps: vec![kernel(&half, 0, 1), turned, kernel(&float, 2, 3)],
             inputs: vec![place(0)],
             outputs: vec![place(3), place(1)],
             input_elements: vec![4],

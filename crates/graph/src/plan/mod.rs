@@ -6,6 +6,7 @@ mod compose;
 mod format;
 mod merge;
 mod movement;
+mod same;
 mod text;
 mod verify;
 

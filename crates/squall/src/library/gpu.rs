@@ -57,7 +57,7 @@ pub fn export(
         "architecture": gpu.architecture(),
         "compiler": gpu.toolchain(),
         "tuned_on": at.device_name(),
-        "precision": input.precision.name(),
+        "precision": network.precision().name(),
         "kernels": kernel_facts(counts),
         "weights": {
             "file": format!("{}.weights", name.text()),

@@ -18,6 +18,7 @@ use crate::arrays::NamedArray;
 use crate::error::Error;
 use crate::export::{Chosen, KernelCounts};
 use crate::input::Input;
+use crate::precision::Precision;
 use crate::report::{GraphKernel, KernelGraph};
 use crate::target_context::TargetContext;
 use files::{FileLayout, Places};
@@ -160,6 +161,8 @@ pub struct Network {
     bound: Vec<NamedArray>,
     /// In which format of 16 bits its file computes, if it does.
     half: Option<DType>,
+    /// In which its kernels work.
+    precision: Precision,
     kernels: Vec<Chosen>,
     plain: PlainOperators,
     device: Device,
@@ -300,6 +303,7 @@ impl Network {
             outputs,
             bound: input.bound.clone(),
             half: input.halves.as_ref().map(|h| h.format),
+            precision: input.precision,
             kernels,
             plain,
             device,
@@ -323,6 +327,12 @@ impl Network {
     /// The format of 16 bits in which the model's file computes, if it does.
     pub fn half(&self) -> Option<DType> {
         self.half
+    }
+
+    /// The format in which its kernels work, but for those of parts that the model's file has in
+    /// 32-bit floats.
+    pub fn precision(&self) -> Precision {
+        self.precision
     }
 
     /// Bytes of the region that activations and scratch memory share.

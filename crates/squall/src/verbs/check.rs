@@ -127,7 +127,7 @@ fn literal(
         channels: None,
         assignment: None,
         cover: Some(UNFUSED.into()),
-        precision: Precision::F32,
+        precision: Some(Precision::F32),
         ..request.input.clone()
     };
     let model = input.load_given(TargetRequest::Cpu, inputs)?;
@@ -166,15 +166,17 @@ fn hardened(inputs: &[NamedArray], hard: Hard) -> Option<Vec<NamedArray>> {
 
 /// Runs a model on known inputs and compares what it gives with what is known, or, where nothing
 /// is, with what its operators give by plain loops: there on random inputs and on hard ones, too.
-/// In another format than f32 it is run in that, too, for what the format loses.
+/// Where another format than f32 is asked for, it is run in f32 instead, for what the format loses.
 pub fn check(
     context: &Context,
     request: &CheckRequest,
     listen: &mut Listen<'_>,
 ) -> Result<Checked, Error> {
     let wanted = &request.network;
-    let precise = (wanted.input.precision != Precision::F32).then(|| NetworkRequest {
-        input: InputRequest { precision: Precision::F32, ..wanted.input.clone() },
+    let in_f32 = Some(Precision::F32);
+    let is_other = wanted.input.precision.is_some() && wanted.input.precision != in_f32;
+    let precise = is_other.then(|| NetworkRequest {
+        input: InputRequest { precision: in_f32, ..wanted.input.clone() },
         ..wanted.clone()
     });
     let mut checked = Checked::default();
@@ -185,11 +187,12 @@ pub fn check(
         inputs.extend(random.iter().cloned());
         let (outputs, layers) = network.run(&inputs)?;
         checked.kernels = network.counts();
+        checked.precision = network.precision();
         checked.fallbacks = network.fallbacks().to_vec();
         // A model that computes in 16 bits is as exact as these are, in whichever it runs.
         let own =
             Precision::ALL.iter().find(|(p, _)| p.half().is_some() && p.half() == network.half());
-        let usual = own.map_or(0.0, |(p, _)| p.tolerance()).max(wanted.input.precision.tolerance());
+        let usual = own.map_or(0.0, |(p, _)| p.tolerance()).max(network.precision().tolerance());
         let tolerance = request.tolerance.unwrap_or(Tolerance::Scaled(usual));
         checked.tolerance = Some(tolerance);
         if let Some(precise) = &precise {

@@ -2,7 +2,7 @@
 
 use super::locked::refuse_misses;
 use crate::error::Error;
-use crate::event::Listen;
+use crate::event::{Event, Listen};
 use crate::export::{Exported, GuessRequest, Guesser, Levels, choose, join};
 use crate::request::InputRequest;
 use crate::settings::TargetRequest;
@@ -52,6 +52,7 @@ pub fn export(
     // The highest level decides how a model is divided into kernels: it is the most common one.
     let main = request.targets.iter().copied().max_by_key(TargetRequest::isa).unwrap_or(first);
     let input = request.input.load_tuned(context, store, main, threads)?;
+    input.own_precision_note().into_iter().for_each(|text| listen(Event::Note(text)));
     let tasks = input.select(request.only.as_deref())?;
     let mut made = Vec::new();
     for &target in &request.targets {

@@ -119,6 +119,7 @@ pub(super) fn network_for(
     let on = (target, threads);
     let model = request.input.load_tuned_given(context, store.as_ref(), on, given)?;
     accepts(&model, given)?;
+    model.own_precision_note().into_iter().for_each(|text| listen(Event::Note(text)));
     let at = context.target(target, threads)?;
     if request.guess.locked {
         let tasks: Vec<&Task> = model.tasks.iter().collect();

@@ -46,9 +46,8 @@ pub fn run_off(
         return Ok(None);
     }
     let store = &Store::open(path)?;
-    let precision = input.precision;
     let input = &input.load_tuned(context, Some(store), *target, *threads)?;
-    let settled = NetworkRunOff { input, precision, guess, store, at, end, stop }.hold(listen)?;
+    let settled = NetworkRunOff { input, guess, store, at, end, stop }.hold(listen)?;
     store.confirm_all()?;
     Ok(settled)
 }

@@ -37,6 +37,7 @@ pub fn tune(
 ) -> Result<Report, Error> {
     let began = Instant::now();
     let mut input = request.input.load(request.target)?;
+    input.own_precision_note().into_iter().for_each(|text| listen(Event::Note(text)));
     if let Some(judge) = &request.judge {
         input.own = input.own.into_iter().map(|k| k.judged(judge.clone())).collect();
     }
@@ -93,8 +94,7 @@ fn decided(
         return Ok(input);
     }
     let at = context.target(target, request.threads)?.with_caches(request.caches);
-    let precision = request.input.precision;
-    input.by_decision((store, &at), precision)?.in_usual_form(precision, target)
+    input.by_decision((store, &at))?.in_usual_form(target)
 }
 
 /// Lets the kernels that only costs choose have their share of trials, and the cheapest cover meet
@@ -112,11 +112,9 @@ fn covers_met(
     let roof = report.roof.clone();
     let roof = roof.as_ref();
     let began = Instant::now();
-    let met = CoverRunOff { context, request, wanted, store, at, roof, stop }.hold(
-        &input,
-        shares.covers,
-        listen,
-    )?;
+    let precision = input.precision;
+    let run_off = CoverRunOff { context, request, precision, wanted, store, at, roof, stop };
+    let met = run_off.hold(&input, shares.covers, listen)?;
     if let Some(note) = met.note {
         listen(Event::Note(note));
     }
