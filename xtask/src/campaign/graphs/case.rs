@@ -2,9 +2,10 @@
 
 use super::graph::{Graph, model_of, tensor_of};
 use super::rows::{self, Row};
+use prost::Message as _;
 use squall_core::DType;
 use squall_frontend::npy::Array;
-use squall_frontend::onnx::proto::{ModelProto, NodeProto, TensorProto};
+use squall_frontend::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use squall_fuzz::Draw;
 use std::collections::{BTreeMap, HashSet};
 
@@ -63,7 +64,7 @@ impl Case {
                 break;
             }
             let row = table[g.draw.below(table.len())];
-            let before = (g.values.len(), g.inputs.len(), g.constants.len());
+            let before = (g.values.len(), g.inputs.len(), g.constants.len(), g.nodes.len());
             let Some(call) = row.call(&mut g) else {
                 take_back(&mut g, before);
                 continue;
@@ -73,7 +74,6 @@ impl Case {
                 entry.0 += 1;
                 take_back(&mut g, before);
             } else if without.f64 && g.values.iter().any(|v| v.dtype == DType::F64) {
-                g.nodes.pop();
                 take_back(&mut g, before);
             }
         }
@@ -96,7 +96,7 @@ impl Case {
         let mut kept = Vec::new();
         for node in self.nodes.into_iter().rev() {
             if node.output.iter().any(|o| needed.contains(o)) {
-                needed.extend(node.input.iter().cloned());
+                needed.extend(reads(&node));
                 kept.push(node);
             }
         }
@@ -121,6 +121,17 @@ impl Case {
     }
 }
 
+/// What a node and the graphs in it read, also of what stands in these.
+pub fn reads(node: &NodeProto) -> Vec<String> {
+    let mut all = node.input.clone();
+    for graph in node.attribute.iter().filter_map(|a| a.g.as_ref()) {
+        let Ok(graph) = GraphProto::decode(&graph[..]) else { continue };
+        all.extend(graph.node.iter().flat_map(reads));
+        all.extend(graph.output.iter().map(|o| o.name.clone()));
+    }
+    all
+}
+
 /// Several graphs as parts of one model.
 pub fn merged(cases: &[Case]) -> ModelProto {
     let all =
@@ -133,14 +144,16 @@ pub fn merged(cases: &[Case]) -> ModelProto {
 }
 
 /// Makes a graph as it was before a row made tensors for a use that came to nothing.
-fn take_back(g: &mut Graph<'_>, (values, inputs, constants): (usize, usize, usize)) {
+fn take_back(g: &mut Graph<'_>, before: (usize, usize, usize, usize)) {
+    let (values, inputs, constants, nodes) = before;
+    g.nodes.truncate(nodes);
     g.values.truncate(values);
     g.inputs.truncate(inputs);
     g.constants.truncate(constants);
 }
 
 fn finish(seed: u64, g: &mut Graph<'_>) -> Case {
-    let read: HashSet<String> = g.nodes.iter().flat_map(|n| n.input.clone()).collect();
+    let read: HashSet<String> = g.nodes.iter().flat_map(reads).collect();
     let mut outputs = Vec::new();
     for i in 0..g.values.len() {
         // What nothing reads is asked for, and some of the rest: what is asked for is not fused.

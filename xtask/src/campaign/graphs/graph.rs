@@ -42,6 +42,8 @@ pub struct Value {
     pub is_tame: bool,
     /// Whether a node makes it.
     pub is_made: bool,
+    /// Its elements, where the table knows them.
+    pub known: Option<Array>,
 }
 
 /// A use of an operator that a row made.
@@ -288,10 +290,40 @@ impl<'d> Graph<'d> {
         self.given(array, is_constant, is_tame)
     }
 
-    /// A constant of whole numbers, which decides shapes or places.
+    /// Whole numbers that decide shapes or places: mostly a constant; at times the caller gives
+    /// them, or nodes compute them.
     pub fn ints(&mut self, shape: &[i64], data: &[i64]) -> usize {
-        let bytes = data.iter().flat_map(|x| x.to_ne_bytes()).collect();
-        self.given(Array { dtype: DType::I64, shape: shape.to_vec(), bytes }, true, true)
+        let array = |data: &[i64]| {
+            let bytes = data.iter().flat_map(|x| x.to_ne_bytes()).collect();
+            Array { dtype: DType::I64, shape: shape.to_vec(), bytes }
+        };
+        let is_small = data.iter().all(|x| x.unsigned_abs() < 1 << 20);
+        let computed = match self.draw.below(12) {
+            0 => return self.given(array(data), false, true),
+            1 if is_small => {
+                let less: Vec<i64> = data.iter().map(|x| x - 3).collect();
+                let a = self.given(array(&less), false, true);
+                let b = self.given(array(&vec![3; data.len()]), true, true);
+                self.add("Add", Call::of(&[a, b]), Effect::Exact)
+            }
+            2 if is_small => {
+                let reals: Vec<f32> = data.iter().map(|x| *x as f32).collect();
+                let a = self.given_reals(shape, &reals);
+                self.add("Cast", Call::of(&[a]).with(build::int("to", 7)), Effect::Exact)
+            }
+            _ => return self.given(array(data), true, true),
+        };
+        if computed.is_err() {
+            return self.given(array(data), true, true);
+        }
+        let made = self.values.len() - 1;
+        self.values[made].known = Some(array(data));
+        made
+    }
+
+    /// Floats that the caller gives.
+    pub fn given_reals(&mut self, shape: &[i64], data: &[f32]) -> usize {
+        self.given(Array::floats(shape.to_vec(), data), false, true)
     }
 
     /// A constant list of whole numbers.
@@ -321,6 +353,7 @@ impl<'d> Graph<'d> {
             is_exact: true,
             is_tame,
             is_made: false,
+            known: Some(array.clone()),
         });
         if is_constant {
             self.constants.push(tensor_of(&name, &array));
@@ -361,6 +394,7 @@ impl<'d> Graph<'d> {
                 is_tame: is_tame
                     && (matches!(effect, Effect::Keeps | Effect::Exact) || !dtype.is_float()),
                 is_made: true,
+                known: None,
             });
         }
         Ok(())
@@ -381,23 +415,26 @@ impl<'d> Graph<'d> {
         let in_region = |n: &squall_core::graph::Node| {
             n.op == "Region" && n.outputs.iter().any(|o| names.contains(&read.values[*o].name))
         };
-        if !read.nodes.iter().any(in_region) {
-            return types_of(&read, names);
+        let types = types_of(&read, names);
+        if types.is_ok() && !read.nodes.iter().any(in_region) {
+            return types;
         }
         // What lies behind a length that only the run decides has no types there: the node alone
         // has them, over operands of the shapes that they will have.
         let node = self.nodes.last().ok_or("there is no node")?;
-        let is_constant = |n: &String| self.constants.iter().any(|c| c.name == *n);
         let mut model = model_of(self.opset, std::slice::from_ref(node), &[], &[], names);
         let graph = model.graph.get_or_insert_default();
-        graph.initializer =
-            self.constants.iter().filter(|c| node.input.contains(&c.name)).cloned().collect();
-        for name in node.input.iter().filter(|n| !is_constant(n)) {
-            if let Some(v) = self.values.iter().find(|v| v.name == *name) {
-                graph.input.push(build::info(name, number_of(v.dtype), &v.shape));
+        for name in super::case::reads(node) {
+            let Some(v) = self.values.iter().find(|v| v.name == name) else { continue };
+            if graph.input.iter().any(|i| i.name == name) {
+                continue;
+            }
+            match &v.known {
+                Some(a) => graph.initializer.push(tensor_of(&name, a)),
+                None => graph.input.push(build::info(&name, number_of(v.dtype), &v.shape)),
             }
         }
-        graph.input.dedup_by(|a, b| a.name == b.name);
+        graph.initializer.dedup_by(|a, b| a.name == b.name);
         let read = self::read(&model)?;
         if read.nodes.iter().any(|n| n.op == "Region") {
             return Err("only the run decides its shape".into());

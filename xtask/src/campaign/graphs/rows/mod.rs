@@ -2,7 +2,9 @@
 
 mod attention;
 mod contract;
+mod control;
 mod elementwise;
+mod lengths;
 mod lookup;
 mod moves;
 mod norm;
@@ -96,10 +98,12 @@ impl Row {
 
 /// All rows.
 pub fn all() -> Vec<&'static Row> {
-    let tables: [&'static [Row]; 10] = [
+    let tables: [&'static [Row]; 12] = [
         attention::ROWS,
         contract::ROWS,
+        control::ROWS,
         elementwise::ROWS,
+        lengths::ROWS,
         lookup::ROWS,
         moves::ROWS,
         norm::ROWS,
@@ -125,15 +129,9 @@ const EVERY: &[DType] = &[F32, F32, F32, F32, F64, I8, I16, I32, I64, U8, U16, U
 pub const WITHOUT_ROW: &[(&str, &str)] = &[
     ("CausalConvWithState", "neither onnxruntime nor folding has it"),
     ("Constant", "constants of the file are the same"),
-    ("If", "it holds graphs; those of known conditions are written out when they are read"),
     ("LinearAttention", "neither onnxruntime nor folding has it"),
-    ("Loop", "it holds a graph"),
-    ("NonMaxSuppression", "the length of its result is known at run time only"),
-    ("NonZero", "the length of its result is known at run time only"),
     ("OptionalGetElement", "its operand is of tensors only where it does nothing"),
     ("OptionalHasElement", "its operand is of tensors only where it does nothing"),
-    ("Scan", "it holds a graph"),
     ("Scatter", "versions of operators from 18 on do not have it"),
-    ("Unique", "the length of its result is known at run time only"),
     ("Upsample", "versions of operators from 18 on do not have it"),
 ];
