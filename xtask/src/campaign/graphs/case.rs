@@ -36,6 +36,8 @@ pub type Refused = BTreeMap<String, (usize, String)>;
 pub struct Without {
     /// Operators.
     pub operators: Vec<String>,
+    /// All operators but these, where there are any.
+    pub only: Vec<String>,
     /// Whether NaN, infinities and the like are.
     pub hard: bool,
     /// Whether 64-bit floats are.
@@ -56,7 +58,11 @@ impl Case {
         if without.hard {
             g.hardness = super::graph::Hardness::Tame;
         }
-        let is_there = |r: &&Row| r.since <= opset && !without.operators.iter().any(|o| *o == r.op);
+        let names = |list: &[String], r: &Row| list.iter().any(|o| *o == r.op);
+        let is_there = |r: &&Row| {
+            let is_asked_for = without.only.is_empty() || names(&without.only, r);
+            r.since <= opset && is_asked_for && !names(&without.operators, r)
+        };
         let table: Vec<&Row> = rows::all().into_iter().filter(is_there).collect();
         let wanted = g.within(2, 8) as usize;
         for _ in 0..wanted * 6 {

@@ -298,7 +298,7 @@ impl<'d> Graph<'d> {
             Array { dtype: DType::I64, shape: shape.to_vec(), bytes }
         };
         let is_small = data.iter().all(|x| x.unsigned_abs() < 1 << 20);
-        let computed = match self.draw.below(12) {
+        let computed = match self.draw.below(24) {
             0 => return self.given(array(data), false, true),
             1 if is_small => {
                 let less: Vec<i64> = data.iter().map(|x| x - 3).collect();
@@ -310,6 +310,15 @@ impl<'d> Graph<'d> {
                 let reals: Vec<f32> = data.iter().map(|x| *x as f32).collect();
                 let a = self.given_reals(shape, &reals);
                 self.add("Cast", Call::of(&[a]).with(build::int("to", 7)), Effect::Exact)
+            }
+            // The reader evaluates no Clip: only the run knows what comes of it.
+            3 if is_small => {
+                let a = self.given(array(data), false, true);
+                let limits = [-(1 << 20), 1 << 20].map(|x: i64| {
+                    let bytes = x.to_ne_bytes().to_vec();
+                    self.given(Array { dtype: DType::I64, shape: vec![], bytes }, true, true)
+                });
+                self.add("Clip", Call::of(&[a, limits[0], limits[1]]), Effect::Exact)
             }
             _ => return self.given(array(data), true, true),
         };
@@ -409,6 +418,13 @@ impl<'d> Graph<'d> {
     ) -> Result<Vec<(DType, Vec<i64>)>, String> {
         let model = model_of(self.opset, &self.nodes, &self.inputs, &self.constants, names);
         let read = read(&model)?;
+        // Inputs that decide shapes become constants when a model runs.
+        let waits = |n: &squall_core::graph::Node| {
+            n.problem.as_ref().is_some_and(|p| p.contains(squall_core::graph::NOT_KNOWN))
+        };
+        if let Some(n) = read.nodes.iter().find(|n| n.problem.is_some() && !waits(n)) {
+            return Err(n.problem.clone().unwrap_or_default());
+        }
         if !results.is_empty() {
             return Ok(results);
         }
@@ -439,6 +455,9 @@ impl<'d> Graph<'d> {
         if read.nodes.iter().any(|n| n.op == "Region") {
             return Err("only the run decides its shape".into());
         }
+        if let Some(p) = read.nodes.iter().find_map(|n| n.problem.clone()) {
+            return Err(p);
+        }
         types_of(&read, names)
     }
 }
@@ -446,11 +465,7 @@ impl<'d> Graph<'d> {
 /// A model as Squall reads it, or why it refuses it.
 fn read(model: &ModelProto) -> Result<squall_core::graph::Model, String> {
     let read = onnx::read(&prost::Message::encode_to_vec(model), "graph.onnx", &[]);
-    let read = read.map_err(|e| e.to_string())?;
-    match read.nodes.iter().filter_map(|n| n.problem.as_ref()).next() {
-        Some(p) => Err(p.clone()),
-        None => Ok(read),
-    }
+    read.map_err(|e| e.to_string())
 }
 
 fn types_of(

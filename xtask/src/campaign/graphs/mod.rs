@@ -188,7 +188,7 @@ fn way(batch: u64) -> Way {
     let threads = THREADS[(batch % 8) as usize];
     let isa = if batch % 3 == 2 { "x86-64-v2" } else { "native" };
     let isa = if cfg!(target_arch = "x86_64") { isa } else { "native" };
-    Way { threads, isa, is_literal: false }
+    Way { threads, isa, is_symbolic: batch % 5 == 4, is_literal: false }
 }
 
 fn seed_of(o: &Options, n: u64) -> u64 {

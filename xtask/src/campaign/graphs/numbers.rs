@@ -53,6 +53,10 @@ pub fn array(
     for _ in 0..count {
         match dtype {
             DType::F32 => bytes.extend((real(draw, fill, hardness) as f32).to_ne_bytes()),
+            DType::F16 | DType::Bf16 => {
+                let bits = dtype.half_bits(real(draw, fill, hardness) as f32);
+                bytes.extend(bits.unwrap_or(0).to_ne_bytes());
+            }
             DType::F64 => bytes.extend(real(draw, fill, hardness).to_ne_bytes()),
             DType::Bool => bytes.push(draw.below(2) as u8),
             _ => {

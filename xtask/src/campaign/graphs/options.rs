@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// How to use it.
 pub const USAGE: &str = "\
 usage: cargo xtask campaign graphs [--graphs N] [--seed K] [--short] [--jobs N] [--seconds S]
-                                   [--python FILE] [--binary FILE] [--case N] [--without LIST]
+                                   [--python FILE] [--binary FILE] [--case N] [--without LIST] [--only LIST]
                                    [--work DIR] [--out DIR]
 
   --graphs N      graphs (20000)
@@ -19,6 +19,7 @@ usage: cargo xtask campaign graphs [--graphs N] [--seed K] [--short] [--jobs N] 
   --binary FILE   the program under test (the newest target/release/squall or target/debug/squall)
   --case N        one graph alone, by the number that the campaign said
   --without LIST  operators with commas between them; also `hard` (NaN, infinities, limits), `f64`
+  --only LIST     of the operators these alone
   --work DIR      where models lie and kernels are kept (target/campaign/graphs-SEED)
   --out DIR       what is found there, too, in two files: graphs-SEED.txt and graphs-SEED.tar.gz
 
@@ -76,6 +77,7 @@ impl Options {
             is_short: false,
         };
         let (mut words, mut binary, mut work) = (arguments.iter(), None, None);
+        let mut only: Vec<String> = Vec::new();
         while let Some(word) = words.next() {
             if *word == "--short" {
                 (o.graphs, o.seconds, o.is_short) = (200, Some(35), true);
@@ -91,6 +93,7 @@ impl Options {
                 "--python" => o.python = Some(PathBuf::from(value)),
                 "--binary" => binary = Some(PathBuf::from(value)),
                 "--case" => o.case = Some(number()?),
+                "--only" => only = value.split(',').map(String::from).collect(),
                 "--work" => work = Some(PathBuf::from(value)),
                 "--out" => o.out = Some(PathBuf::from(value)),
                 "--without" => o.without = without(value),
@@ -101,6 +104,7 @@ impl Options {
             "there is no target/release/squall or target/debug/squall: `cargo build` makes one",
         )?;
         o.binary = binary.canonicalize().map_err(|e| format!("{}: {e}", binary.display()))?;
+        o.without.only = only;
         let usual = || target(root).join("campaign").join(format!("graphs-{}", o.seed));
         o.folder = work.unwrap_or_else(usual);
         // The program under test runs in folders below it.
@@ -115,6 +119,7 @@ fn without(list: &str) -> Without {
     Without {
         hard: words.contains(&"hard"),
         f64: words.contains(&"f64"),
+        only: Vec::new(),
         operators: words.iter().map(|w| w.to_string()).collect(),
     }
 }

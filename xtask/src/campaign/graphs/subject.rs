@@ -5,6 +5,8 @@ use super::compare::Arrays;
 use super::peer::{read_arrays, written};
 use crate::campaign::sandbox::wait;
 use prost::Message as _;
+use squall_frontend::onnx::proto::ModelProto;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -18,6 +20,8 @@ pub struct Way {
     pub threads: usize,
     /// The level of instructions.
     pub isa: &'static str,
+    /// Whether extents of inputs are names in the model, which `--dim` binds.
+    pub is_symbolic: bool,
     /// Whether nothing is fused and the compiler does little: every value is asked for, and all is
     /// compiled with -O1.
     pub is_literal: bool,
@@ -93,12 +97,17 @@ impl Subject<'_> {
         let _ = std::fs::remove_dir_all(&place);
         std::fs::create_dir_all(place.join("out"))?;
         std::fs::create_dir_all(&self.cache)?;
-        std::fs::write(place.join("model.onnx"), merged(&cases).encode_to_vec())?;
+        let mut model = merged(&cases);
         let mut command = Command::new(self.binary);
+        let extents = if way.is_symbolic { symbols(&mut model) } else { BTreeSet::new() };
+        std::fs::write(place.join("model.onnx"), model.encode_to_vec())?;
         command.args(["run", "model.onnx"]).args(way.words().split(' '));
         for (name, array) in cases.iter().flat_map(|c| &c.inputs) {
             std::fs::write(place.join(format!("{name}.npy")), written(array))?;
             command.args(["--input", &format!("{name}={name}.npy")]);
+        }
+        for e in extents {
+            command.args(["--dim", &format!("e{e}={e}")]);
         }
         let names: Vec<String> = cases.iter().flat_map(|c| c.outputs.clone()).collect();
         for name in &names {
@@ -133,6 +142,20 @@ impl Subject<'_> {
         let is_dead = is_dead || said.contains("signal") || !said.contains("error");
         Ok(if is_dead { Outcome::Died(said) } else { Outcome::Refused(said) })
     }
+}
+
+/// Gives the first extents of a model's inputs names, and says which they have.
+fn symbols(model: &mut ModelProto) -> BTreeSet<i64> {
+    let inputs = model.graph.iter_mut().flat_map(|g| g.input.iter_mut());
+    let types = inputs.filter_map(|i| i.r#type.as_mut()?.tensor_type.as_mut()?.shape.as_mut());
+    let mut all = BTreeSet::new();
+    for first in types.filter_map(|s| s.dim.first_mut()) {
+        if let Some(e) = first.dim_value.take() {
+            first.dim_param = Some(format!("e{e}"));
+            all.insert(e);
+        }
+    }
+    all
 }
 
 /// A compiler that optimises little, whatever it is asked for.

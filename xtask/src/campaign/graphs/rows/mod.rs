@@ -115,14 +115,16 @@ pub fn all() -> Vec<&'static Row> {
     tables.into_iter().flatten().collect()
 }
 
-use DType::{Bool, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+use DType::{Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 
 /// Types by family.
-const FLOAT: &[DType] = &[F32, F32, F32, F64];
-const NUMBER: &[DType] = &[F32, F32, F32, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64];
+const FLOAT: &[DType] = &[F32, F32, F32, F32, F32, F32, F64, F64, F16, Bf16];
+const NUMBER: &[DType] =
+    &[F32, F32, F32, F32, F32, F64, F16, Bf16, I8, I16, I32, I64, U8, U16, U32, U64];
 const WHOLE: &[DType] = &[I8, I16, I32, I64, U8, U16, U32, U64];
-const SIGNED: &[DType] = &[F32, F32, F64, I8, I16, I32, I64];
-const EVERY: &[DType] = &[F32, F32, F32, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, Bool];
+const SIGNED: &[DType] = &[F32, F32, F32, F32, F64, F16, Bf16, I8, I16, I32, I64];
+const EVERY: &[DType] =
+    &[F32, F32, F32, F32, F64, F16, Bf16, I8, I16, I32, I64, U8, U16, U32, U64, Bool];
 
 /// Operators without a row, each with the reason.
 #[cfg(test)]
