@@ -438,3 +438,27 @@ fn softmax_before_opset_13_takes_all_axes_that_follow() {
     n.0.nodes[0].attributes.insert("axis".into(), Attribute::Int(-1));
     assert_eq!(n.lower().tasks()[0].name, "softmax_6x4");
 }
+
+#[test]
+fn a_slope_that_may_be_infinite_is_left_to_a_plain_operator() {
+    let model = |known: bool| {
+        let mut n = Net::new();
+        let x = n.input(&[2, 3]);
+        let slope = if known { n.weight(&[2, 3]) } else { n.input(&[2, 3]) };
+        let y = n.node("PRelu", &[x, slope], &[2, 3], &[]);
+        n.0.outputs.push(y);
+        (n, slope)
+    };
+    let (n, slope) = model(true);
+    assert!(n.lower().untuned().is_empty());
+    // A product of its infinity with the 0 that stands for positive operands would be NaN.
+    let mut n = n;
+    if let Some(squall_core::graph::Constant::F32 { data, .. }) = &mut n.0.values[slope].constant {
+        data[1] = f32::INFINITY;
+    }
+    let (given, _) = model(false);
+    for n in [n, given] {
+        let left = n.lower().untuned();
+        assert!(left[0].reason.contains("finite"), "{}", left[0].reason);
+    }
+}

@@ -3,7 +3,7 @@
 use crate::feed::Norm;
 use crate::view::{View, decimal, float, input, int, word};
 use squall_core::expr::{Expr, Unary};
-use squall_core::graph::{Attribute, Node};
+use squall_core::graph::{Attribute, Constant, Node, ValueId};
 use squall_core::operator::functions::{self as f, c};
 
 /// Whether an operator computes each element from the elements at the same place.
@@ -53,6 +53,16 @@ fn unary(op: &str) -> Option<Unary> {
     })
 }
 
+/// Whether a value is constant over calls, and finite as far as its elements are known.
+fn is_finite_weight(view: &View<'_>, id: Option<ValueId>) -> bool {
+    let Some(id) = id.filter(|id| view.is_weight(*id)) else { return false };
+    match view.constant(id) {
+        Some(Constant::F32 { data, .. }) => data.iter().all(|x| x.is_finite()),
+        Some(Constant::F64 { data, .. }) => data.iter().all(|x| x.is_finite()),
+        _ => true,
+    }
+}
+
 /// Whether the order of the inputs does not matter.
 pub fn is_commutative(op: &str) -> bool {
     matches!(op, "Add" | "Mul" | "Max" | "Min" | "Sum")
@@ -68,6 +78,11 @@ pub fn step(view: &View<'_>, node: &Node, args: &[Option<Expr>]) -> Result<(Expr
     let mut tag = op.to_ascii_lowercase();
     if let Some(u) = unary(op) {
         return Ok((Expr::unary(u, x), tag));
+    }
+    let infinite = |a: &Attribute| matches!(a, Attribute::Float(x) if !x.is_finite());
+    let multiplies = matches!(op, "LeakyRelu" | "Elu" | "Selu" | "Celu");
+    if multiplies && node.attributes.values().any(infinite) {
+        return Err("an attribute of it is not finite".into());
     }
     let e = match op {
         "Add" => f::add(x, need(1)?),
@@ -92,6 +107,10 @@ pub fn step(view: &View<'_>, node: &Node, args: &[Option<Expr>]) -> Result<(Expr
         }
         "Relu" => f::relu(x),
         "LeakyRelu" => f::leaky_relu(x, c(float(node, "alpha", 0.01))),
+        // The slope is multiplied by 0 where it does not count: of infinities that is NaN.
+        "PRelu" if !is_finite_weight(view, node.inputs.get(1).copied().flatten()) => {
+            return Err("its slope is no weight of finite numbers".into());
+        }
         "PRelu" => f::leaky_relu(x, need(1)?),
         "Elu" => f::selu(x, float(node, "alpha", 1.0), 1.0),
         "Selu" => f::selu(
