@@ -38,22 +38,44 @@ pub(super) fn arithmetic(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>,
     let whole = Whole { fmod: ctx.int_or("fmod", 0)? != 0, is_unsigned: is_unsigned(ctx) };
     let mut total = broadcast(need(ctx, 0)?, &shape)?;
     for i in 1..ctx.inputs.len() {
-        match (&mut total, broadcast(need(ctx, i)?, &shape)?) {
-            (Constant::F32 { data: a, .. }, Constant::F32 { data: b, .. }) => {
-                a.iter_mut().zip(b).for_each(|(a, b)| *a = float_step(op, *a, b));
-            }
-            (Constant::F64 { data: a, .. }, Constant::F64 { data: b, .. }) => {
-                a.iter_mut().zip(b).for_each(|(a, b)| *a = float_step(op, *a, b));
-            }
-            (Constant::I64 { data: a, .. }, Constant::I64 { data: b, .. }) => {
-                for (a, b) in a.iter_mut().zip(b) {
-                    *a = whole.step(op, *a, b)?;
-                }
-            }
-            _ => return Err(NOT_HERE.into()),
+        combine(op, &mut total, broadcast(need(ctx, i)?, &shape)?, &whole)?;
+    }
+    Ok(vec![total])
+}
+
+/// Limits are operands from version 11 on; each may be missing.
+pub(super) fn clip(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+    if ctx.opset < 11 {
+        return Err(NOT_HERE.into());
+    }
+    let shape = first(outputs)?.shape.clone();
+    let whole = Whole { fmod: false, is_unsigned: is_unsigned(ctx) };
+    let mut total = broadcast(need(ctx, 0)?, &shape)?;
+    for (i, op) in [(1, "Max"), (2, "Min")] {
+        if ctx.inputs.get(i).is_some_and(Option::is_some) {
+            combine(op, &mut total, broadcast(need(ctx, i)?, &shape)?, &whole)?;
         }
     }
     Ok(vec![total])
+}
+
+/// Takes one more operand of the same type into what was computed of those before it.
+fn combine(op: &str, total: &mut Constant, next: Constant, whole: &Whole) -> Result<(), String> {
+    match (total, next) {
+        (Constant::F32 { data: a, .. }, Constant::F32 { data: b, .. }) => {
+            a.iter_mut().zip(b).for_each(|(a, b)| *a = float_step(op, *a, b));
+        }
+        (Constant::F64 { data: a, .. }, Constant::F64 { data: b, .. }) => {
+            a.iter_mut().zip(b).for_each(|(a, b)| *a = float_step(op, *a, b));
+        }
+        (Constant::I64 { data: a, .. }, Constant::I64 { data: b, .. }) => {
+            for (a, b) in a.iter_mut().zip(b) {
+                *a = whole.step(op, *a, b)?;
+            }
+        }
+        _ => return Err(NOT_HERE.into()),
+    }
+    Ok(())
 }
 
 fn float_step<T: Float>(op: &str, a: T, b: T) -> T {

@@ -21,7 +21,7 @@ mod moves;
 mod nbits;
 mod quantized;
 
-use self::arithmetic::{arithmetic, compare, reduce, select, unary};
+use self::arithmetic::{arithmetic, clip, compare, reduce, select, unary};
 use self::float::Float;
 use self::lookup::{gather_elements, gather_nd, non_zero, scatter_elements, scatter_nd, trilu};
 use self::moves::{concat, expand, gather, pad, slice, split, tile, transpose};
@@ -140,6 +140,7 @@ const EVALUATORS: &[(&[&str], Evaluator)] = &[
     (&["Pad"], pad),
     (&["Where"], select),
     (&["Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Sum"], arithmetic),
+    (&["Clip"], clip),
     (&["Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor"], compare),
     (
         &[

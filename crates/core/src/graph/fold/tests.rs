@@ -502,3 +502,20 @@ fn a_choice_hands_one_operand_on() {
     };
     assert_eq!((choose(true), choose(false)), (ints(&[1]), ints(&[2])));
 }
+
+#[test]
+fn limits_that_are_missing_do_not_count() {
+    let x = ints(&[-3, 2, 40]);
+    let scalar = |v: i64| Constant::I64 { shape: vec![], data: vec![v] };
+    let clipped = |operands: &[Constant]| single("Clip", operands, &[]);
+    assert_eq!(clipped(std::slice::from_ref(&x)), x);
+    assert_eq!(clipped(&[x.clone(), scalar(0)]), ints(&[0, 2, 40]));
+    assert_eq!(clipped(&[x.clone(), scalar(0), scalar(9)]), ints(&[0, 2, 9]));
+    let inputs = [Some(x.clone()), None, Some(scalar(9))];
+    let mut node = node("Clip", 3, 1, &[]);
+    node.inputs[1] = None;
+    let upper = evaluate(&node, &inputs, 18).expect("not evaluated").unwrap();
+    assert_eq!(upper, [ints(&[-3, 2, 9])]);
+    // Older limits are attributes, which are not looked at here.
+    assert!(evaluate(&node, &inputs, 6).is_none());
+}
