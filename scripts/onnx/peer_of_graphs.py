@@ -116,6 +116,12 @@ def peers(node, values):
     floats = [values[n] for n in node.input if n in values and values[n].dtype.kind == "f"]
     if node.op_type in LOSES_NAN and any(np.isnan(a).any() for a in floats):
         return (max_over_all,) if node.op_type == "GlobalMaxPool" else (evaluator,)
+    # It divides by the number of elements of a slice.
+    if node.op_type == "Scan" and any(values[n].size == 0 for n in node.input):
+        return (evaluator,)
+    # Its sums of 32-bit numbers that do not fit stay at the limit along some axes, and wrap along others.
+    if node.op_type in ("ReduceSum", "ReduceProd") and not floats:
+        return (evaluator,)
     if node.op_type == "LRN" and floats[0].ndim != 4:
         return (response_normalised,)
     return (session, evaluator)

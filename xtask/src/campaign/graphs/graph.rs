@@ -311,8 +311,9 @@ impl<'d> Graph<'d> {
                 let a = self.given_reals(shape, &reals);
                 self.add("Cast", Call::of(&[a]).with(build::int("to", 7)), Effect::Exact)
             }
-            // The reader evaluates no Clip: only the run knows what comes of it.
-            3 if is_small => {
+            // Only the run knows how many numbers are not 0.
+            3 if data.len() == 1 && (0..=24).contains(&data[0]) => self.count_of(shape, data[0]),
+            4 if is_small => {
                 let a = self.given(array(data), false, true);
                 let limits = [-(1 << 20), 1 << 20].map(|x: i64| {
                     let bytes = x.to_ne_bytes().to_vec();
@@ -328,6 +329,20 @@ impl<'d> Graph<'d> {
         let made = self.values.len() - 1;
         self.values[made].known = Some(array(data));
         made
+    }
+
+    /// A number that is how many of a tensor's elements are not 0.
+    fn count_of(&mut self, shape: &[i64], n: i64) -> Result<(), String> {
+        let marks: Vec<f32> = (0..40).map(|i| if i < n { 1.0 } else { 0.0 }).collect();
+        let a = self.given_reals(&[40], &marks);
+        let found = Call::of(&[a]).shaped(vec![(DType::I64, vec![1, n])]);
+        self.add("NonZero", found, Effect::Exact)?;
+        self.add("Shape", Call::of(&[self.values.len() - 1]), Effect::Exact)?;
+        let extents = self.values.len() - 1;
+        let one = 1_i64.to_ne_bytes().to_vec();
+        let which = Array { dtype: DType::I64, shape: shape.to_vec(), bytes: one };
+        let which = self.given(which, true, true);
+        self.add("Gather", Call::of(&[extents, which]), Effect::Exact)
     }
 
     /// Floats that the caller gives.

@@ -57,16 +57,21 @@ impl Peer {
             }
         }
         if self.process.ask(&places).is_none() {
+            self.start_again();
             for place in &places {
                 if self.process.ask(std::slice::from_ref(place)).is_none() {
                     let _ = std::fs::write(place.join("error"), "the peer died or hung");
-                    if let Some(p) = Process::start(&self.python, &self.script) {
-                        self.process = p;
-                    }
+                    self.start_again();
                 }
             }
         }
         places.iter().zip(cases).map(|(place, case)| read_answer(place, case)).collect()
+    }
+
+    fn start_again(&mut self) {
+        if let Some(p) = Process::start(&self.python, &self.script) {
+            self.process = p;
+        }
     }
 }
 

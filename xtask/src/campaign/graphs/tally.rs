@@ -20,8 +20,8 @@ pub struct Tally {
     pub bad: Vec<String>,
     /// Operators that the reader refused.
     pub refused: Refused,
-    /// What Squall refused to run, with how often.
-    said: BTreeMap<String, u64>,
+    /// What Squall refused to run, with how often and one of the graphs.
+    said: BTreeMap<String, (u64, u64)>,
     /// Why the peer gave no answer, with how often.
     unanswered: BTreeMap<String, u64>,
     /// How often each operator was run.
@@ -46,7 +46,10 @@ impl Tally {
                 ("literal", _) => t.literal = number(rest),
                 ("bad", _) => t.bad.push(rest.into()),
                 ("done", _) => t.done.extend(rest.split(' ').filter_map(|n| n.parse::<u64>().ok())),
-                ("said", Some((n, s))) => _ = t.said.insert(s, n),
+                ("said", Some((n, s))) => {
+                    let Some((first, s)) = s.split_once(' ') else { continue };
+                    t.said.insert(s.into(), (n, number(first)));
+                }
                 ("unanswered", Some((n, s))) => _ = t.unanswered.insert(s, n),
                 ("operator", Some((n, s))) => _ = t.operators.insert(s, n),
                 _ => {}
@@ -67,8 +70,8 @@ impl Tally {
             done.join(" ")
         );
         self.bad.iter().for_each(|b| text += &format!("bad {}\n", b.replace('\n', " ")));
-        let lists =
-            [("said", &self.said), ("unanswered", &self.unanswered), ("operator", &self.operators)];
+        self.said.iter().for_each(|(s, (n, i))| text += &format!("said {n} {i} {s}\n"));
+        let lists = [("unanswered", &self.unanswered), ("operator", &self.operators)];
         for (word, list) in lists {
             list.iter().for_each(|(s, n)| text += &format!("{word} {n} {s}\n"));
         }
@@ -101,13 +104,13 @@ impl Tally {
     }
 
     /// Counts a case that Squall does not run, by the reason without the names in it.
-    pub fn refuse(&mut self, case: &Case, said: &str) {
+    pub fn refuse(&mut self, number: u64, case: &Case, said: &str) {
         let line = said.lines().find(|l| l.contains("error")).unwrap_or(said);
         let at = |n: &&squall_frontend::onnx::proto::NodeProto| line.contains(&n.name);
         let op = case.nodes.iter().find(at).map_or("", |n| n.op_type.as_str());
         let reason = line.rsplit('`').next().unwrap_or(line).trim_matches([':', ' ']);
         let reason: String = format!("{op}: {reason}").chars().take(140).collect();
-        *self.said.entry(reason).or_default() += 1;
+        self.said.entry(reason).or_insert((0, number)).0 += 1;
     }
 
     /// Counts a case for which the peer has no answer.
@@ -141,7 +144,9 @@ impl Tally {
         let of = |to: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>| {
             from.iter().for_each(|(s, n)| *to.entry(s.clone()).or_default() += n);
         };
-        of(&mut self.said, &o.said);
+        for (s, (n, i)) in &o.said {
+            self.said.entry(s.clone()).or_insert((0, *i)).0 += n;
+        }
         of(&mut self.unanswered, &o.unanswered);
         of(&mut self.operators, &o.operators);
     }
@@ -166,11 +171,14 @@ impl fmt::Display for Tally {
             let why: String = why.lines().next().unwrap_or("").chars().take(120).collect();
             writeln!(f, "  not made: {n} x {op}: {why}")?;
         }
-        for (what, list) in [("not run", &self.said), ("unanswered", &self.unanswered)] {
-            let mut list: Vec<_> = list.iter().collect();
-            list.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
-            list.iter().take(25).try_for_each(|(s, n)| writeln!(f, "  {what}: {n} x {s}"))?;
-        }
+        let mut said: Vec<_> = self.said.iter().collect();
+        said.sort_by_key(|(_, n)| std::cmp::Reverse(n.0));
+        said.iter()
+            .take(60)
+            .try_for_each(|(s, (n, i))| writeln!(f, "  not run: {n} x {s} (as graph {i})"))?;
+        let mut silent: Vec<_> = self.unanswered.iter().collect();
+        silent.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
+        silent.iter().take(40).try_for_each(|(s, n)| writeln!(f, "  unanswered: {n} x {s}"))?;
         self.bad.iter().try_for_each(|b| writeln!(f, "  {b}"))
     }
 }

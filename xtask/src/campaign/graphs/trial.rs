@@ -86,7 +86,7 @@ impl Trial<'_> {
                         return self.split(cases, way, &said, found);
                     };
                     let case = cases.remove(i);
-                    found.refuse(&case, &said);
+                    found.refuse(case.seed - self.number, &case, &said);
                 }
                 Outcome::Died(said) => return self.split(cases, way, &said, found),
                 Outcome::Over => return (Vec::new(), Arrays::new()),
