@@ -50,6 +50,12 @@ static unsigned char *map_region(rt_network *n, const rt_region *r) {
 }
 
 static void free_region(rt_network *n, uint32_t i) {
+  if (i == n->packed_region) {
+    rt_packed_close(&n->packed);
+    n->packed_region = RT_NONE;
+    n->regions[i] = NULL;
+    return;
+  }
   size_t ahead = (uintptr_t)n->regions[i] % page();
   if (n->mapped && n->mapped[i]) munmap(n->regions[i] - ahead, n->mapped[i] + ahead);
   else free(n->regions[i]);
@@ -64,8 +70,55 @@ static int fill_region(rt_network *n, const rt_region *r, unsigned char *to) {
   return fine || rt_fail(&n->host->error, "file", "%s is cut", r->file);
 }
 
+/* Fresh memory, which is 0: of large pages where there are such, cleared only once. */
+static unsigned char *fresh_region(rt_network *n, uint32_t i, uint64_t bytes) {
+  const size_t big = (size_t)2 << 20, room = ((size_t)bytes / big + 1) * big;
+  void *all = mmap(NULL, room + big, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (all == MAP_FAILED) return NULL;
+  unsigned char *p = (unsigned char *)all;
+  const size_t ahead = (big - (uintptr_t)p % big) % big;
+  if (ahead) munmap(p, ahead);
+  if (ahead < big) munmap(p + ahead + room, big - ahead);
+#ifdef MADV_HUGEPAGE
+  if (bytes >= big) madvise(p + ahead, room, MADV_HUGEPAGE);
+#endif
+  n->mapped[i] = room;
+  return p + ahead;
+}
+
+/* The buffer that a call's weights are packed into, if they are. */
+static const rt_buffer *packed_of(const rt_plan *p, const rt_step *s) {
+  if (s->kind != RT_CALL) return NULL;
+  const rt_kernel *k = &p->kernels[s->kernel];
+  return k->prepared ? &p->buffers[s->buffers[k->parameter_count]] : NULL;
+}
+
+/* The parts of a region of prepared weights, in the order of the calls. */
+static rt_section *sections_of(const rt_plan *p, uint32_t region, uint32_t *count) {
+  rt_section *all = calloc(p->step_count + 1u, sizeof *all);
+  *count = 0;
+  for (uint32_t i = 0; all && i < p->step_count; i++) {
+    const rt_buffer *b = packed_of(p, &p->steps[i]);
+    if (b && b->region == region) all[(*count)++] = (rt_section){b->offset, b->is.count};
+  }
+  return all;
+}
+
+/* Has the region of prepared weights in a file that is kept, where that is possible. */
+static void keep_region(rt_network *n, const rt_plan *p, uint32_t region, const char *path) {
+  uint32_t count;
+  rt_section *sections = sections_of(p, region, &count);
+  const uint64_t bytes = p->regions[region].bytes;
+  if (!sections) return;
+  n->regions[region] = rt_packed_open(&n->packed, path, bytes, sections, count);
+  n->is_ready = n->regions[region] != NULL;
+  if (!n->is_ready) n->regions[region] = rt_packed_begin(&n->packed, path, bytes, count);
+  if (n->regions[region]) n->packed_region = region;
+  free(sections);
+}
+
 /* Memory of constants, of weights and of what is prepared of them. */
-static int make_regions(rt_network *n, const rt_plan *p) {
+static int make_regions(rt_network *n, const rt_plan *p, const char *packed) {
   n->regions = calloc(p->region_count + 1u, sizeof *n->regions);
   n->mapped = calloc(p->region_count + 1u, sizeof *n->mapped);
   if (!n->regions || !n->mapped) return no_memory(n);
@@ -77,10 +130,12 @@ static int make_regions(rt_network *n, const rt_plan *p) {
       n->mapped[i] = r->bytes;
       continue;
     }
-    n->regions[i] = rt_large_memory(r->bytes);
+    if (r->role == RT_PREPARED && packed && r->bytes && n->packed_region == RT_NONE)
+      keep_region(n, p, i, packed);
+    if (n->regions[i]) continue;
+    n->regions[i] = r->file ? rt_large_memory(r->bytes) : fresh_region(n, i, r->bytes);
     if (!n->regions[i]) return no_memory(n);
-    if (!r->file) memset(n->regions[i], 0, r->bytes);
-    else if (!fill_region(n, r, n->regions[i])) return 0;
+    if (r->file && !fill_region(n, r, n->regions[i])) return 0;
   }
   return 1;
 }
@@ -107,13 +162,27 @@ static void let_go(const rt_network *n, const rt_buffer *b) {
   madvise(from - ahead, bytes + ahead, MADV_DONTNEED);
 }
 
+/* Has pages of a mapped file read before they are wanted. */
+static void read_ahead(const rt_network *n, const rt_step *s) {
+  const rt_plan *p = &n->model.plan;
+  if (!packed_of(p, s)) return;
+  const rt_kernel *k = &p->kernels[s->kernel];
+  for (uint32_t i = 0; i < k->parameter_count; i++) {
+    const rt_buffer *b = &p->buffers[s->buffers[i]];
+    if (k->parameters[i].role != RT_WEIGHT) continue;
+    if (b->region == RT_NONE || !n->mapped[b->region]) continue;
+    unsigned char *from = n->regions[b->region] + b->offset;
+    size_t bytes = (size_t)b->is.count * rt_size_of(b->is.type), ahead = (uintptr_t)from % page();
+    madvise(from - ahead, bytes + ahead, MADV_WILLNEED);
+  }
+}
+
 /* Packs the weights of a call. */
-static int prepare(rt_network *n, const rt_step *s) {
+static int prepare(rt_network *n, const rt_step *s, void *to) {
   const rt_plan *p = &n->model.plan;
   const rt_kernel *k = &p->kernels[s->kernel];
   const void *weights[RT_PARAMETERS];
   uint32_t w = 0;
-  if (k->prepared == 0) return 1;
   for (uint32_t i = 0; i < k->parameter_count; i++) {
     if (k->parameters[i].role != RT_WEIGHT) continue;
     const rt_buffer *b = &p->buffers[s->buffers[i]];
@@ -121,22 +190,64 @@ static int prepare(rt_network *n, const rt_step *s) {
       return rt_fail(&n->host->error, "plan", "a weight of %s is not constant", k->symbol);
     weights[w++] = n->regions[b->region] + b->offset;
   }
-  const rt_buffer *to = &p->buffers[s->buffers[k->parameter_count]];
-  if (!rt_prepare(n->host, k, &n->kernels[s->kernel], weights,
-                  n->regions[to->region] + to->offset))
-    return 0;
+  if (!rt_prepare(n->host, k, &n->kernels[s->kernel], weights, to)) return 0;
   for (uint32_t i = 0; i < k->parameter_count; i++)
     if (k->parameters[i].role == RT_WEIGHT) let_go(n, &p->buffers[s->buffers[i]]);
   return 1;
 }
 
-static int make_ready(rt_network *n, rt_plan *plan) {
-  if (!make_regions(n, plan) || !load_kernels(n, plan)) return 0;
+/* Packs the weights of all calls into their file, by memory that each has in turn: 1 where that is
+ * done, 0 where a kernel fails, -1 where the file does. */
+static int prepare_file(rt_network *n) {
+  const rt_plan *p = &n->model.plan;
+  uint64_t most = 1;
+  for (uint32_t i = 0; i < p->step_count; i++) {
+    const rt_buffer *b = packed_of(p, &p->steps[i]);
+    if (b && b->is.count > most) most = b->is.count;
+  }
+  void *room = rt_large_memory((size_t)most);
+  int done = room ? 1 : -1;
+  for (uint32_t i = 0; i < p->step_count && done == 1; i++) {
+    const rt_buffer *b = packed_of(p, &p->steps[i]);
+    if (!b || b->region != n->packed_region) continue;
+    const rt_section section = {b->offset, b->is.count};
+    if (i + 1 < p->step_count) read_ahead(n, &p->steps[i + 1]);
+    memset(room, 0, (size_t)section.bytes);
+    if (!prepare(n, &p->steps[i], room)) done = 0;
+    else if (!rt_packed_put(&n->packed, &section, room)) done = -1;
+  }
+  free(room);
+  rt_packed_end(&n->packed, done == 1);
+  return done;
+}
+
+/* Packs all weights. */
+static int prepare_all(rt_network *n) {
+  const rt_plan *p = &n->model.plan;
+  if (n->packed_region != RT_NONE && !n->is_ready) {
+    int done = prepare_file(n);
+    if (done == 0) return 0;
+    n->is_ready = done == 1;
+    /* Without a file the same addresses are of memory. */
+    if (done < 0 && mmap(n->packed.map, n->packed.bytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+      return no_memory(n);
+  }
+  for (uint32_t i = 0; i < p->step_count; i++) {
+    const rt_buffer *b = packed_of(p, &p->steps[i]);
+    if (!b || (n->is_ready && b->region == n->packed_region)) continue;
+    if (i + 1 < p->step_count) read_ahead(n, &p->steps[i + 1]);
+    if (!prepare(n, &p->steps[i], n->regions[b->region] + b->offset)) return 0;
+  }
+  return 1;
+}
+
+static int make_ready(rt_network *n, rt_plan *plan, const char *packed) {
+  if (!make_regions(n, plan, packed) || !load_kernels(n, plan)) return 0;
   const void *const *contents = (const void *const *)n->regions;
   if (!rt_model_open(&n->model, plan, contents, n->runs, &n->host->error)) return 0;
   const rt_plan *p = &n->model.plan;
-  for (uint32_t i = 0; i < p->step_count; i++)
-    if (p->steps[i].kind == RT_CALL && !prepare(n, &p->steps[i])) return 0;
+  if (!prepare_all(n)) return 0;
   n->workspace = rt_large_memory(n->model.workspace_bytes);
   if (!n->workspace) return no_memory(n);
   /* Not a number: what no step wrote shows in the output. */
@@ -149,13 +260,17 @@ static int make_ready(rt_network *n, rt_plan *plan) {
   return 1;
 }
 
-int rt_network_open(rt_network *n, rt_host *h, rt_plan *plan, int threads) {
+int rt_network_open(rt_network *n, rt_host *h, rt_plan *plan, int threads, const char *packed) {
   memset(n, 0, sizeof *n);
+  n->packed.file = -1;
+  n->packed_region = RT_NONE;
   n->host = h;
   n->has_pool = rt_pool_of((size_t)threads, &n->pool);
   n->current = RT_NONE;
   uint32_t regions = plan->region_count, kernels = plan->kernel_count;
-  if (make_ready(n, plan)) return 1;
+  if (make_ready(n, plan, packed)) return 1;
+  /* What was not written to its end is not kept. */
+  rt_packed_end(&n->packed, 0);
   /* The plan may not have been taken over yet. */
   for (uint32_t i = 0; n->regions && i < regions; i++) free_region(n, i);
   for (uint32_t i = 0; n->kernels && i < kernels; i++) rt_unload(h, &n->kernels[i]);

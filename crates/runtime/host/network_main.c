@@ -1,8 +1,8 @@
 /* Runs a network. Made by Squall. The table of its kernels stands in `kernels.c`, a unit of its
  * own, so that this one is compiled once for all networks.
  *
- *   network SECONDS         in the folder of plan.txt, its constants and input_0.bin,
- *                           input_1.bin ..; writes output_0.bin, output_1.bin ..
+ *   network SECONDS [FILE]  in the folder of plan.txt, its constants and input_0.bin ..; writes
+ *                           output_0.bin ..; reads prepared weights from FILE, or keeps them there
  *   network --weights FILE  writes constants and prepared weights as an exported library maps them
  *
  * SECONDS 0 runs once. Prints "inferences COUNT BEST MEDIAN", unless it runs once, and "step NUMBER
@@ -124,7 +124,9 @@ static int run_timed(double seconds) {
 }
 
 int main(int argc, char **argv) {
-  double seconds = argc == 2 ? atof(argv[1]) : 0;
+  const int is_export = argc == 3 && strcmp(argv[1], "--weights") == 0;
+  const char *packed = argc == 3 && !is_export ? argv[2] : NULL;
+  double seconds = argc > 1 && !is_export ? atof(argv[1]) : 0;
   rt_plan plan;
   rt_host_open(&host);
   host.symbols = rt_symbols;
@@ -132,11 +134,11 @@ int main(int argc, char **argv) {
   network.current = RT_NONE;
   signal(SIGSEGV, died), signal(SIGBUS, died), signal(SIGILL, died), signal(SIGFPE, died);
   if (!rt_plan_open("plan.txt", &plan, &host.error)) return fail(host.error.text);
-  if (!rt_network_open(&network, &host, &plan, rt_threads)) return fail(host.error.text);
-  if (argc == 3 && strcmp(argv[1], "--weights") == 0) {
+  if (!rt_network_open(&network, &host, &plan, rt_threads, packed)) return fail(host.error.text);
+  if (is_export) {
     const void *const *regions = (const void *const *)network.regions;
-    int fine = rt_weights_write(argv[2], "plan.txt", &network.model.plan, regions, &host.error);
-    return fine ? 0 : fail(host.error.text);
+    return rt_weights_write(argv[2], "plan.txt", &network.model.plan, regions, &host.error)
+               ? 0 : fail(host.error.text);
   }
   const rt_model *m = &network.model;
   given = memory_of(m->inputs, m->input_count);

@@ -22,6 +22,7 @@
 #include "gpu_network.c"
 #include "module.c"
 #else
+#include "packed.c"
 #include "network.c"
 #endif
 #else

@@ -11,7 +11,7 @@ macro_rules! sources {
 }
 
 /// The library. A main file includes `runtime.c`, which includes the others.
-pub const LIBRARY: [HostFile; 55] = sources![
+pub const LIBRARY: [HostFile; 57] = sources![
     "runtime.c",
     "branches.c",
     "branches.h",
@@ -57,6 +57,8 @@ pub const LIBRARY: [HostFile; 55] = sources![
     "network.h",
     "nvrtc.c",
     "nvrtc.h",
+    "packed.c",
+    "packed.h",
     "plan.c",
     "plan.h",
     "pool.c",

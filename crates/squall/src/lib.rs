@@ -38,6 +38,7 @@ pub mod general;
 mod given;
 mod held_cover;
 mod input;
+mod kept_weights;
 mod layout;
 pub mod library;
 mod machine;

@@ -2,6 +2,7 @@
 //! that records give them. A [`Context`] looks at each of them once.
 
 use crate::error::Error;
+use crate::kept_weights::KeptWeights;
 use crate::report::{Roof, RoofLevel};
 use crate::runner::RunnerRequest;
 use crate::settings::TargetRequest;
@@ -16,6 +17,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 /// The folder of compiled files in that of the cache.
 const OBJECTS: &str = "objects";
+/// The folder for prepared weights there.
+const WEIGHTS: &str = "weights";
 
 /// This machine, looked at once: what several requests of one program share.
 #[derive(Default)]
@@ -25,6 +28,8 @@ pub struct Context {
     /// What runs kernels.
     runner: RunnerRequest,
     toolchain: OnceLock<Toolchain>,
+    /// From how many bytes on a network's prepared weights are kept there, if not as usual.
+    kept_from: Option<u64>,
     targets: Mutex<Vec<((TargetRequest, usize), TargetContext)>>,
 }
 
@@ -43,6 +48,17 @@ impl Context {
     /// A context whose compiled files are kept in the user's cache folder.
     pub fn with_user_cache() -> Context {
         Context::with_cache(crate::files::user_cache())
+    }
+
+    /// The same, which keeps the prepared weights of networks from so many bytes on.
+    pub fn keeping_weights_from(self, bytes: u64) -> Context {
+        Context { kept_from: Some(bytes), ..self }
+    }
+
+    /// Where prepared weights stay from one run of a network to the next, if they do.
+    pub(crate) fn kept_weights(&self) -> Option<KeptWeights> {
+        let folder = self.cache.as_ref()?.join(WEIGHTS);
+        Some(KeptWeights::new(folder, self.kept_from))
     }
 
     /// The same, whose kernels run elsewhere.

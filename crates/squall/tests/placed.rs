@@ -2,11 +2,14 @@
 //! program packs them.
 
 use crate::written::{run_input, untuned};
-use squall::{Array, Context, InputRequest, NetworkRequest, RunRequest, TargetRequest};
+use squall::{
+    Array, Context, GuessRequest, InputRequest, NetworkRequest, RunRequest, TargetRequest,
+};
 use squall_frontend::npy;
 use squall_frontend::onnx::proto::{StringStringEntryProto, TensorProto};
 use squall_testing::onnx::{Build, i64s};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 const N: i64 = 8;
 
@@ -111,4 +114,106 @@ fn a_file_that_is_too_short_is_an_error() {
     let e = squall::run(&Context::with_cache(None), &request, &mut |_| {}).unwrap_err();
     let e = e.to_string();
     assert!(e.contains("`v`") && e.contains("a.bin") && e.contains("which has 500"), "{e}");
+}
+
+/// Runs with packed weights kept in the folder `cache`, whose compiled files are those of all tests.
+fn run_keeping(folder: &Path) -> Vec<f32> {
+    let cache = folder.join("cache");
+    let objects = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache/objects");
+    std::fs::create_dir_all(&objects).unwrap();
+    std::fs::create_dir_all(&cache).unwrap();
+    let _ = std::os::unix::fs::symlink(objects, cache.join("objects"));
+    // The same kernels each time.
+    let guess = GuessRequest { cache: Some(cache.clone()), ..GuessRequest::default() };
+    let context = Context::with_cache(Some(cache)).keeping_weights_from(1);
+    let input = InputRequest::new(folder.join("model.onnx").display().to_string());
+    let inputs = vec![squall::arrays::ArrayFile { name: None, path: folder.join("x.npy") }];
+    let network = NetworkRequest { guess, ..untuned(input) };
+    let request = RunRequest { network, inputs, outputs: Vec::new() };
+    let ran = squall::run(&context, &request, &mut |_| {}).unwrap();
+    ran.outputs[0].1.f32s().unwrap()
+}
+
+/// The files of packed weights.
+fn kept(folder: &Path) -> Vec<PathBuf> {
+    let all = std::fs::read_dir(folder.join("cache/weights")).unwrap();
+    all.map(|f| f.unwrap().path()).collect()
+}
+
+/// Changes a file in place; its times are set back, if it is said so.
+fn change(file: &Path, set_back: bool, by: impl FnOnce(&mut Vec<u8>)) {
+    let before = std::fs::metadata(file).unwrap().modified().unwrap();
+    let mut bytes = std::fs::read(file).unwrap();
+    by(&mut bytes);
+    std::fs::write(file, bytes).unwrap();
+    if set_back {
+        let open = std::fs::File::options().write(true).open(file).unwrap();
+        open.set_modified(before).unwrap();
+    }
+}
+
+/// Packed weights stay from the first run on and are read by the next ones: as they are where the
+/// file was not touched, after a look at all of it where it was, and not at all where it is another.
+#[test]
+fn packed_weights_stay_in_the_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let (_, x) = written(f);
+    let want = expected(&x);
+    let inode = |file: &Path| std::fs::metadata(file).unwrap().ino();
+    assert_eq!(run_keeping(f), want);
+    let [file] = &kept(f)[..] else { panic!("{:?}", kept(f)) };
+    let first = inode(file);
+    assert_eq!((run_keeping(f), inode(file)), (want.clone(), first));
+    // It was touched, and is what it was.
+    change(file, false, |_| ());
+    assert_eq!((run_keeping(f), inode(file)), (want.clone(), first));
+    // No one sees this change by the file's time, which shows that weights come from there.
+    let flip = |bytes: &mut Vec<u8>| bytes[4096..].iter_mut().for_each(|b| *b ^= 0x40);
+    change(file, true, flip);
+    assert!(run_keeping(f) != want && inode(file) == first);
+    // Others are seen, and the weights are packed anew.
+    let harms: [fn(&mut Vec<u8>); 4] = [
+        |bytes| bytes.truncate(bytes.len() - 1),
+        |bytes| bytes.push(0),
+        |bytes| bytes[60] ^= 1,
+        |bytes| bytes.truncate(0),
+    ];
+    change(file, false, flip);
+    change(file, false, |bytes| bytes[4096] ^= 1);
+    assert_eq!((run_keeping(f), kept(f)), (want.clone(), vec![file.clone()]));
+    for harm in harms {
+        change(file, true, harm);
+        assert_eq!((run_keeping(f), kept(f)), (want.clone(), vec![file.clone()]));
+        assert_eq!(run_keeping(f), want);
+    }
+}
+
+#[test]
+fn other_weights_of_the_same_size_are_other_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let (_, x) = written(f);
+    assert_eq!(run_keeping(f), expected(&x));
+    // The first weight is halved, and the file's time is what it was.
+    change(&f.join("a.bin"), true, |bytes| {
+        for b in bytes[..(4 * N * N) as usize].as_chunks_mut::<4>().0 {
+            *b = (f32::from_le_bytes(*b) / 2.0).to_le_bytes();
+        }
+    });
+    let third = &numbers(3)[2 * N as usize..];
+    let want: Vec<f32> = expected(&x).iter().zip(third).map(|(y, r)| (y - r) / 2.0 + r).collect();
+    assert_eq!(run_keeping(f), want);
+    assert_eq!(kept(f).len(), 2);
+}
+
+#[test]
+fn where_no_weights_can_be_kept_they_are_packed_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let (_, x) = written(f);
+    std::fs::create_dir(f.join("cache")).unwrap();
+    std::fs::write(f.join("cache/weights"), b"no folder").unwrap();
+    assert_eq!(run_keeping(f), expected(&x));
+    assert_eq!(std::fs::read(f.join("cache/weights")).unwrap(), b"no folder");
 }

@@ -125,9 +125,12 @@ pub(super) fn network_for(
         let tasks: Vec<&Task> = model.tasks.iter().collect();
         refuse_misses(&request.input, (&tasks, &[]), store.as_ref(), &at)?;
     }
-    let network = Network::build(&model, request.keep.as_deref(), &at, &mut |tasks| {
+    let mut network = Network::build(&model, request.keep.as_deref(), &at, &mut |tasks| {
         kernels_of(&request.guess, tasks, store.as_ref(), &at, listen)
     })?;
+    if let Some(kept) = context.kept_weights().filter(|_| request.keep.is_none()) {
+        network.keep_weights(&kept);
+    }
     say_untuned(network.kernels(), listen);
     for text in network.fallbacks() {
         listen(Event::Trouble(text.clone()));

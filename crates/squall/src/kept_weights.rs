@@ -1,0 +1,135 @@
+//! The folder for prepared weights that stay from one run of a network to the next, in files that
+//! the network's program writes, checks and maps (`runtime/host/packed.h`).
+
+use rustix::process::geteuid;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+/// Fewer bytes than these are packed as fast as a file of them is found.
+const LEAST: u64 = 64 << 20;
+/// All files together take no more bytes than these, nor more than half of what is free with them.
+const LIMIT: u64 = 32 << 30;
+/// What names of unfinished files begin with.
+const UNFINISHED: &str = "new-";
+/// An unfinished file of this age belongs to a process that died.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// The folder of prepared weights.
+#[derive(Clone, Debug)]
+pub struct KeptWeights {
+    folder: PathBuf,
+    least: u64,
+    limit: u64,
+}
+
+impl KeptWeights {
+    /// The one in a folder, which need not be there yet. Networks with fewer bytes of prepared
+    /// weights than `least`, if it says so, leave none there.
+    pub fn new(folder: PathBuf, least: Option<u64>) -> KeptWeights {
+        KeptWeights { folder, least: least.unwrap_or(LEAST), limit: LIMIT }
+    }
+
+    /// Whether so many bytes are worth a file.
+    pub fn is_worth(&self, bytes: u64) -> bool {
+        bytes > 0 && bytes >= self.least
+    }
+
+    /// Where the file of a name lies, or will lie, once there is room for so many bytes; none where
+    /// there is not, and where others than this user may write to the folder.
+    pub fn place(&self, name: &str, bytes: u64) -> Option<PathBuf> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).ok()?;
+        let about = fs::symlink_metadata(&self.folder).ok()?;
+        if !about.is_dir() || about.uid() != geteuid().as_raw() || about.mode() & 0o022 != 0 {
+            return None;
+        }
+        let path = self.folder.join(name);
+        (path.is_file() || self.make_room(bytes)).then_some(path)
+    }
+
+    /// Removes what processes that died left unfinished and, for so many bytes more, what was not
+    /// used for longest; whether there is room then.
+    fn make_room(&self, bytes: u64) -> bool {
+        let now = SystemTime::now();
+        let mut all: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let Ok(about) = entry.metadata() else { continue };
+            // The program notes each use as the time of access.
+            let used = about.accessed().unwrap_or(SystemTime::UNIX_EPOCH);
+            let written = about.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+                if now.duration_since(written).is_ok_and(|age| age > ABANDONED) {
+                    let _ = fs::remove_file(entry.path());
+                }
+            } else if about.is_file() {
+                all.push((used, about.len(), entry.path()));
+            }
+        }
+        let Ok(disk) = rustix::fs::statvfs(&self.folder) else { return false };
+        let mut kept: u64 = all.iter().map(|f| f.1).sum();
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let limit = self.limit.min(free.saturating_add(kept) / 2);
+        if bytes > limit {
+            return false;
+        }
+        all.sort();
+        for (_, size, path) in all {
+            if kept + bytes <= limit {
+                break;
+            }
+            if fs::remove_file(path).is_ok() {
+                kept -= size;
+            }
+        }
+        kept + bytes <= limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::path::Path;
+
+    /// A file of so many bytes that was used so many seconds ago.
+    fn file(folder: &Path, name: &str, bytes: u64, ago: u64) {
+        let file = File::create(folder.join(name)).unwrap();
+        file.set_len(bytes).unwrap();
+        let then = SystemTime::now() - Duration::from_secs(ago);
+        let times = fs::FileTimes::new().set_accessed(then).set_modified(then);
+        file.set_times(times).unwrap();
+    }
+
+    #[test]
+    fn what_was_not_used_for_longest_makes_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = KeptWeights { folder: folder.path().join("w"), least: 0, limit: 1000 };
+        assert!(kept.place("a", 1001).is_none());
+        assert!(kept.place("a", 400).is_some());
+        for (name, bytes, ago) in [("a", 400, 10), ("b", 300, 20), ("c", 300, 5)] {
+            file(&kept.folder, name, bytes, ago);
+        }
+        file(&kept.folder, "new-7-d", 900, 2 * 3600);
+        file(&kept.folder, "new-8-e", 900, 60);
+        // What is there needs no room.
+        assert!(kept.place("b", 300).is_some());
+        assert!(kept.place("f", 500).is_some());
+        let mut left: Vec<_> = fs::read_dir(&kept.folder)
+            .unwrap()
+            .map(|f| f.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["c", "new-8-e"]);
+    }
+
+    #[test]
+    fn folders_of_others_are_not_used() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let kept = KeptWeights { folder: folder.path().join("w"), least: 0, limit: 1000 };
+        assert!(kept.place("a", 1).is_some());
+        fs::set_permissions(&kept.folder, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(kept.place("a", 1).is_none());
+    }
+}
