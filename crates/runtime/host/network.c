@@ -177,18 +177,50 @@ static void read_ahead(const rt_network *n, const rt_step *s) {
   }
 }
 
+/* A weight where kernels take it: lying at any byte of a model's file, it is copied. `copied` says
+ * how many bytes of the copies' memory are used. */
+static const void *aligned(rt_network *n, const rt_buffer *b, size_t *copied) {
+  unsigned char *from = n->regions[b->region] + b->offset;
+  size_t bytes = (size_t)b->is.count * rt_size_of(b->is.type), at = *copied;
+  if ((uintptr_t)from % RT_ALIGNMENT == 0) return from;
+  if (bytes > n->copy_bytes - at) return NULL;
+  memcpy(n->copies + at, from, bytes);
+  *copied += (bytes + RT_ALIGNMENT - 1) / RT_ALIGNMENT * RT_ALIGNMENT;
+  return n->copies + at;
+}
+
+/* Has memory for copies of a call's weights. */
+static int room_for_copies(rt_network *n, const rt_step *s) {
+  const rt_kernel *k = &n->model.plan.kernels[s->kernel];
+  size_t bytes = 0;
+  for (uint32_t i = 0; i < k->parameter_count; i++) {
+    const rt_buffer *b = &n->model.plan.buffers[s->buffers[i]];
+    if (k->parameters[i].role != RT_WEIGHT) continue;
+    if (b->region == RT_NONE || !n->regions[b->region]) continue;
+    if ((uintptr_t)(n->regions[b->region] + b->offset) % RT_ALIGNMENT)
+      bytes += (size_t)b->is.count * rt_size_of(b->is.type) + RT_ALIGNMENT;
+  }
+  if (bytes <= n->copy_bytes) return 1;
+  free(n->copies);
+  n->copies = rt_large_memory(bytes);
+  n->copy_bytes = n->copies ? bytes : 0;
+  return n->copies != NULL || no_memory(n);
+}
+
 /* Packs the weights of a call. */
 static int prepare(rt_network *n, const rt_step *s, void *to) {
   const rt_plan *p = &n->model.plan;
   const rt_kernel *k = &p->kernels[s->kernel];
   const void *weights[RT_PARAMETERS];
   uint32_t w = 0;
+  size_t copied = 0;
+  if (!room_for_copies(n, s)) return 0;
   for (uint32_t i = 0; i < k->parameter_count; i++) {
     if (k->parameters[i].role != RT_WEIGHT) continue;
     const rt_buffer *b = &p->buffers[s->buffers[i]];
     if (b->region == RT_NONE || !n->regions[b->region])
       return rt_fail(&n->host->error, "plan", "a weight of %s is not constant", k->symbol);
-    weights[w++] = n->regions[b->region] + b->offset;
+    weights[w++] = aligned(n, b, &copied);
   }
   if (!rt_prepare(n->host, k, &n->kernels[s->kernel], weights, to)) return 0;
   for (uint32_t i = 0; i < k->parameter_count; i++)
@@ -247,7 +279,10 @@ static int make_ready(rt_network *n, rt_plan *plan, const char *packed) {
   const void *const *contents = (const void *const *)n->regions;
   if (!rt_model_open(&n->model, plan, contents, n->runs, &n->host->error)) return 0;
   const rt_plan *p = &n->model.plan;
-  if (!prepare_all(n)) return 0;
+  int fine = prepare_all(n);
+  free(n->copies);
+  n->copies = NULL, n->copy_bytes = 0;
+  if (!fine) return 0;
   n->workspace = rt_large_memory(n->model.workspace_bytes);
   if (!n->workspace) return no_memory(n);
   /* Not a number: what no step wrote shows in the output. */

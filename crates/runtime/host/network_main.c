@@ -146,6 +146,5 @@ int main(int argc, char **argv) {
   first = memory_of(m->outputs, m->output_count);
   if (!given || !outputs || !first) return fail("there is not enough memory");
   for (uint32_t i = 0; i < m->output_count; i++) memset(outputs[i], 0, m->outputs[i].bytes);
-  if (!run_once(seconds <= 0)) return 1;
-  return seconds > 0 ? run_timed(seconds) : 0;
+  return !run_once(seconds <= 0) ? 1 : seconds > 0 ? run_timed(seconds) : 0;
 }

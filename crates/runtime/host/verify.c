@@ -53,7 +53,8 @@ static int buffers_fit(const rt_plan *p, rt_error *e) {
     if (!may_lie(b->role, r->role))
       return rt_fail(e, "plan", "plan: buffer %u may not lie in its region", i);
     /* Values may be parts of others; all else begins a line of the cache. */
-    uint64_t step = b->role == RT_SCRATCH ? rt_size_of(b->is.type) : RT_LINE;
+    uint64_t step = b->role == RT_SCRATCH ? rt_size_of(b->is.type)
+                    : b->role == RT_WEIGHT ? 1 : RT_LINE;
     if (b->offset % step || b->offset > r->bytes || bytes_of(&b->is) > r->bytes - b->offset)
       return rt_fail(e, "plan", "plan: buffer %u does not fit its region", i);
   }

@@ -3,8 +3,9 @@
 
 use crate::error::Error;
 use rustix::fs::OFlags;
+use squall_frontend::onnx::read_thin;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -64,6 +65,23 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     // A file that grows meanwhile is read up to the same limit.
     file.take(MOST).read_to_end(&mut bytes).map_err(fail)?;
     Ok(bytes)
+}
+
+/// Reads a model's file, whose large weights stay where they are: [`squall_frontend::onnx::External::is_own`]
+/// says of which that holds.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_model(path: &Path) -> Result<Vec<u8>, Error> {
+    let fail = |source| Error::Read { path: path.into(), source };
+    let file = open(path)?;
+    let length = file.metadata().map_err(fail)?.len();
+    if length <= MOST
+        && let Some(bytes) = read_thin(&mut BufReader::new(file), length).map_err(fail)?
+    {
+        return Ok(bytes);
+    }
+    read(path)
 }
 
 /// Reads a regular file of text.

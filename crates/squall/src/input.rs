@@ -3,7 +3,7 @@
 
 use crate::arrays::NamedArray;
 use crate::error::Error;
-use crate::files::read;
+use crate::files::{read, read_model};
 use crate::given;
 use crate::precision::Precision;
 use serde_json::{Value, json};
@@ -114,7 +114,7 @@ impl Input {
                     .into(),
             });
         }
-        let bytes = read(path)?;
+        let bytes = if extension == "onnx" { read_model(path)? } else { read(path)? };
         let name =
             path.file_stem().map_or_else(|| text.into(), |s| s.to_string_lossy().into_owned());
         match extension.as_str() {

@@ -1,7 +1,8 @@
 //! The folder for prepared weights that stay from one run of a network to the next, in files that
 //! the network's program writes, checks and maps (`runtime/host/packed.h`).
 
-use rustix::process::geteuid;
+use rustix::io::Errno;
+use rustix::process::{Pid, geteuid, test_kill_process};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::PathBuf;
@@ -58,8 +59,9 @@ impl KeptWeights {
             // The program notes each use as the time of access.
             let used = about.accessed().unwrap_or(SystemTime::UNIX_EPOCH);
             let written = about.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
-                if now.duration_since(written).is_ok_and(|age| age > ABANDONED) {
+            if let Some(rest) = entry.file_name().to_string_lossy().strip_prefix(UNFINISHED) {
+                let is_old = now.duration_since(written).is_ok_and(|age| age > ABANDONED);
+                if is_old || !is_alive(rest) {
                     let _ = fs::remove_file(entry.path());
                 }
             } else if about.is_file() {
@@ -84,6 +86,14 @@ impl KeptWeights {
         }
         kept + bytes <= limit
     }
+}
+
+/// Whether the process that an unfinished file is of still runs. One of another container may be
+/// taken for dead: it goes on without its file.
+fn is_alive(rest: &str) -> bool {
+    let number = rest.split('-').next().and_then(|n| n.parse().ok());
+    let known = number.and_then(Pid::from_raw).map(test_kill_process);
+    known.is_some_and(|found| found != Err(Errno::SRCH))
 }
 
 #[cfg(test)]
@@ -111,7 +121,10 @@ mod tests {
             file(&kept.folder, name, bytes, ago);
         }
         file(&kept.folder, "new-7-d", 900, 2 * 3600);
-        file(&kept.folder, "new-8-e", 900, 60);
+        let ours = format!("new-{}-e", std::process::id());
+        file(&kept.folder, &ours, 900, 60);
+        // No process has this number.
+        file(&kept.folder, "new-2147483646-e", 900, 60);
         // What is there needs no room.
         assert!(kept.place("b", 300).is_some());
         assert!(kept.place("f", 500).is_some());
@@ -120,7 +133,7 @@ mod tests {
             .map(|f| f.unwrap().file_name().into_string().unwrap())
             .collect();
         left.sort();
-        assert_eq!(left, ["c", "new-8-e"]);
+        assert_eq!(left, ["c".to_string(), ours]);
     }
 
     #[test]

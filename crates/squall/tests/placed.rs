@@ -5,13 +5,15 @@ use crate::written::{run_input, untuned};
 use squall::{
     Array, Context, GuessRequest, InputRequest, NetworkRequest, RunRequest, TargetRequest,
 };
+use squall_core::DType;
 use squall_frontend::npy;
 use squall_frontend::onnx::proto::{StringStringEntryProto, TensorProto};
-use squall_testing::onnx::{Build, i64s};
+use squall_testing::onnx::{Build, f32s, i64s, int};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 const N: i64 = 8;
+const F16: i32 = 10;
 
 /// A weight of N x N floats from a byte of a file on.
 fn beside(file: &str, offset: u64) -> TensorProto {
@@ -114,6 +116,64 @@ fn a_file_that_is_too_short_is_an_error() {
     let e = squall::run(&Context::with_cache(None), &request, &mut |_| {}).unwrap_err();
     let e = e.to_string();
     assert!(e.contains("`v`") && e.contains("a.bin") && e.contains("which has 500"), "{e}");
+}
+
+/// Weights of 16 bits in a file beside the model are read, whatever reads them.
+#[test]
+fn weights_of_16_bits_beside_a_model_are_widened() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let bits = |x: f32| DType::F16.half_bits(x).unwrap().to_le_bytes();
+    let bytes: Vec<u8> = numbers(1).into_iter().flat_map(bits).collect();
+    // There is room for as many 32-bit floats.
+    std::fs::write(f.join("a.bin"), [bytes, vec![0; 1024]].concat()).unwrap();
+    let model = Build::new(18)
+        .input_of("x", F16, &[1, N])
+        .init("u", TensorProto { data_type: F16, ..beside("a.bin", 0) })
+        .node("MatMul", &["x", "u"], &["c"], &[])
+        .node("Cast", &["c"], &["y"], &[int("to", 1)])
+        .output("y");
+    std::fs::write(f.join("model.onnx"), model.bytes()).unwrap();
+    let x: Vec<f32> = (0..N).map(|i| i as f32 - 3.0).collect();
+    let bytes = x.iter().flat_map(|x| bits(*x)).collect();
+    let array = Array { dtype: DType::F16, shape: vec![1, N], bytes };
+    std::fs::write(f.join("x.npy"), npy::write(&array)).unwrap();
+    let input = InputRequest::new(f.join("model.onnx").display().to_string());
+    let n = N as usize;
+    let want = |j: usize| (0..n).map(|k| x[k] * numbers(1)[n * k + j]).sum::<f32>();
+    let got = run_input(f, input).outputs[0].1.f32s().unwrap();
+    assert_eq!(got, (0..n).map(want).collect::<Vec<_>>());
+}
+
+/// Large weights in the model's file stay there, at any byte.
+#[test]
+fn large_weights_in_the_models_file_are_used_where_they_lie() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    // More elements than a model holds.
+    let (rows, columns) = (2050, 2048);
+    let data: Vec<f32> = (0..rows * columns).map(|i| ((i * 7) % 11) as f32 - 5.0).collect();
+    let mut model = Build::new(18)
+        .input("x", &[1, rows])
+        .init("w", f32s(&[rows, columns], &data))
+        .node("MatMul", &["x", "w"], &["y"], &[])
+        .output("y");
+    let x: Vec<f32> = (0..rows).map(|i| (i % 5) as f32 - 2.0).collect();
+    let array = Array::floats(vec![1, rows], &x);
+    std::fs::write(f.join("x.npy"), npy::write(&array)).unwrap();
+    let want: Vec<f32> = (0..columns as usize)
+        .map(|j| (0..rows as usize).map(|k| x[k] * data[columns as usize * k + j]).sum())
+        .collect();
+    // Names of two lengths put them at places of which one is no multiple of 4 at least.
+    for name in ["g", "gr"] {
+        model.graph().name = name.into();
+        std::fs::write(f.join("model.onnx"), model.bytes()).unwrap();
+        let input = InputRequest::new(f.join("model.onnx").display().to_string());
+        let read = input.load(TargetRequest::Cpu).unwrap().graph.unwrap().read_by_kernels_alone();
+        assert!(read.contains("w"), "{read:?}");
+        assert_eq!(run_keeping(f), want);
+    }
+    assert_eq!((run_keeping(f), kept(f).len()), (want, 2));
 }
 
 /// Runs with packed weights kept in the folder `cache`, whose compiled files are those of all tests.

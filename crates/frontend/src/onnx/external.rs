@@ -6,6 +6,7 @@ use crate::ImportError;
 use prost::Message;
 use prost::bytes::Buf;
 use prost::encoding::{DecodeContext, WireType, decode_key, encode_key, encode_varint, skip_field};
+use squall_core::DType;
 use squall_core::graph::elements;
 
 /// A weight whose bytes lie in another file.
@@ -19,6 +20,8 @@ pub struct External {
     pub offset: u64,
     /// Its bytes.
     pub length: u64,
+    /// What they are, if that is known.
+    pub dtype: Option<DType>,
 }
 
 /// The weights of a model that lie in other files, whether these are there or not. `name` is the
@@ -117,8 +120,10 @@ pub(super) fn external(t: &TensorProto) -> Result<Option<External>, String> {
     let offset = entry("offset").map_or(Ok(0), str::parse);
     let offset = offset.map_err(|_| "an offset of external data is no number".to_string())?;
     let count = elements(&t.dims)? as u64;
-    let length = Stored::of(t.data_type).map_or(0, |s| s.bytes(count));
-    Ok(Some(External { name: t.name.clone(), location: location.into(), offset, length }))
+    let stored = Stored::of(t.data_type);
+    let length = stored.map_or(0, |s| s.bytes(count));
+    let (name, location, dtype) = (t.name.clone(), location.into(), stored.map(|s| s.dtype));
+    Ok(Some(External { name, location, offset, length, dtype }))
 }
 
 #[cfg(test)]
@@ -154,6 +159,7 @@ mod tests {
             location: "x".into(),
             offset,
             length: 24,
+            dtype: Some(DType::F32),
         };
         let moved = with_weights_at(&bytes, &[to("a", 64), to("c", 128)], "m").unwrap();
         let now = external_weights(&moved, "m").unwrap();

@@ -106,8 +106,13 @@ fn buffers(p: &HostPlan) -> Result<(), String> {
         if !may_lie(b.role, r.role) {
             return Err(format!("buffer {i} may not lie in its region"));
         }
-        // Values may be parts of others; all else begins a line of the cache.
-        let step = if b.role == Role::Scratch { b.element.bytes() } else { ALIGNMENT };
+        // Values may be parts of others, and weights lie anywhere in the files of models, from where
+        // they are copied to be prepared; all else begins a line of the cache.
+        let step = match b.role {
+            Role::Scratch => b.element.bytes(),
+            Role::Weight => 1,
+            _ => ALIGNMENT,
+        };
         let room = r.bytes.checked_sub(offset).filter(|_| offset % step == 0);
         match room.filter(|room| b.bytes() <= *room) {
             Some(_) => Ok(()),

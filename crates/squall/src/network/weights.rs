@@ -1,8 +1,9 @@
 //! The weights of a model that is run. Those that kernels alone read are not read here: they stay
-//! in the file beside the model's, which the network's program maps.
+//! in the model's file, if they are large, or in the one beside it, which the network's program maps.
 
 use crate::error::Error;
 use crate::input::Input;
+use squall_core::DType;
 use squall_core::graph::Weights;
 use squall_frontend::onnx::External;
 use squall_frontend::read_weights;
@@ -11,9 +12,6 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Component, Path, PathBuf};
-
-/// Weights that stay in a file begin at multiples of this.
-const ALIGNED: u64 = 64;
 
 /// Where a weight lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,11 +42,12 @@ pub fn weights(input: &Input) -> Result<Weights, Error> {
 pub fn weights_but(input: &Input, stay: &HashSet<String>) -> Result<Known, Error> {
     let mut known = Known::default();
     let Some(path) = &input.path else { return Ok(known) };
-    let bytes = crate::files::read(path)?;
+    let bytes = crate::files::read_model(path)?;
     let import = |source| Error::Import { place: path.display().to_string(), source };
     let read = read_weights(&bytes, &input.name, &mut |e| {
         let Some((file, mut open)) = located(path, e)? else { return Ok(None) };
-        if stay.contains(&e.name) && e.offset % ALIGNED == 0 && cfg!(target_endian = "little") {
+        let is_f32 = e.dtype == Some(DType::F32);
+        if is_f32 && stay.contains(&e.name) && cfg!(target_endian = "little") {
             known.placed.insert(e.name.clone(), known.places.len());
             known.places.push(Place { file, offset: e.offset });
             return Ok(None);
@@ -77,6 +76,9 @@ fn located(model: &Path, e: &External) -> Result<Option<(PathBuf, File)>, String
     if !name.components().all(is_inside) {
         return Err(outside(name));
     }
+    if e.is_own() {
+        return whole(model, model, e).map(Some);
+    }
     let folder = model.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let path = folder.join(name);
     let (Ok(home), Ok(real)) = (folder.canonicalize(), path.canonicalize()) else {
@@ -85,8 +87,14 @@ fn located(model: &Path, e: &External) -> Result<Option<(PathBuf, File)>, String
     if !real.starts_with(&home) {
         return Err(outside(&real));
     }
-    let file = crate::files::open(&real).map_err(|e| e.to_string())?;
+    whole(&real, &path, e).map(Some)
+}
+
+/// The file that holds a weight, which it must have all of; `path` is its name for messages.
+fn whole(file: &Path, path: &Path, e: &External) -> Result<(PathBuf, File), String> {
     let fail = |e: std::io::Error| format!("`{}`: {e}", path.display());
+    let real = file.canonicalize().map_err(fail)?;
+    let file = crate::files::open(&real).map_err(|e| e.to_string())?;
     // A damaged file may state any length: no more is asked for than there is.
     let there = file.metadata().map_err(fail)?.len();
     if e.offset.checked_add(e.length).is_none_or(|end| there < end) {
@@ -97,7 +105,7 @@ fn located(model: &Path, e: &External) -> Result<Option<(PathBuf, File)>, String
             path.display()
         ));
     }
-    Ok(Some((real, file)))
+    Ok((real, file))
 }
 
 #[cfg(test)]
@@ -116,7 +124,7 @@ mod tests {
         std::os::unix::fs::symlink("w.data", folder.path().join("in/alias")).unwrap();
         let located = |name: &str, offset, length| {
             let (name, location) = (String::new(), name.to_string());
-            let found = located(&model, &External { name, location, offset, length })?;
+            let found = located(&model, &External { name, location, offset, length, dtype: None })?;
             Ok::<_, String>(found.map(|(file, _)| file))
         };
         let home = folder.path().canonicalize().unwrap();

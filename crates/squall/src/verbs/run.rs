@@ -102,7 +102,7 @@ pub(super) fn signature(request: &NetworkRequest) -> Result<Signature, Error> {
             hint: "give a model.onnx".into(),
         });
     }
-    let bytes = crate::files::read(path)?;
+    let bytes = crate::files::read_model(path)?;
     onnx::signature(&bytes, &request.input.source)
         .map_err(|source| Error::Import { place: request.input.source.clone(), source })
 }
