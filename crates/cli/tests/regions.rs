@@ -2,7 +2,8 @@
 
 use crate::support::Place;
 use squall_testing::onnx::{
-    BOOL, Build, F32, I64, TensorProto, body, f32s, i64s, int, ints, node, stored, truth,
+    BOOL, Build, F32, I64, TensorProto, body, branch, f32s, i64s, int, ints, node, stored, text,
+    truth,
 };
 
 /// Runs a model on floats; it has to give these tensors.
@@ -98,4 +99,224 @@ fn what_is_refused_names_the_value_whose_length_is_not_known() {
     p.file("m.onnx", model.bytes());
     let said = p.squall(&["run", "m.onnx"]).fails().err;
     assert!(said.contains("`f`") && said.contains("only the run knows"), "{said}");
+}
+
+/// `y` is the second row of `x` where its sum is positive, else `x` twice; what the other branch
+/// computes would be illegal.
+fn branches(first: &str) -> Build {
+    let taken = [
+        node("Cast", &["sum"], &["row"], &[int("to", 7)]),
+        node("Gather", &["x", "row"], &["one"], &[]),
+        node(first, &["one"], &["a"], &[]),
+    ];
+    let other = [node("Concat", &["x", "x"], &["b"], &[int("axis", 1)])];
+    let both = [branch("then_branch", &taken, "a"), branch("else_branch", &other, "b")];
+    Build::new(12)
+        .input("x", &[2, 5])
+        .init("zero", f32s(&[], &[0.0]))
+        .node("ReduceSum", &["x"], &["sum"], &[int("keepdims", 0)])
+        .node("Greater", &["sum", "zero"], &["c"], &[])
+        .node("If", &["c"], &["y"], &both)
+}
+
+#[test]
+fn the_branch_that_is_taken_gives_the_extents_and_the_rank() {
+    let model = branches("Neg")
+        .init("one_more", f32s(&[], &[1.0]))
+        .init("rows", i64s(&[2], &[-1, 5]))
+        .node("Add", &["y", "one_more"], &["z"], &[])
+        .node("Reshape", &["z", "rows"], &["wide"], &[])
+        .node("ReduceMax", &["wide"], &["largest"], &[ints("axes", &[0]), int("keepdims", 0)])
+        .output("z")
+        .output("largest");
+    let x = [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, -2.0, 3.0, -4.0, 3.0];
+    let row = [0.0, 3.0, -2.0, 5.0, -2.0];
+    gives(&model, (&[2, 5], &x), &[f32s(&[5], &row), f32s(&[5], &row)]);
+    let x: Vec<f32> = x.iter().map(|v| -100.0 * v).collect();
+    let twice = |k: usize| x[5 * k..5 * k + 5].repeat(2);
+    let z: Vec<f32> = [twice(0), twice(1)].concat().iter().map(|v| v + 1.0).collect();
+    let largest: Vec<f32> = (0..5).map(|i| z[i].max(z[10 + i])).collect();
+    gives(&model, (&[2, 5], &x), &[f32s(&[2, 10], &z), f32s(&[5], &largest)]);
+}
+
+#[test]
+fn a_branch_within_a_loop_or_behind_a_length_runs_where_it_is_taken() {
+    // Turns 0 and 2 would read the row 7 of 2.
+    let odd = [node("Gather", &["x", "place"], &["b"], &[])];
+    let even = [node("Add", &["a", "a"], &["d"], &[])];
+    let both = [branch("then_branch", &odd, "b"), branch("else_branch", &even, "d")];
+    let turn = vec![
+        node("Mod", &["i", "two"], &["rest"], &[]),
+        node("Cast", &["rest"], &["is_odd"], &[int("to", 9)]),
+        node("Where", &["is_odd", "one", "seven"], &["place"], &[]),
+        node("If", &["is_odd"], &["next"], &both),
+        node("ReduceSum", &["next"], &["sum"], &[int("keepdims", 0)]),
+        node("Less", &["sum", "limit"], &["goes"], &[]),
+    ];
+    let inputs: [(&str, i32, &[i64]); 3] = [("i", I64, &[]), ("c", BOOL, &[]), ("a", F32, &[3])];
+    // The first place of what is larger than the limit; where nothing is, there is none.
+    let found = [node("Gather", &["places", "zero"], &["p"], &[int("axis", 1)])];
+    let none = [node("Identity", &["nowhere"], &["q"], &[])];
+    let first = [branch("then_branch", &found, "p"), branch("else_branch", &none, "q")];
+    let model = Build::new(13)
+        .input("x", &[2, 3])
+        .init("zero", i64s(&[], &[0]))
+        .init("one", i64s(&[], &[1]))
+        .init("two", i64s(&[], &[2]))
+        .init("seven", i64s(&[], &[7]))
+        .init("nowhere", i64s(&[2], &[-1, -1]))
+        .init("limit", f32s(&[], &[30.0]))
+        .init("true", truth())
+        .node("Gather", &["x", "zero"], &["start"], &[])
+        .node("Loop", &["", "true", "start"], &["y"], &[body(turn, &inputs, &["goes", "next"])])
+        .node("Greater", &["x", "limit"], &["large"], &[])
+        .node("NonZero", &["large"], &["places"], &[])
+        .node("Size", &["places"], &["count"], &[])
+        .node("Greater", &["count", "zero"], &["any"], &[])
+        .node("If", &["any"], &["at"], &first)
+        .output("y")
+        .output("at");
+    let x = [1.0, 1.0, 1.0, 9.0, 9.0, 2.0];
+    let y = f32s(&[3], &[18.0, 18.0, 4.0]);
+    gives(&model, (&[2, 3], &x), &[y, i64s(&[2], &[-1, -1])]);
+    let x = [1.0, 1.0, 1.0, 9.0, 31.0, 2.0];
+    let y = f32s(&[3], &[9.0, 31.0, 2.0]);
+    gives(&model, (&[2, 3], &x), &[y, i64s(&[2], &[1, 1])]);
+}
+
+#[test]
+fn axes_that_the_run_computes() {
+    let model = Build::new(18)
+        .input("x", &[2, 1, 12])
+        .init("flat", i64s(&[1], &[-1]))
+        .init("zero", i64s(&[1], &[0]))
+        .node("ReduceMax", &["x"], &["most"], &[int("keepdims", 0)])
+        .node("Cast", &["most"], &["whole"], &[int("to", 7)])
+        .node("Reshape", &["whole", "flat"], &["axis"], &[])
+        .node("ReduceSum", &["x", "axis"], &["kept"], &[])
+        .node("ReduceMax", &["x", "axis"], &["joined"], &[int("keepdims", 0)])
+        .node("Unsqueeze", &["joined", "axis"], &["wide"], &[])
+        .node("Shape", &["wide"], &["shape"], &[])
+        .node("NonZero", &["x"], &["places"], &[])
+        .node("Squeeze", &["places"], &["narrow"], &[])
+        .output("kept")
+        .output("joined")
+        .output("shape")
+        .output("narrow");
+    let mut x = [0.0f32; 24];
+    x[13] = 2.0;
+    let most = [f32s(&[2, 1], &[0.0, 2.0]), i64s(&[3], &[2, 1, 1]), i64s(&[3], &[1, 0, 1])];
+    let [joined, shape, narrow] = most;
+    gives(&model, (&[2, 1, 12], &x), &[f32s(&[2, 1, 1], &[0.0, 2.0]), joined, shape, narrow]);
+    x[13] = 1.0;
+    let shape = i64s(&[3], &[2, 1, 12]);
+    let narrow = i64s(&[3], &[1, 0, 1]);
+    gives(&model, (&[2, 1, 12], &x), &[f32s(&[2, 1, 12], &x), f32s(&[2, 12], &x), shape, narrow]);
+}
+
+#[test]
+fn windows_with_strides_over_a_length_that_the_run_finds() {
+    let three = [ints("kernel_shape", &[3]), ints("strides", &[2])];
+    let model = Build::new(13)
+        .input("x", &[1, 1, 12])
+        .init("zero", f32s(&[], &[0.0]))
+        .init("w", f32s(&[1, 1, 3], &[1.0, 10.0, 100.0]))
+        .init("one", i64s(&[3], &[1, 1, -1]))
+        .node("Greater", &["x", "zero"], &["c"], &[])
+        .node("Compress", &["x", "mask"], &["found"], &[])
+        .node("Reshape", &["found", "one"], &["row"], &[])
+        .node(
+            "Conv",
+            &["row", "w"],
+            &["y"],
+            &[text("auto_pad", "SAME_UPPER"), ints("strides", &[2])],
+        )
+        .node("MaxPool", &["row"], &["most"], &[three.to_vec(), vec![int("ceil_mode", 1)]].concat())
+        .node(
+            "AveragePool",
+            &["row"],
+            &["mean"],
+            &[three.to_vec(), vec![ints("pads", &[1, 1])]].concat(),
+        )
+        .node("Reshape", &["c", "all"], &["mask"], &[])
+        .init("all", i64s(&[1], &[-1]))
+        .output("y")
+        .output("most")
+        .output("mean");
+    let of = |n: usize| {
+        let mut x = [-1.0; 12];
+        (0..n).for_each(|i| x[2 * i] = i as f32 + 1.0);
+        x
+    };
+    let row = |v: &[f32]| f32s(&[1, 1, v.len() as i64], v);
+    let five = [row(&[210.0, 432.0, 54.0]), row(&[3.0, 5.0]), row(&[1.5, 3.0, 4.5])];
+    gives(&model, (&[1, 1, 12], &of(5)), &five);
+    let six = [row(&[321.0, 543.0, 65.0]), row(&[3.0, 5.0, 6.0]), row(&[1.5, 3.0, 5.0])];
+    gives(&model, (&[1, 1, 12], &of(6)), &six);
+}
+
+#[test]
+fn loops_without_a_turn_and_loops_of_changing_ranks() {
+    let step = vec![node("Add", &["h", "u"], &["sum"], &[]), node("Neg", &["sum"], &["o"], &[])];
+    let step = body(step, &[("h", F32, &[2]), ("u", F32, &[2])], &["sum", "o"]);
+    let wider = vec![
+        node("Unsqueeze", &["a", "one"], &["b"], &[]),
+        node("Cast", &["i"], &["f"], &[int("to", 1)]),
+        node("Less", &["f", "turns"], &["goes"], &[]),
+    ];
+    let inputs: [(&str, i32, &[i64]); 3] = [("i", I64, &[]), ("c", BOOL, &[]), ("a", F32, &[2])];
+    let model = Build::new(13)
+        .input("x", &[2])
+        .init("none", f32s(&[2, 0], &[]))
+        .init("one", i64s(&[1], &[0]))
+        .init("true", truth())
+        .node("ReduceMax", &["x"], &["turns"], &[int("keepdims", 0)])
+        .node(
+            "Scan",
+            &["x", "none"],
+            &["last", "all"],
+            &[step, int("num_scan_inputs", 1), ints("scan_input_axes", &[1])],
+        )
+        .node("Loop", &["", "true", "x"], &["y"], &[body(wider, &inputs, &["goes", "b"])])
+        .output("last")
+        .output("all")
+        .output("y");
+    let x = [0.5, 2.0];
+    let all = f32s(&[0, 2], &[]);
+    gives(&model, (&[2], &x), &[f32s(&[2], &x), all, f32s(&[1, 1, 1, 2], &x)]);
+}
+
+#[test]
+fn floats_of_16_bits_in_regions_and_loops() {
+    for (format, third) in [(10, 0.333_251_95_f32), (16, 0.333_984_38)] {
+        let turn = vec![
+            node("Concat", &["a", "h"], &["longer"], &[int("axis", 0)]),
+            node("ReduceSum", &["longer"], &["sum"], &[int("keepdims", 0)]),
+            node("Less", &["sum", "most"], &["goes"], &[]),
+        ];
+        let inputs: [(&str, i32, &[i64]); 3] =
+            [("i", I64, &[]), ("c", BOOL, &[]), ("a", format, &[2])];
+        let to = |k| [int("to", k)];
+        let model = Build::new(13)
+            .input("x", &[2])
+            .init("true", truth())
+            .init("six", f32s(&[], &[6.0]))
+            .init("third", f32s(&[1], &[1.0 / 3.0]))
+            .node("Cast", &["x"], &["h"], &to(format.into()))
+            .node("Cast", &["six"], &["most"], &to(format.into()))
+            .node("Loop", &["", "true", "h"], &["y"], &[body(turn, &inputs, &["goes", "longer"])])
+            .node("Mul", &["y", "y"], &["square"], &[])
+            .node("Cast", &["square"], &["wide"], &to(1))
+            .node("NonZero", &["x"], &["places"], &[])
+            .node("Cast", &["places"], &["f"], &to(1))
+            .node("Add", &["f", "third"], &["g"], &[])
+            .node("Cast", &["g"], &["narrow"], &to(format.into()))
+            .node("Cast", &["narrow"], &["rounded"], &to(1))
+            .output("wide")
+            .output("rounded");
+        let wide = f32s(&[6], &[1.0, 2.25, 1.0, 2.25, 1.0, 2.25]);
+        let one = if format == 10 { 1.333_007_8 } else { 1.335_937_5 };
+        let rounded = f32s(&[1, 2], &[third, one]);
+        gives(&model, (&[2], &[1.0, 1.5]), &[wide, rounded]);
+    }
 }

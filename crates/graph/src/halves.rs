@@ -9,9 +9,12 @@
 //! in what those read that jump (Floor, Round). The sums of a product are thereby at least as good
 //! as those of a library that rounds every result.
 
+mod bodies;
+
+use self::bodies::bodies;
 use crate::numbered::{numbered, root as root_of};
 use squall_core::DType;
-use squall_core::graph::infer::{self, Ctx, onnx_type};
+use squall_core::graph::infer::{self, Ctx, onnx_type, region};
 use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId};
 use std::collections::{HashMap, HashSet};
 
@@ -75,7 +78,8 @@ const TYPES: &[&str] = &["dtype", "output_datatype", "output_dtype", "to"];
 /// The model with 32-bit floats in the place of those of 16 bits, and what it was where it computes
 /// in these. A model without any stays as it is.
 pub fn widened(model: Model) -> (Model, Option<Halves>) {
-    if !model.values.iter().any(|v| v.dtype.is_some_and(DType::is_half)) {
+    let is_half = |m: &Model| m.values.iter().any(|v| v.dtype.is_some_and(DType::is_half));
+    if !is_half(&model) && !bodies(&model).into_iter().any(is_half) {
         return (model, None);
     }
     let format = computes_in(&model);
@@ -114,13 +118,15 @@ fn head(model: &Model) -> Model {
 
 /// The format of 16 bits in which most operators compute that compute in any.
 fn computes_in(model: &Model) -> Option<DType> {
-    let format = |n: &Node| {
+    let format = |m: &Model, n: &Node| {
         let computes = !n.folded && n.op != "Cast" && n.op != "CastLike";
         let computes = computes && !HANDS_ON.contains(&n.op.as_str());
-        let of = n.outputs.first().and_then(|o| model.values[*o].dtype);
+        let of = n.outputs.first().and_then(|o| m.values[*o].dtype);
         of.filter(|d| computes && d.is_half())
     };
-    let all: Vec<DType> = model.nodes.iter().filter_map(format).collect();
+    let parts = std::iter::once(model).chain(bodies(model));
+    let of_part = |m: &Model| m.nodes.iter().filter_map(|n| format(m, n)).collect::<Vec<_>>();
+    let all: Vec<DType> = parts.flat_map(of_part).collect();
     let count = |f: DType| all.iter().filter(|d| **d == f).count();
     let most = [DType::F16, DType::Bf16].into_iter().max_by_key(|f| count(*f));
     most.filter(|f| count(*f) > 0)
@@ -262,6 +268,11 @@ impl Widener {
         let gives_half = node.outputs.iter().any(|v| self.was[*v].is_some());
         if node.problem.is_some() {
             self.infer(&mut node);
+        }
+        if region::body(&node).is_some() {
+            self.widen_body(&mut node);
+            self.nodes.push(node);
+            return;
         }
         if !reads_half && !gives_half {
             self.nodes.push(node);

@@ -5,6 +5,7 @@
 mod call;
 mod constant;
 mod deciding;
+pub mod demand;
 pub mod fold;
 pub mod infer;
 pub mod text;

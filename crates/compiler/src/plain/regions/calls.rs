@@ -1,12 +1,16 @@
 //! Nodes of a region that are calls of kernels: at constant shapes, over a row of any length, or
 //! over extents that are fitted.
 
-use super::fit::{TRIALS, fit, fitted, number};
+use super::context::inferred;
+use super::fit::{MORE_TRIALS, TRIALS, fit, fitted, number, numbers};
+use super::steps::{Steps, steps};
 use super::{Level, Writer, list};
 use crate::plain::{PlainPart, cast, elementwise, source};
 use squall_core::DType;
-use squall_core::graph::infer::{self, Ctx, NodeOperand, Output};
-use squall_core::graph::{CallOperand, Constant, Node, OperatorCall, ValueId, is_bounded};
+use squall_core::graph::infer;
+use squall_core::graph::{
+    Attribute, CallOperand, Constant, Node, OperatorCall, ValueId, is_bounded,
+};
 
 /// Work from which threads share a kernel of a region.
 const MANY_ELEMENTS: i64 = 1 << 15;
@@ -22,7 +26,7 @@ struct Open {
 }
 
 impl Writer {
-    fn known(&self, level: &Level<'_>, id: ValueId) -> Option<&Constant> {
+    pub(super) fn known(&self, level: &Level<'_>, id: ValueId) -> Option<&Constant> {
         self.known.get(&level.slot[id])
     }
 
@@ -80,7 +84,13 @@ impl Writer {
     }
 
     /// A call of a kernel; the places of results have their memory.
-    fn run(&mut self, part: &str, (ins, outs): (&[String], &[String]), more: &str, scratch: &str) {
+    pub(super) fn run(
+        &mut self,
+        part: &str,
+        (ins, outs): (&[String], &[String]),
+        more: &str,
+        scratch: &str,
+    ) {
         let of = |all: &[String]| if all.is_empty() { "0".into() } else { all.join(", ") };
         self.line(&format!(
             "  {{ {more} const void *in[] = {{{}}}; void *to[] = {{{}}};\n  if (v_room(room, \
@@ -181,7 +191,8 @@ impl Writer {
         let known = self.constants(level, n);
         let mut single = Vec::new();
         for id in n.inputs.iter() {
-            let extents = id.map(|id| level.extents(id)).transpose()?;
+            // One of any rank is not known to be a single number.
+            let extents = id.and_then(|id| level.model.values[id].shape.as_deref());
             single.push(extents.is_some_and(|e| e.iter().all(|n| *n == 1)));
         }
         let (dtype, opset) = (level.dtype(n.outputs[0])?, self.opset);
@@ -204,7 +215,7 @@ impl Writer {
                 outputs: vec![Some(result)],
             })
         };
-        let made = fitted(1, n.inputs.len(), &call)?;
+        let made = fitted((&numbers(1, TRIALS), 1), n.inputs.len(), &call)?;
         let part = self.part(made.text, false);
         let (to, size) = (level.v(n.outputs[0]), level.size(n.outputs[0])?);
         // The type of a second operand of CastLike counts alone.
@@ -248,6 +259,25 @@ impl Writer {
         Ok(())
     }
 
+    /// The kernel that reduces each row of a matrix to one number, and the memory that it needs.
+    pub(super) fn rows(&mut self, op: &str, dtype: DType) -> Result<(String, String), String> {
+        let attributes = [("axes", Attribute::Ints(vec![1])), ("keepdims", Attribute::Int(0))];
+        let operand = |shape| Some(CallOperand { dtype, shape, constant: None });
+        let call = |k: usize| {
+            Ok(OperatorCall {
+                op: op.into(),
+                domain: String::new(),
+                // Axes are an attribute.
+                opset: 11,
+                attributes: attributes.clone().map(|(n, a)| (n.to_string(), a)).into(),
+                inputs: vec![operand(vec![number(k, 0), number(k, 1)])],
+                outputs: vec![operand(vec![number(k, 0)])],
+            })
+        };
+        let made = fitted((&numbers(2, TRIALS), 2), 1, &call)?;
+        Ok((self.part(made.text, false), made.scratch))
+    }
+
     /// A node whose kernel is fitted to open extents.
     fn fitted_call(&mut self, level: &Level<'_>, n: &Node) -> Result<(), String> {
         let top = n.op == "TopK" && n.inputs.len() > 1;
@@ -256,7 +286,7 @@ impl Writer {
         let mut k_of = None;
         if let (true, Some(Some(x)), Some(Some(k))) = (top, partial.first_mut(), n.inputs.get(1)) {
             let axis = match n.attributes.get("axis") {
-                Some(squall_core::graph::Attribute::Int(a)) => *a,
+                Some(Attribute::Int(a)) => *a,
                 _ => -1,
             };
             let axis = infer::axis_of(axis, x.len())?;
@@ -266,9 +296,9 @@ impl Writer {
         let open = open_of(level, n, &partial, k_of.is_some());
         let constants = self.constants(level, n);
         let (first, opset) = (open.len(), self.opset);
-        let call = |k: usize, classes: &[usize]| {
+        let called = |k: usize, classes: &[usize], number: &dyn Fn(usize) -> i64| {
             let one = |e: &i64| match open.iter().position(|o| o.extent == *e) {
-                Some(s) => number(k, classes[s]),
+                Some(s) => number(classes[s]),
                 None => *e,
             };
             let all: Shapes =
@@ -280,54 +310,75 @@ impl Writer {
             }
             Self::call(opset, level, n, &all, &constants)
         };
+        let call = |k: usize, classes: &[usize]| called(k, classes, &|s| number(k, s));
         let mut why = String::new();
         for classes in partitions(first) {
             let count = classes.iter().max().map_or(0, |m| m + 1);
+            let follow = match &k_of {
+                None => {
+                    let base = numbers(count, MORE_TRIALS);
+                    let is_known = |seen: &[i64]| fit(seen, &base).is_some();
+                    steps(count, &|n| called(0, &classes, n), &is_known, MORE_TRIALS)
+                }
+                Some(_) => Vec::new(),
+            };
+            let mut of = with_steps(count, &follow);
+            let trials = of.first().map_or(TRIALS, Vec::len);
             // `k` is read from its own place: kernels are generated for several numbers of it.
             let made = match &k_of {
-                None => fitted(count, n.inputs.len(), &|k| call(k, &classes)),
+                None => fitted((&of, count), n.inputs.len(), &|k| call(k, &classes)),
                 Some(_) => top_k(count, n.inputs.len(), &|k| call(k, &classes)),
             };
+            let is_clear = |of: &[Vec<i64>]| (0..of.len()).all(|i| !of[..i].contains(&of[i]));
             let made = match made {
-                Ok(made) => made,
-                Err(e) => {
-                    if why.is_empty() {
-                        why = e;
-                    }
+                Ok(made) if is_clear(&of) => made,
+                other => {
+                    let alike = || "numbers that follow from its extents look alike".to_string();
+                    why = if why.is_empty() { other.err().unwrap_or_else(alike) } else { why };
                     continue;
                 }
             };
-            let calls = (0..TRIALS).map(|k| call(k, &classes)).collect::<Result<Vec<_>, _>>()?;
+            let calls = (0..trials).map(|k| call(k, &classes)).collect::<Result<Vec<_>, _>>()?;
             let part = self.part(made.text, false);
-            let places = |c: usize| {
-                let all = open.iter().zip(&classes).filter(move |(_, own)| **own == c);
-                all.flat_map(|(o, _)| o.places.clone()).collect::<Vec<String>>()
-            };
-            let mut e: Vec<String> = (0..count).map(|c| places(c)[0].clone()).collect();
-            for c in 0..count {
-                let all = places(c);
-                for other in all.iter().skip(1).filter(|o| **o != all[0]) {
-                    self.does(&format!("{} != {other}", all[0]));
-                }
-            }
+            let mut e = self.numbers_of(&open, &classes, &follow);
             if let Some((axis, v)) = &k_of {
+                of.push((0..trials).map(k_number).collect());
                 e.push(format!("(long)*(const long long *){v}->data"));
                 let x = n.inputs[0].ok_or("its operand is missing")?;
                 let kk = &e[count];
                 self.does(&format!("{kk} < 0 || {kk} > {}->dims[{axis}]", level.v(x)));
             }
-            let array = format!(
-                "const long e[] = {{{}}}; (void)e;",
-                if e.is_empty() { "0".into() } else { e.join(", ") }
-            );
+            let all = if e.is_empty() { "0".into() } else { e.join(", ") };
+            let array = format!("const long e[] = {{{all}}}; (void)e;");
             return self.fitted_run(
                 level,
                 n,
-                (&calls, e.len(), k_of.is_some()),
+                (&calls, &of, k_of.is_some()),
                 (&part, &array, &made.scratch),
             );
         }
         Err(if why.is_empty() { "too many of its extents are open".into() } else { why })
+    }
+
+    /// The extents that a fitted kernel reads, as C; where some have to be equal, that is tested.
+    fn numbers_of(&mut self, open: &[Open], classes: &[usize], follow: &[Steps]) -> Vec<String> {
+        let count = classes.iter().max().map_or(0, |m| m + 1);
+        let mut e: Vec<String> = Vec::new();
+        for c in 0..count {
+            let all = open.iter().zip(classes).filter(|(_, own)| **own == c);
+            let all: Vec<&String> = all.flat_map(|(o, _)| &o.places).collect();
+            for other in all.iter().skip(1).filter(|o| **o != all[0]) {
+                self.does(&format!("{} != {other}", all[0]));
+            }
+            e.push(all[0].clone());
+        }
+        for f in follow {
+            let n = e[f.of].clone();
+            self.does(&format!("{n} < {}", f.least));
+            let (rise, len, at) = (f.rise, f.at.len(), list(&f.at));
+            e.push(format!("v_follow({n}, {rise}, {len}, (const long[]){{{at}}})"));
+        }
+        e
     }
 
     /// Gives the results of a fitted kernel their extents, and calls it.
@@ -335,7 +386,7 @@ impl Writer {
         &mut self,
         level: &Level<'_>,
         n: &Node,
-        (calls, symbols, top): (&[OperatorCall], usize, bool),
+        (calls, of, top): (&[OperatorCall], &[Vec<i64>], bool),
         (part, array, scratch): (&str, &str, &str),
     ) -> Result<(), String> {
         self.line(&format!("  {{ {array}"));
@@ -352,8 +403,8 @@ impl Writer {
                 let seen: Vec<i64> = shapes.iter().map(|s| s[d]).collect();
                 let is_k = top && seen.iter().enumerate().all(|(k, n)| *n == k_number(k));
                 dims.push(match is_k {
-                    true => format!("e[{}]", symbols - 1),
-                    false => fit(&seen, symbols)
+                    true => format!("e[{}]", of.len() - 1),
+                    false => fit(&seen, of)
                         .ok_or("an extent of its result is no product of its operands'")?
                         .text("e"),
                 });
@@ -382,6 +433,16 @@ impl Writer {
         self.line("  }");
         Ok(())
     }
+}
+
+/// The numbers of open extents, and of those that follow from them, in the trials. Where some
+/// follow there are more trials, so that two of them are not alike in all.
+fn with_steps(count: usize, follow: &[Steps]) -> Vec<Vec<i64>> {
+    let trials = if follow.is_empty() { TRIALS } else { MORE_TRIALS };
+    let mut of = numbers(count, trials);
+    let own = |f: &Steps| (0..trials).map(|k| f.value(number(k, f.of))).collect::<Vec<i64>>();
+    of.extend(follow.iter().map(own).collect::<Vec<_>>());
+    of
 }
 
 /// The open extents of a call's operands, without those of the `k` of TopK.
@@ -426,7 +487,7 @@ fn top_k(
         made.outputs.iter_mut().flatten().for_each(own);
         Ok(made)
     };
-    let mut made = fitted(symbols, inputs, &fixed)?;
+    let mut made = fitted((&numbers(symbols, TRIALS), symbols), inputs, &fixed)?;
     let macro_of = format!("#define K {}L", k_number(0));
     if !made.text.contains(&macro_of) {
         return Err("its kernel does not read `k`".into());
@@ -458,22 +519,6 @@ fn partitions(count: usize) -> Vec<Vec<usize>> {
 fn shapes(level: &Level<'_>, n: &Node) -> Result<Shapes, String> {
     let one = |i: &Option<ValueId>| i.map(|id| level.extents(id).map(<[i64]>::to_vec)).transpose();
     n.inputs.iter().map(one).collect()
-}
-
-/// Types and shapes of a node's results for these operands.
-fn inferred(n: &Node, opset: i64, inputs: &[Option<CallOperand>]) -> Result<Vec<Output>, String> {
-    let inputs = inputs
-        .iter()
-        .map(|o| {
-            o.as_ref().map(|o| NodeOperand {
-                name: "operand",
-                dtype: Some(o.dtype),
-                shape: Some(&o.shape),
-                constant: o.constant.as_ref(),
-            })
-        })
-        .collect();
-    infer::infer(&Ctx { node: n, opset, inputs })
 }
 
 /// Whether a type is one of whole numbers of 32 or 64 bits.

@@ -1,7 +1,8 @@
 //! A plain kernel over extents that only the run knows. It is generated for several numbers in the
 //! place of each open extent; where the texts differ in whole numbers only, and each of these is
 //! one product of extents, times a number, plus a number, the expression stands in its place. A
-//! last text, for odd numbers, has to agree. What does not fit is refused.
+//! last text, for odd numbers, has to agree. What does not fit is refused. Numbers that follow from
+//! an extent in steps, as the windows of a pooling do, are extents of their own (`steps.rs`).
 
 use super::super::{PlainSource, source};
 use squall_core::graph::OperatorCall;
@@ -10,10 +11,24 @@ use std::fmt::Write as _;
 
 /// Texts that are compared: three that are fitted, and one that has to agree.
 pub(super) const TRIALS: usize = 4;
+/// The same where numbers follow from extents in steps, whose places in a step have to differ.
+pub(super) const MORE_TRIALS: usize = 14;
 
 /// The number of an open extent in a trial.
 pub(super) fn number(k: usize, symbol: usize) -> i64 {
-    if k < 3 { trial(k, symbol) } else { 331 + 62 * symbol as i64 }
+    match k {
+        0..3 => trial(k, symbol),
+        3 => 331 + 62 * symbol as i64,
+        _ => {
+            let mixed = (k as i64 * 7919 + (symbol as i64 + 1) * 104_729) * (k as i64 + 13);
+            300 + (mixed / 5) % 397
+        }
+    }
+}
+
+/// The numbers of open extents in some trials.
+pub(super) fn numbers(symbols: usize, trials: usize) -> Vec<Vec<i64>> {
+    (0..symbols).map(|s| (0..trials).map(|k| number(k, s)).collect()).collect()
 }
 
 /// A product of extents, times a number, plus a number.
@@ -25,8 +40,8 @@ pub(super) struct Fit {
 }
 
 impl Fit {
-    fn at(&self, k: usize) -> i64 {
-        self.times * product(&self.factors, k) + self.plus
+    fn at(&self, of: &[Vec<i64>], k: usize) -> i64 {
+        self.times.saturating_mul(product(of, &self.factors, k)).saturating_add(self.plus)
     }
 
     /// As C over an array of the extents.
@@ -39,16 +54,16 @@ impl Fit {
     }
 }
 
-fn product(factors: &[usize], k: usize) -> i64 {
-    factors.iter().map(|f| number(k, *f)).fold(1, i64::saturating_mul)
+fn product(of: &[Vec<i64>], factors: &[usize], k: usize) -> i64 {
+    factors.iter().map(|f| of[*f][k]).fold(1, i64::saturating_mul)
 }
 
-/// The numbers `seen` in the trials as a form of `symbols` extents; the last one only where it
-/// counts.
-pub(super) fn fit(seen: &[i64], symbols: usize) -> Option<Fit> {
+/// The numbers `seen` in the trials as a form of extents, whose numbers in these trials are `of`.
+pub(super) fn fit(seen: &[i64], of: &[Vec<i64>]) -> Option<Fit> {
     if seen.iter().all(|n| *n == seen[0]) {
         return Some(Fit { factors: Vec::new(), times: 0, plus: seen[0] });
     }
+    let symbols = of.len();
     let mut all: Vec<Vec<usize>> = (0..symbols).map(|s| vec![s]).collect();
     let mut last = all.clone();
     for _ in 1..4 {
@@ -60,15 +75,18 @@ pub(super) fn fit(seen: &[i64], symbols: usize) -> Option<Fit> {
         all.extend(last.iter().cloned());
     }
     let tried = |factors: Vec<usize>| {
-        let [a, b] = [product(&factors, 0), product(&factors, 1)];
-        let (rise, run) = (seen[0].checked_sub(seen[1])?, a.checked_sub(b)?);
-        if run == 0 || rise % run != 0 {
+        let a = product(of, &factors, 0);
+        // Two trials in which the product differs say how it counts.
+        let other = (1..seen.len()).find(|k| product(of, &factors, *k) != a)?;
+        let b = product(of, &factors, other);
+        let (rise, run) = (seen[0].checked_sub(seen[other])?, a.checked_sub(b)?);
+        if rise == 0 || rise % run != 0 {
             return None;
         }
         let times = rise / run;
         let plus = seen[0].checked_sub(times.checked_mul(a)?)?;
         let fit = Fit { factors, times, plus };
-        seen.iter().enumerate().all(|(k, n)| fit.at(k) == *n).then_some(fit)
+        seen.iter().enumerate().all(|(k, n)| fit.at(of, k) == *n).then_some(fit)
     };
     let mut found: Vec<Fit> = all.into_iter().filter_map(tried).collect();
     found.sort_by_key(|f| (f.plus != 0, f.factors.len()));
@@ -103,14 +121,16 @@ fn whole(word: &str) -> Option<i64> {
     word.strip_suffix('L').unwrap_or(word).parse().ok()
 }
 
-/// A kernel for `symbols` open extents: `call` gives a trial's call, with extents by [`number`].
+/// A kernel for open extents: `call` gives a trial's call, `of` the numbers of the extents in each
+/// trial, of which the first `free` follow from no others.
 pub(super) fn fitted(
-    symbols: usize,
+    (of, free): (&[Vec<i64>], usize),
     inputs: usize,
     call: &dyn Fn(usize) -> Result<OperatorCall, String>,
 ) -> Result<Fitted, String> {
     let mut made: Vec<PlainSource> = Vec::new();
-    for k in 0..TRIALS {
+    let trials = of.first().map_or(TRIALS, Vec::len);
+    for k in 0..trials {
         let call = call(k)?;
         made.push(source(&call, "@PART_operator").map_err(|e| e.what)?);
     }
@@ -133,8 +153,8 @@ pub(super) fn fitted(
         let seen: Option<Vec<i64>> = word.iter().map(|w| whole(w)).collect();
         let seen = seen.ok_or_else(unfit)?;
         // Rooms begin at multiples of 64; their sizes are not rounded in the expression.
-        let count = if is_room { 3 } else { TRIALS };
-        let found = fit(&seen[..count], symbols).ok_or_else(unfit)?;
+        let found = if is_room { fit(&seen[..3], &of[..free]) } else { fit(&seen, of) };
+        let found = found.ok_or_else(unfit)?;
         let found = found.text("squall_e");
         let _ = match is_room {
             true => write!(text, "(({found} + 63) / 64 * 64 + 64L * {rooms})"),
@@ -143,7 +163,7 @@ pub(super) fn fitted(
     }
     let text: String = text.lines().map(table).collect();
     let scratch: Vec<i64> = made.iter().take(3).map(|m| m.scratch_bytes as i64).collect();
-    let scratch = fit(&scratch, symbols).ok_or_else(unfit)?.text("e");
+    let scratch = fit(&scratch, &of[..free]).ok_or_else(unfit)?.text("e");
     let text = text
         + &format!(
             "\nint @PART(const void *const *data, void *const *outputs, const void *prepared,\n    \
@@ -171,7 +191,7 @@ mod tests {
     fn numbers_are_products_of_extents() {
         let of = |f: &dyn Fn(i64, i64) -> i64| {
             let seen: Vec<i64> = (0..TRIALS).map(|k| f(number(k, 0), number(k, 1))).collect();
-            fit(&seen, 2).map(|f| f.text("e"))
+            fit(&seen, &numbers(2, TRIALS)).map(|f| f.text("e"))
         };
         assert_eq!(of(&|n, _| n).as_deref(), Some("(1L * e[0])"));
         assert_eq!(of(&|n, m| 12 * n * m).as_deref(), Some("(12L * e[0] * e[1])"));

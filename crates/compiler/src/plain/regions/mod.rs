@@ -6,16 +6,20 @@
 //! kernel over a row of any length, its operands broadcast before; others are fitted (`fit.rs`).
 
 mod calls;
+mod context;
 mod fit;
 mod nodes;
+mod steps;
 
 use super::program::Program;
 use super::{Generator, PlainPart};
 use squall_core::DType;
+use squall_core::graph::demand::{self, Conditions};
+use squall_core::graph::infer::is_choice;
 use squall_core::graph::infer::region::{self, CARRIED, LOOP};
 use squall_core::graph::{Attribute, Constant, Model, Node, ValueId};
 use squall_core::text::shown;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 pub(super) const OPS: &[(&str, Generator)] = &[(region::REGION, generate)];
@@ -40,12 +44,14 @@ struct Level<'m> {
     model: &'m Model,
     slot: Vec<usize>,
     is_used: Vec<bool>,
+    /// The values that nodes of this level make, and that one node alone reads.
+    moves: HashSet<ValueId>,
 }
 
 impl Level<'_> {
     fn extents(&self, id: ValueId) -> Result<&[i64], String> {
         let v = &self.model.values[id];
-        let shape = v.shape.as_deref();
+        let shape = v.shape.as_deref().filter(|s| !region::is_unranked(s));
         shape.ok_or_else(|| format!("the rank of `{}` is not known", shown(&v.name)))
     }
 
@@ -56,7 +62,7 @@ impl Level<'_> {
 
     fn size(&self, id: ValueId) -> Result<u64, String> {
         let d = self.dtype(id)?;
-        if d.is_half() || d == DType::Tf32 {
+        if d == DType::Tf32 {
             return Err(format!("elements of type {} are not supported here", d.name()));
         }
         Ok(d.bytes())
@@ -64,6 +70,20 @@ impl Level<'_> {
 
     fn is_exact(&self, id: ValueId) -> bool {
         region::is_exact(self.model.values[id].shape.as_deref())
+    }
+
+    fn is_of_any_rank(&self, id: ValueId) -> bool {
+        self.model.values[id].shape.as_deref().is_some_and(region::is_unranked)
+    }
+
+    /// Conditions as C.
+    fn tests(&self, under: &Conditions) -> String {
+        let is = |(flag, is): &(ValueId, bool)| {
+            let not = if *is { "" } else { "!" };
+            format!("{not}*(const unsigned char *){}->data", self.v(*flag))
+        };
+        let all: Vec<String> = under.iter().map(is).collect();
+        if all.is_empty() { "1".into() } else { all.join(" && ") }
     }
 
     /// `v + 3`, the value's place.
@@ -104,9 +124,10 @@ fn generate(p: &mut Program) -> Result<(), String> {
             w.known.insert(level.slot[id], c.clone());
         }
     }
-    w.nodes(&level, true)?;
-    for (k, &id) in model.outputs.iter().enumerate() {
+    w.nodes(&level, node, true)?;
+    for (k, (id, under)) in demand::results(node, model).into_iter().enumerate() {
         let (v, size) = (level.v(id), level.size(id)?);
+        w.line(&format!("  if ({}) {{", level.tests(&under)));
         let _ = match grown.get(k) {
             Some(Some(_)) => writeln!(w.body, "  if (v_give({v}, out[{k}], {size})) goto failed;"),
             _ => writeln!(
@@ -114,6 +135,7 @@ fn generate(p: &mut Program) -> Result<(), String> {
                 "  if ({v}->count) memcpy(out[{k}], {v}->data, (size_t){v}->count * {size});"
             ),
         };
+        w.line("  }");
     }
     p.table("squall_v", VALUES.into());
     // The prototypes of its kernels, in front of the function.
@@ -157,7 +179,12 @@ impl Writer {
         let mut is_used = vec![false; model.values.len()];
         let read = model.nodes.iter().flat_map(|n| n.inputs.iter().flatten());
         read.chain(&model.outputs).for_each(|id| is_used[*id] = true);
-        Level { model, slot, is_used }
+        let read = model.nodes.iter().flat_map(|n| n.inputs.iter().flatten());
+        let mut readers = vec![0; model.values.len()];
+        read.chain(&model.outputs).for_each(|id| readers[*id] += 1);
+        let made = model.nodes.iter().flat_map(|n| &n.outputs).copied();
+        let moves = made.filter(|id| readers[*id] == 1).collect();
+        Level { model, slot, is_used, moves }
     }
 
     fn line(&mut self, text: &str) {
@@ -171,13 +198,29 @@ impl Writer {
     }
 
     /// Writes nodes. `once` says that they run once, so that memory can be let go behind them.
-    fn nodes(&mut self, level: &Level<'_>, once: bool) -> Result<(), String> {
+    fn nodes(&mut self, level: &Level<'_>, of: &Node, once: bool) -> Result<(), String> {
         let model = level.model;
         let mut last: HashMap<ValueId, usize> = HashMap::new();
         for (i, n) in model.nodes.iter().enumerate() {
             n.inputs.iter().flatten().chain(&n.outputs).for_each(|id| _ = last.insert(*id, i));
         }
-        for (i, n) in model.nodes.iter().enumerate() {
+        let conditions = demand::of_body(of, model);
+        // A boolean that says whether something runs is read there, too.
+        for (i, under) in conditions.iter().enumerate() {
+            for (flag, _) in under.iter().flatten() {
+                let at = last.entry(*flag).or_insert(i);
+                *at = (*at).max(i);
+            }
+        }
+        let kept = demand::results(of, model);
+        let kept: HashSet<ValueId> =
+            kept.iter().flat_map(|r| r.1.iter().map(|f| f.0).chain([r.0])).collect();
+        for (i, (n, under)) in model.nodes.iter().zip(conditions).enumerate() {
+            // Nothing needs it, or the run decides whether something does.
+            let Some(under) = under else { continue };
+            if !under.is_empty() {
+                self.line(&format!("  if ({}) {{", level.tests(&under)));
+            }
             self.node(level, n)
                 .map_err(|e| format!("node `{}` ({}): {e}", shown(&n.name), n.op))?;
             for &o in n.outputs.iter().filter(|o| level.is_used[**o] && level.is_exact(**o)) {
@@ -190,7 +233,10 @@ impl Writer {
                 );
                 self.line(&text);
             }
-            let over = last.iter().filter(|(id, at)| **at == i && !model.outputs.contains(id));
+            if !under.is_empty() {
+                self.line("  }");
+            }
+            let over = last.iter().filter(|(id, at)| **at == i && !kept.contains(id));
             let mut over: Vec<ValueId> = over.map(|(id, _)| *id).collect();
             over.sort_unstable();
             for id in over.into_iter().filter(|_| once) {
@@ -226,6 +272,7 @@ impl Writer {
         let sums: Vec<ValueId> = n.outputs.iter().skip(carried).copied().collect();
         for (k, &o) in sums.iter().enumerate() {
             let part = body.outputs[1 + carried + k];
+            // What each turn adds has a rank that is known.
             let dims = inner.extents(part)?.iter().map(|e| (*e).max(0)).collect::<Vec<_>>();
             let dims: Vec<i64> = std::iter::once(0).chain(dims).collect();
             self.line(&format!(
@@ -250,7 +297,7 @@ impl Writer {
              &goes{name});\n  if (v_dims({number}, 0, 0) || v_dims({goes}, 0, 0)) goto failed;\n  \
              for (; goes{name} && turn{name} < limit{name}; turn{name}++) {{"
         ));
-        self.nodes(&inner, false)?;
+        self.nodes(&inner, n, false)?;
         for (k, &o) in sums.iter().enumerate().filter(|(_, o)| level.is_used[**o]) {
             let part = body.outputs[1 + carried + k];
             self.does(&format!(
@@ -295,18 +342,57 @@ impl Writer {
         Ok(())
     }
 
+    /// A conversion to floats of 16 bits or from them, as far as a node is one.
+    fn halves(&mut self, level: &Level<'_>, n: &Node) -> Result<bool, String> {
+        let [Some(x)] = n.inputs[..] else { return Ok(false) };
+        let [from, to] = [level.dtype(x)?, level.dtype(n.outputs[0])?];
+        let kind = |d: DType| i32::from(d == DType::Bf16);
+        let (v, out) = (level.v(x), level.v(n.outputs[0]));
+        if n.op != "Cast" || !from.is_half() && !to.is_half() {
+            return Ok(false);
+        }
+        match (from, to) {
+            (DType::F32, _) => self.does(&format!("v_narrow({out}, {v}, {})", kind(to))),
+            (_, DType::F32) => self.does(&format!("v_widen({out}, {v}, {})", kind(from))),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// One of two values; one that nothing else reads changes places with the result.
+    fn chosen(&mut self, level: &Level<'_>, n: &Node) -> Result<(), String> {
+        let [Some(flag), Some(yes), Some(no)] = n.inputs[..] else {
+            return Err("an operand is missing".into());
+        };
+        let (to, size) = (level.v(n.outputs[0]), level.size(n.outputs[0])?);
+        let hand = |id: ValueId| match level.moves.contains(&id) {
+            true => format!("v_swap({to}, {});", level.v(id)),
+            false => format!("if (v_copy({to}, {}, {size})) goto failed;", level.v(id)),
+        };
+        self.line(&format!(
+            "  if (*(const unsigned char *){}->data) {{ {} }} else {{ {} }}",
+            level.v(flag),
+            hand(yes),
+            hand(no)
+        ));
+        Ok(())
+    }
+
     fn node(&mut self, level: &Level<'_>, n: &Node) -> Result<(), String> {
         if let Some(problem) = &n.problem {
             return Err(problem.clone());
-        }
-        if !n.outputs.iter().any(|o| level.is_used[*o]) {
-            return Ok(());
         }
         for &o in n.outputs.iter().filter(|o| level.is_used[**o]) {
             level.size(o)?;
         }
         if region::body(n).is_some() && n.op == LOOP {
             return self.turns(level, n);
+        }
+        if is_choice(n) {
+            return self.chosen(level, n);
+        }
+        if self.halves(level, n)? {
+            return Ok(());
         }
         let mut all = n.inputs.iter().flatten().chain(&n.outputs);
         let is_exact = all.all(|id| level.is_exact(*id));

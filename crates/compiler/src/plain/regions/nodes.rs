@@ -44,7 +44,7 @@ impl Writer {
             return Ok(false);
         }
         let c = Called::of(level, n)?;
-        let (need, int) = (|i| c.need(i), |name, default| c.int(name, default));
+        let int = |name, default| c.int(name, default);
         let Called { x, to, size, .. } = &c;
         match n.op.as_str() {
             "Identity" | "Dropout" => self.does(&format!("v_copy({to}, {x}, {size})")),
@@ -63,15 +63,11 @@ impl Writer {
                 self.does(&format!("v_reshape({to}, {x}, {shape}, {}, {size})", i64::from(zeros)));
             }
             "Flatten" => {
-                let rank = level.extents(need(0)?)?.len() as i64;
-                let axis = int("axis", 1);
-                let axis = if axis < 0 { axis + rank } else { axis };
-                if !(0..=rank).contains(&axis) {
-                    return Err(format!("attribute `axis` is {axis}"));
-                }
+                let axis = long(int("axis", 1));
                 self.line(&format!(
-                    "  {{ long d[2] = {{1, 1}}; for (long i = 0; i < {x}->rank; i++) d[i >= \
-                     {axis}] *= {x}->dims[i];\n  if (v_as({to}, {x}, 2, d, {size})) goto failed; }}"
+                    "  {{ long d[2] = {{1, 1}}, a = {axis}; if (a < 0) a += {x}->rank;\n  if (a < \
+                     0 || a > {x}->rank) goto failed;\n  for (long i = 0; i < {x}->rank; i++) d[i \
+                     >= a] *= {x}->dims[i];\n  if (v_as({to}, {x}, 2, d, {size})) goto failed; }}"
                 ));
             }
             "Squeeze" | "Unsqueeze" => {
@@ -160,9 +156,38 @@ impl Writer {
                 ));
             }
             "Resize" if self.opset >= 11 => return self.resize(level, n, need(0)?),
+            op if op.starts_with("Reduce") => match n.inputs.get(1).copied().flatten() {
+                Some(axes) if self.known(level, axes).is_none() => self.reduce(level, n)?,
+                None if level.is_of_any_rank(need(0)?) => self.reduce(level, n)?,
+                _ => return Ok(false),
+            },
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// A reduction along axes that the run computes: those that are kept come first, and each row
+    /// of the others becomes one number.
+    fn reduce(&mut self, level: &Level<'_>, n: &Node) -> Result<(), String> {
+        let c = Called::of(level, n)?;
+        let axes = self.whole(level, n, Some(1), "axes")?;
+        let axes = axes.unwrap_or_else(|| "&(squall_list){0, {0}}".into());
+        let (keeps, none) = (c.int("keepdims", 1) != 0, c.int("noop_with_empty_axes", 0) != 0);
+        let dtype = level.dtype(c.need(0)?)?;
+        let rows = self.rows(&n.op, dtype)?;
+        let room = self.slots;
+        self.slots += 1;
+        let Called { x, to, size, .. } = &c;
+        self.line(&format!(
+            "  {{ long e[2]; if (v_rows(v + {room}, {to}, {x}, {axes}, {}, {}, e, {size})) goto \
+             failed;",
+            i64::from(keeps),
+            i64::from(none),
+        ));
+        let ins = [format!("(v + {room})->data"), "e".into()];
+        self.run(&rows.0, (&ins, &[format!("{to}->data")]), "", &rows.1);
+        self.line(&format!("  v_drop(v + {room}); }}"));
+        Ok(())
     }
 
     /// A resize along all axes, by scales or to sizes that the run computes.

@@ -59,6 +59,57 @@ static inline int v_is(const squall_v *v, long rank, const long *dims) {
     if (v->dims[i] != dims[i]) return 0;
   return 1;
 }
+/* Floats of 16 bits, of IEEE's format or bfloat16 (`brain`), to the nearest, ties to even. */
+static inline unsigned short v_half(float x, int brain) {
+  unsigned u, a;
+  memcpy(&u, &x, 4);
+  const unsigned short sign = (unsigned short)(u >> 16 & 0x8000u);
+  a = u & 0x7fffffffu;
+  if (brain && a > 0x7f800000u) return (unsigned short)(u >> 16 | 0x40u);
+  if (brain) return (unsigned short)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
+  if (a > 0x7f800000u) return sign | 0x7e00u;
+  if (a >= 0x477ff000u) return sign | 0x7c00u;
+  if (a >= 0x38800000u) {
+    a += 0xfffu + (a >> 13 & 1);
+    return (unsigned short)(sign | (a - 0x38000000u) >> 13);
+  }
+  /* Denormals are whole multiples of the least one. */
+  float wide;
+  memcpy(&wide, &a, 4);
+  return (unsigned short)(sign | (unsigned)rintf(wide * 16777216.0f));
+}
+static inline float v_float(unsigned short h, int brain) {
+  const unsigned e = h >> 10 & 31, m = h & 1023u;
+  unsigned u = (unsigned)(h & 0x8000u) << 16;
+  float x;
+  if (brain) u = (unsigned)h << 16;
+  else if (e == 31) u |= 0x7f800000u | m << 13;
+  else if (e) u |= (e + 112) << 23 | m << 13;
+  else {
+    const float small = (float)m / 16777216.0f;
+    unsigned bits;
+    memcpy(&bits, &small, 4);
+    u |= bits;
+  }
+  memcpy(&x, &u, 4);
+  return x;
+}
+static inline int v_narrow(squall_v *to, const squall_v *x, int brain) {
+  if (v_new(to, x->rank, x->dims, 2)) return 1;
+  for (long i = 0; i < x->count; i++)
+    ((unsigned short *)to->data)[i] = v_half(((const float *)x->data)[i], brain);
+  return 0;
+}
+static inline int v_widen(squall_v *to, const squall_v *x, int brain) {
+  if (v_new(to, x->rank, x->dims, 4)) return 1;
+  for (long i = 0; i < x->count; i++)
+    ((float *)to->data)[i] = v_float(((const unsigned short *)x->data)[i], brain);
+  return 0;
+}
+/* What follows from an extent in steps of `len`. */
+static inline long v_follow(long n, long rise, long len, const long *at) {
+  return rise * (n / len) + at[n % len];
+}
 /* The whole numbers of a vector. */
 static inline int v_list(squall_list *l, const squall_v *v, size_t size) {
   if (v->count > 64) return 1;
@@ -286,6 +337,31 @@ static inline int v_tile(squall_v *to, const squall_v *x, const squall_list *l, 
   }
   if (v_new(to, x->rank, out, size)) return 1;
   v_view(to->data, x->data, 2 * x->rank, dims, steps, size);
+  return 0;
+}
+/* Rows of what a reduction joins, behind the axes that it keeps; the extents of its result, and in
+ * `e` how many rows there are, and of how many elements. */
+static inline int v_rows(squall_v *rows, squall_v *to, const squall_v *x, const squall_list *axes,
+                         int keeps, int none, long *e, size_t size) {
+  long own[32], dims[32], steps[32], made[32], n = 0, k = 0;
+  unsigned joined = axes->count || none ? 0 : 0xffffffffu;
+  for (long i = 0; i < axes->count; i++) {
+    long a = axes->at[i] < 0 ? axes->at[i] + x->rank : axes->at[i];
+    if (a < 0 || a >= x->rank) return 1;
+    joined |= 1u << a;
+  }
+  v_steps(x, own);
+  e[0] = e[1] = 1;
+  for (long i = 0; i < x->rank; i++) {
+    const int is = joined >> i & 1;
+    e[is] *= x->dims[i];
+    if (!is || keeps) made[n++] = is ? 1 : x->dims[i];
+    if (!is) dims[k] = x->dims[i], steps[k++] = own[i];
+  }
+  for (long i = 0; i < x->rank; i++)
+    if (joined >> i & 1) dims[k] = x->dims[i], steps[k++] = own[i];
+  if (v_new(to, n, made, size) || v_new(rows, x->rank, dims, size)) return 1;
+  v_view(rows->data, x->data, x->rank, dims, steps, size);
   return 0;
 }
 /* Modes are 0 constant, 1 edge, 2 reflect, 3 wrap. */

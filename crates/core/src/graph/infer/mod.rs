@@ -77,6 +77,11 @@ pub fn known_operators() -> impl Iterator<Item = &'static str> {
     OPS.iter().copied().flatten().map(|e| e.name)
 }
 
+/// Whether a standard operator works on each element alone.
+pub fn is_elementwise(op: &str) -> bool {
+    elementwise::OPS.iter().any(|e| e.name == op)
+}
+
 /// What is known of an operand.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeOperand<'a> {

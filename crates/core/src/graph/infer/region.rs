@@ -24,9 +24,21 @@ pub const BODY: &str = "body";
 /// The attribute of a loop that says how many values it carries.
 pub const CARRIED: &str = "carried";
 
+/// The attribute of a region that says under which conditions its results are needed: a result's
+/// place, a boolean of the body, and what that has to be, three numbers for each.
+pub const UNDER: &str = "under";
+
 /// The words of 64 bits that say what a result is whose extents only the run knows: its address,
 /// its bytes, its rank, and up to 32 extents. Who reads it frees it.
 pub const GROWN: i64 = 35;
+
+/// The only extent of a value of which only the run knows the rank.
+pub const UNRANKED: i64 = i64::MIN + 1;
+
+/// Whether only the run knows the rank of a value with these extents.
+pub fn is_unranked(shape: &[i64]) -> bool {
+    shape == [UNRANKED]
+}
 
 /// The body of a region or of a loop inside of one.
 pub fn body(node: &Node) -> Option<&Model> {

@@ -176,15 +176,13 @@ impl Reader<'_> {
         let both = self.both(&yes, &no, name, declared);
         self.undecided -= 1;
         let (a, b) = both?;
-        let facts = |r: &Self, x: &String| {
-            let v = &r.values[r.by_name[x]];
-            v.dtype.zip(v.shape.clone())
-        };
-        let same = |(x, y): (&String, &String)| {
-            facts(self, x).is_some() && facts(self, x) == facts(self, y)
-        };
-        if a.len() != b.len() || a.len() < n.output.len() || !a.iter().zip(&b).all(same) {
-            return Ok(Err(Self::waits(condition, "condition")));
+        if a.len() != b.len() || a.len() < n.output.len() {
+            return Ok(Err("its branches do not give what its results need".into()));
+        }
+        let wanted = a.iter().zip(&b).zip(&n.output).filter(|(_, to)| !to.is_empty());
+        let pairs: Vec<[&String; 2]> = wanted.map(|(pair, _)| pair.into()).collect();
+        if let Err(why) = self.may_differ(condition, &pairs) {
+            return Ok(Err(why));
         }
         let mut nodes = Vec::new();
         for ((x, y), to) in a.iter().zip(&b).zip(&n.output).filter(|(_, to)| !to.is_empty()) {
@@ -193,6 +191,35 @@ impl Reader<'_> {
             nodes.push(choose);
         }
         self.read_nodes(&nodes, declared).map(Ok)
+    }
+
+    /// Whether a `Choose` can hand on what two branches give. Where shapes differ, a small input
+    /// that decides is asked for instead, so that they are known.
+    fn may_differ(&self, condition: &str, pairs: &[[&String; 2]]) -> Result<(), String> {
+        let by_run = self.by_name.get(condition).is_some_and(|id| self.is_decided_by_run(*id));
+        for [x, y] in pairs {
+            let [(a, x), (b, y)] = [x, y].map(|n| {
+                let id = self.by_name[*n];
+                ((self.values[id].dtype, self.extents_of(id)), id)
+            });
+            let is_known =
+                |(dtype, extents): &(Option<_>, Option<_>)| dtype.is_some() && extents.is_some();
+            if let Some(id) = [(&a, x), (&b, y)].iter().find(|s| !is_known(s.0)).map(|s| s.1) {
+                let maker = self.nodes.iter().find(|n| n.outputs.contains(&id));
+                let why = maker.and_then(|n| Some((n, n.problem.as_ref()?)));
+                return Err(match why {
+                    Some((n, why)) => format!("node `{}` ({}) of a branch: {why}", n.name, n.op),
+                    None => Self::waits(condition, "condition"),
+                });
+            }
+            if a != b && !by_run {
+                return Err(Self::waits(condition, "condition"));
+            }
+            if a.0 != b.0 {
+                return Err("its branches give different types".into());
+            }
+        }
+        Ok(())
     }
 
     /// Reads both branches; the names of their results.
@@ -267,7 +294,7 @@ impl Reader<'_> {
             return Ok(Err("its body does not suit its inputs".into()));
         }
         let most = (MOST_WRITTEN_OUT / body.node.len().max(1)) as i64;
-        if let (Some(trips), Some(true)) = (trips, goes)
+        if let (Some(trips @ 1..), Some(true)) = (trips, goes)
             && (trips <= most || trips == i64::MAX)
         {
             let mark = Mark { nodes: self.nodes.len(), values: self.values.len() };
@@ -278,15 +305,17 @@ impl Reader<'_> {
             }
             self.back_to(mark);
         }
-        if goes == Some(false) || trips.is_some_and(|t| t <= 0) {
-            // No turn: what is carried goes through; what turns add has no length.
+        // Without a turn what is carried goes through; what turns add has no length, and its other
+        // extents are those that a turn would give.
+        let none = goes == Some(false) || trips.is_some_and(|t| t <= 0);
+        if none && n.output.iter().skip(count).all(String::is_empty) {
             return self.copies(n, name, &body, ((0, 0), carried), declared);
         }
         let rolled = Rolled {
             name,
             body: &body,
             turns: given(0),
-            known_turns: trips.filter(|t| *t < i64::MAX),
+            known_turns: if none { Some(0) } else { trips.filter(|t| *t < i64::MAX) },
             condition: given(1),
             has_condition: true,
             carried,
@@ -354,9 +383,7 @@ impl Reader<'_> {
                 continue;
             }
             if parts.is_empty() {
-                return Ok(Err(
-                    "it runs no time, so the shapes of its results are not known".into()
-                ));
+                return Ok(Err("it runs no time and says no shape".into()));
             }
             let mut nodes = Vec::new();
             let mut list = Vec::new();
@@ -421,7 +448,8 @@ impl Reader<'_> {
             Ok(trips) => trips,
             Err(e) => return Ok(Err(e)),
         };
-        if trips < 0 || trips as usize * body.node.len().max(1) > MOST_WRITTEN_OUT {
+        // What no turn gives still has the other extents that a turn would give it.
+        if trips <= 0 || trips as usize * body.node.len().max(1) > MOST_WRITTEN_OUT {
             let at = |k: usize| (out_axes[k], out_back[k] != 0);
             let scanned = n.input[states..].iter().enumerate().map(|(k, x)| Scanned {
                 name: x.clone(),

@@ -7,7 +7,7 @@
 
 use super::Reader;
 use squall_core::DType;
-use squall_core::graph::infer::region::trial;
+use squall_core::graph::infer::region::{UNRANKED, is_unranked, trial};
 use squall_core::graph::infer::{self, Ctx, NodeOperand, Output};
 use squall_core::graph::{Attribute, NOT_KNOWN, Node, ValueId, is_bounded};
 use std::collections::{HashMap, HashSet};
@@ -54,6 +54,9 @@ impl Reader<'_> {
 
     /// Whether a node's shapes are to be found by trials.
     fn is_open(&self, node: &Node) -> bool {
+        if infer::is_choice(node) && self.differs(node) {
+            return true;
+        }
         let mut operands = node.inputs.iter().flatten();
         let is_known = |id: &ValueId| self.values[*id].constant.is_some();
         is_bounded(&node.domain, &node.op) && !node.inputs.iter().flatten().all(is_known)
@@ -147,7 +150,105 @@ impl Reader<'_> {
         }
     }
 
+    /// What a `Choose` may hand on, where one of both is there.
+    fn operands(&self, node: &Node) -> Option<[(Option<DType>, Vec<i64>); 2]> {
+        let [_, Some(yes), Some(no)] = node.inputs[..] else { return None };
+        let facts = |id: ValueId| Some((self.values[id].dtype, self.extents_of(id)?));
+        Some([facts(yes)?, facts(no)?])
+    }
+
+    fn differs(&self, node: &Node) -> bool {
+        self.operands(node).is_some_and(|[yes, no]| yes.1 != no.1)
+    }
+
+    /// The result of a `Choose` whose operands have not the same extents: those that they have in
+    /// common are known.
+    fn chosen(&mut self, node: &Node) -> Result<Ranked, String> {
+        let [yes, no] = self.operands(node).ok_or("the shapes of its branches are not known")?;
+        if yes.0 != no.0 {
+            return Err("its branches give different types".into());
+        }
+        Ok(vec![(yes.0, self.either(&yes.1, &no.1))])
+    }
+
+    /// The extents of a value that has one of two shapes.
+    pub(super) fn either(&mut self, a: &[i64], b: &[i64]) -> Vec<i64> {
+        if a.len() != b.len() || is_unranked(a) || is_unranked(b) {
+            return vec![UNRANKED];
+        }
+        let mut one = |(a, b): (&i64, &i64)| if a == b { *a } else { self.new_extent() };
+        a.iter().zip(b).map(&mut one).collect()
+    }
+
+    /// The results of a node that reads a value of which only the run knows the rank.
+    fn of_any_rank(&mut self, node: &Node, of: ValueId) -> Result<Ranked, String> {
+        let operand = |i: usize| node.inputs.get(i).copied().flatten();
+        let dtype = operand(0).and_then(|id| self.values[id].dtype);
+        let refused = format!("only the run knows the rank of `{}`", self.values[of].name);
+        let standard = matches!(node.domain.as_str(), "" | "ai.onnx");
+        let first = operand(0) == Some(of);
+        match node.op.as_str() {
+            "Shape" if standard => return Ok(vec![(Some(DType::I64), vec![self.new_extent()])]),
+            "Size" if standard => return Ok(vec![(Some(DType::I64), Vec::new())]),
+            "Reshape" if standard && first && self.opset >= 5 => {
+                let list = operand(1).and_then(|id| self.values[id].constant.as_ref()?.as_i64());
+                if let Some(list) = list.map(<[i64]>::to_vec) {
+                    let extent = |e: &i64| if *e > 0 { *e } else { self.new_extent() };
+                    return Ok(vec![(dtype, list.iter().map(extent).collect())]);
+                }
+                return self.ranked(node).ok_or(refused);
+            }
+            "Flatten" if standard => {
+                return Ok(vec![(dtype, vec![self.new_extent(), self.new_extent()])]);
+            }
+            "Squeeze" | "Unsqueeze" if standard && first => {
+                return Ok(vec![(dtype, vec![UNRANKED])]);
+            }
+            op if standard && op.starts_with("Reduce") && node.inputs.len() == 1 => {
+                let keeps = !matches!(node.attributes.get("keepdims"), Some(Attribute::Int(0)));
+                let all = !node.attributes.contains_key("axes")
+                    && !matches!(
+                        node.attributes.get("noop_with_empty_axes"),
+                        Some(Attribute::Int(1))
+                    );
+                return match all {
+                    true => Ok(vec![(dtype, if keeps { vec![UNRANKED] } else { Vec::new() })]),
+                    false => Err(refused),
+                };
+            }
+            op if standard && infer::is_elementwise(op) => {}
+            _ => return Err(refused),
+        }
+        // The type of the result is that for a vector.
+        let shapes: Vec<Option<Vec<i64>>> = node
+            .inputs
+            .iter()
+            .map(|i| i.and_then(|id| self.extents_of(id)))
+            .map(|e| {
+                e.map(|e| if is_unranked(&e) { vec![1] } else { e.iter().map(|_| 1).collect() })
+            })
+            .collect();
+        let inputs = node.inputs.iter().zip(&shapes).map(|(id, shape)| {
+            let v = &self.values[(*id)?];
+            let (name, dtype, shape) = (v.name.as_str(), v.dtype, shape.as_deref());
+            Some(NodeOperand { name, dtype, shape, constant: None })
+        });
+        let ctx = Ctx { node, opset: self.opset, inputs: inputs.collect() };
+        let made = infer::infer(&ctx)?;
+        Ok(made.into_iter().map(|o| (o.dtype, vec![UNRANKED])).collect())
+    }
+
     fn results(&mut self, node: &Node) -> Result<Ranked, String> {
+        if infer::is_choice(node) {
+            return self.chosen(node);
+        }
+        let is_any = |id: &ValueId| self.open.get(id).is_some_and(|e| is_unranked(e));
+        if let Some(of) = node.inputs.iter().flatten().copied().find(|id| is_any(id)) {
+            return self.of_any_rank(node, of);
+        }
+        if let Some(any) = self.squeezed(node) {
+            return Ok(any);
+        }
         let mut numbers: HashMap<i64, usize> = HashMap::new();
         for id in node.inputs.iter().flatten() {
             for &e in self.open.get(id).into_iter().flatten().filter(|e| **e < 0) {
@@ -185,6 +286,14 @@ impl Reader<'_> {
             Some(ranked) => Ok(ranked),
             None => Err(why),
         }
+    }
+
+    /// The result of a `Squeeze` of all axes of one element: the run says which those are.
+    fn squeezed(&self, node: &Node) -> Option<Ranked> {
+        let all = node.inputs.len() < 2 && !node.attributes.contains_key("axes");
+        let x = node.inputs.first().copied().flatten()?;
+        let is_one = node.op == "Squeeze" && node.domain.is_empty() && all;
+        is_one.then(|| vec![(self.values[x].dtype, vec![UNRANKED])])
     }
 
     fn tried(
@@ -262,6 +371,9 @@ impl Reader<'_> {
             [n] if (0..=MOST_AXES).contains(&n) => Some(n as usize),
             _ => None,
         };
+        // A list whose length the run knows says of how many axes a result is.
+        let is_open = |r: &Self, i: usize| of(r, i).is_some_and(|e| e.len() == 1 && e[0] < 0);
+        let any = |to: Option<DType>| Some(vec![(to, vec![UNRANKED])]);
         if !matches!(node.domain.as_str(), "" | "ai.onnx") {
             return None;
         }
@@ -270,6 +382,7 @@ impl Reader<'_> {
         let mut to = dtype(self, 0);
         let rank = match node.op.as_str() {
             "Range" => 1,
+            "Expand" | "Reshape" | "Squeeze" | "Unsqueeze" if is_open(self, 1) => return any(to),
             "Expand" => length(self, 1)?.max(rank?),
             "Reshape" => length(self, 1)?,
             "ConstantOfShape" => {
@@ -277,43 +390,30 @@ impl Reader<'_> {
                     Some(Attribute::Tensor(t)) => t.dtype,
                     _ => Some(DType::F32),
                 };
+                if is_open(self, 0) {
+                    return any(to);
+                }
                 length(self, 0)?
             }
             "Tile" | "Pad" | "Resize" | "Upsample" | "Slice" => rank?,
-            "OneHot" => {
-                let mut extents = x?;
-                let axis = match node.attributes.get("axis") {
-                    Some(Attribute::Int(a)) => *a,
-                    _ => -1,
+            "Squeeze" => rank?.checked_sub(length(self, 1)?)?,
+            "Unsqueeze" => rank? + length(self, 1)?,
+            op if op.starts_with("Reduce") => {
+                let is_set = |name: &str, usual: i64| match node.attributes.get(name) {
+                    Some(Attribute::Int(n)) => *n != 0,
+                    _ => usual != 0,
                 };
-                let axis = infer::axis_of(axis, extents.len() + 1).ok()?;
-                extents.insert(axis, self.new_extent());
-                return Some(vec![(dtype(self, 2), extents)]);
+                match length(self, 1) {
+                    _ if is_set("keepdims", 1) => rank?,
+                    // No axes are all axes, or none.
+                    Some(0) if is_set("noop_with_empty_axes", 0) => rank?,
+                    Some(0) => 0,
+                    Some(n) => rank?.checked_sub(n)?,
+                    None if is_open(self, 1) => return any(to),
+                    None => return None,
+                }
             }
-            "Split" => {
-                let axis = match node.attributes.get("axis") {
-                    Some(Attribute::Int(a)) => *a,
-                    _ => 0,
-                };
-                let (x, axis) = (x.clone()?, infer::axis_of(axis, rank?).ok()?);
-                let part = |r: &mut Self| {
-                    let mut extents = x.clone();
-                    extents[axis] = r.new_extent();
-                    (to, extents)
-                };
-                return Some(node.outputs.iter().map(|_| part(self)).collect());
-            }
-            "TopK" => {
-                let mut extents = x?;
-                let axis = match node.attributes.get("axis") {
-                    Some(Attribute::Int(a)) => *a,
-                    _ => -1,
-                };
-                let axis = infer::axis_of(axis, extents.len()).ok()?;
-                extents[axis] = self.new_extent();
-                return Some(vec![(to, extents.clone()), (Some(DType::I64), extents)]);
-            }
-            _ => return None,
+            _ => return self.along_axis(node, &x?),
         };
         let mut extents: Vec<i64> = (0..rank).map(|_| self.new_extent()).collect();
         if let ("Slice", Some(x)) = (node.op.as_str(), x) {
@@ -329,6 +429,39 @@ impl Reader<'_> {
             }
         }
         Some(vec![(to, extents)])
+    }
+
+    /// The same where the extent along one axis alone is not known.
+    fn along_axis(&mut self, node: &Node, x: &[i64]) -> Option<Ranked> {
+        let dtype = |i: usize| self.values[node.inputs.get(i).copied().flatten()?].dtype;
+        let (to, values) = (dtype(0), dtype(2));
+        let usual = if node.op == "Split" { 0 } else { -1 };
+        let axis = match node.attributes.get("axis") {
+            Some(Attribute::Int(a)) => *a,
+            _ => usual,
+        };
+        let rank = x.len() + usize::from(node.op == "OneHot");
+        let axis = infer::axis_of(axis, rank).ok()?;
+        let mut extents = x.to_vec();
+        match node.op.as_str() {
+            "OneHot" => {
+                extents.insert(axis, self.new_extent());
+                Some(vec![(values, extents)])
+            }
+            "Split" => {
+                let mut parts = Vec::new();
+                for _ in &node.outputs {
+                    extents[axis] = self.new_extent();
+                    parts.push((to, extents.clone()));
+                }
+                Some(parts)
+            }
+            "TopK" => {
+                extents[axis] = self.new_extent();
+                Some(vec![(to, extents.clone()), (Some(DType::I64), extents)])
+            }
+            _ => None,
+        }
     }
 }
 

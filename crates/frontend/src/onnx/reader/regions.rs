@@ -3,8 +3,9 @@
 
 use super::Reader;
 use squall_core::DType;
+use squall_core::graph::demand::{self, Conditions, Reads};
 use squall_core::graph::infer::nbits::DOMAIN;
-use squall_core::graph::infer::region::{BODY, GROWN, REGION, is_exact};
+use squall_core::graph::infer::region::{BODY, GROWN, REGION, UNDER, is_exact};
 use squall_core::graph::infer::{self, Ctx};
 use squall_core::graph::{Attribute, Model, Node, Value, ValueId, is_bounded};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -82,8 +83,19 @@ impl Reader<'_> {
                 || all.any(|id| self.open.contains_key(id)))
     }
 
+    /// Under which conditions each node and each value is needed; what nothing needs has none.
+    fn conditions(&self, outputs: &[ValueId]) -> (Vec<Conditions>, HashMap<ValueId, Conditions>) {
+        let root = |id: ValueId| self.root(id);
+        let steps: Vec<Reads> =
+            self.nodes.iter().map(|n| Reads::of(n, &root, &|id| self.values[id].dtype)).collect();
+        let always = |id: &ValueId| (self.root(*id), Conditions::new());
+        let results: Vec<(ValueId, Conditions)> = outputs.iter().map(always).collect();
+        let (nodes, values) = demand::traced(&steps, &results);
+        (nodes.into_iter().map(Option::unwrap_or_default).collect(), values)
+    }
+
     /// The regions, as sets of nodes.
-    fn sets(&self) -> Vec<BTreeSet<usize>> {
+    fn sets(&self, outputs: &[ValueId]) -> Vec<BTreeSet<usize>> {
         let members: Vec<usize> =
             (0..self.nodes.len()).filter(|i| self.is_member(&self.nodes[*i])).collect();
         if members.is_empty() {
@@ -106,12 +118,19 @@ impl Reader<'_> {
                 }
             }
         }
+        // A node of a branch comes behind what decides whether it runs.
+        for (i, under) in self.conditions(outputs).0.into_iter().enumerate() {
+            for m in under.iter().filter_map(|(flag, _)| maker.get(flag)) {
+                before[i].push(*m);
+                behind[*m].push(i);
+            }
+        }
         // What comes behind one node of a region and before another belongs to it, too.
         loop {
             let mut between = None;
             for s in &sets {
-                let after = reached(s, &behind);
-                let ahead = reached(s, &before);
+                let after = reached(s, &sets, &behind);
+                let ahead = reached(s, &sets, &before);
                 if let Some(&n) = after.intersection(&ahead).find(|n| !s.contains(n)) {
                     between = Some((*s.first().unwrap_or(&n), n, after, ahead));
                     break;
@@ -134,8 +153,9 @@ impl Reader<'_> {
         outputs: Vec<ValueId>,
         name: String,
     ) -> Model {
-        let mut sets = self.sets();
+        let mut sets = self.sets(&outputs);
         sets.retain(|s| !self.stays_bounded(s));
+        let (conditions, demand) = self.conditions(&outputs);
         if sets.is_empty() {
             let (nodes, values) = (self.nodes, self.values);
             return Model { nodes, values, inputs, outputs, opset: self.opset, name };
@@ -160,10 +180,22 @@ impl Reader<'_> {
                 others.flat_map(|(_, o)| o).flat_map(|n| n.outputs.clone()).collect();
             used.extend(read.into_iter().filter(|id| made.contains(id)));
         }
+        // What decides whether a node runs, or all nodes of a region.
+        let mut waits: HashMap<ValueId, Vec<ValueId>> = HashMap::new();
+        for (i, n) in kept.iter().enumerate() {
+            let flags: Vec<ValueId> = conditions[i].iter().map(|c| c.0).collect();
+            n.iter().flat_map(|n| &n.outputs).for_each(|o| _ = waits.insert(*o, flags.clone()));
+        }
         let mut last = Vec::new();
         for (s, nodes) in sets.iter().zip(&all) {
             let nodes: Vec<&Node> = nodes.iter().collect();
-            let node = self.region(&nodes, &used);
+            let own: HashSet<ValueId> = nodes.iter().flat_map(|n| &n.outputs).copied().collect();
+            let all = s.iter().map(|i| conditions[*i].clone());
+            let common = all.reduce(|a, b| a.intersection(&b).copied().collect());
+            let flags = common.into_iter().flatten().map(|c| c.0).filter(|f| !own.contains(f));
+            let flags: Vec<ValueId> = flags.collect();
+            let node = self.region(&nodes, &used, &demand);
+            node.outputs.iter().for_each(|o| _ = waits.insert(*o, flags.clone()));
             last.push((*s.last().unwrap_or(&0), node));
         }
         let inner: HashSet<ValueId> = all
@@ -177,7 +209,7 @@ impl Reader<'_> {
         nodes.retain(|n| {
             !n.folded || n.inputs.iter().flatten().all(|id| !inner.contains(&self.root(*id)))
         });
-        self.ordered(nodes, [&inputs, &outputs], name)
+        self.ordered(nodes, &waits, [&inputs, &outputs], name)
     }
 
     /// A bounded operator alone whose results nothing reads stays as it is: its results have the
@@ -198,7 +230,12 @@ impl Reader<'_> {
     }
 
     /// The node that stands for others.
-    fn region(&mut self, nodes: &[&Node], used: &HashSet<ValueId>) -> Node {
+    fn region(
+        &mut self,
+        nodes: &[&Node],
+        used: &HashSet<ValueId>,
+        demand: &HashMap<ValueId, Conditions>,
+    ) -> Node {
         let inputs = self.captured(nodes, &[], &[]);
         let outputs: Vec<ValueId> =
             nodes.iter().flat_map(|n| &n.outputs).copied().filter(|o| used.contains(o)).collect();
@@ -214,21 +251,41 @@ impl Reader<'_> {
             }
         }
         let name = nodes.first().map_or(String::new(), |n| n.name.clone());
-        let attributes = body.map(|m| (BODY.to_string(), Attribute::Body(Box::new(m))));
+        // Conditions that are known in the region, by the names of their booleans.
+        let mut under = Vec::new();
+        for (k, o) in outputs.iter().enumerate() {
+            for (flag, is) in demand.get(o).into_iter().flatten() {
+                let named =
+                    |m: &Model| m.values.iter().position(|v| v.name == self.values[*flag].name);
+                if let Some(place) = body.as_ref().and_then(named) {
+                    under.extend([k as i64, place as i64, i64::from(*is)]);
+                }
+            }
+        }
+        let body = body.map(|m| (BODY.to_string(), Attribute::Body(Box::new(m))));
+        let under = Some(under).filter(|u| !u.is_empty());
+        let under = under.map(|u| (UNDER.to_string(), Attribute::Ints(u)));
         Node {
             name,
             op: REGION.into(),
             domain: DOMAIN.into(),
             inputs: inputs.into_iter().map(Some).collect(),
             outputs,
-            attributes: BTreeMap::from_iter(attributes),
+            attributes: BTreeMap::from_iter(body.into_iter().chain(under)),
             folded: false,
             problem,
         }
     }
 
     /// Nodes in an order of execution, with the values that they read and give, numbered anew.
-    fn ordered(self, nodes: Vec<Node>, [inputs, outputs]: [&[ValueId]; 2], name: String) -> Model {
+    /// `behind` says for results what has to be known before, though their nodes do not read it.
+    fn ordered(
+        self,
+        nodes: Vec<Node>,
+        behind: &HashMap<ValueId, Vec<ValueId>>,
+        [inputs, outputs]: [&[ValueId]; 2],
+        name: String,
+    ) -> Model {
         let mut waits: HashSet<ValueId> = nodes.iter().flat_map(|n| n.outputs.clone()).collect();
         let mut read: HashSet<ValueId> = outputs.iter().copied().collect();
         read.extend(nodes.iter().flat_map(|n| n.inputs.iter().flatten()));
@@ -248,7 +305,9 @@ impl Reader<'_> {
             let before = rest.len();
             for mut n in rest {
                 let alias = n.outputs.iter().filter_map(|o| self.values[*o].alias);
-                let needs: Vec<ValueId> = n.inputs.iter().flatten().copied().chain(alias).collect();
+                let flags = n.outputs.first().and_then(|o| behind.get(o)).into_iter().flatten();
+                let read = n.inputs.iter().flatten().chain(flags).copied();
+                let needs: Vec<ValueId> = read.chain(alias).collect();
                 if needs.iter().any(|id| waits.contains(id)) {
                     later.push(n);
                     continue;
@@ -289,13 +348,19 @@ fn join(sets: &mut Vec<BTreeSet<usize>>, a: usize, b: usize) {
     }
 }
 
-/// All nodes that are reached from some.
-fn reached(from: &BTreeSet<usize>, next: &[Vec<usize>]) -> BTreeSet<usize> {
+/// All nodes that are reached from some; who reaches one node of a set reaches all of them.
+fn reached(
+    from: &BTreeSet<usize>,
+    sets: &[BTreeSet<usize>],
+    next: &[Vec<usize>],
+) -> BTreeSet<usize> {
     let mut open: Vec<usize> = from.iter().flat_map(|n| next[*n].clone()).collect();
     let mut seen = BTreeSet::new();
     while let Some(n) = open.pop() {
         if seen.insert(n) {
             open.extend(&next[n]);
+            let others = sets.iter().filter(|s| *s != from && s.contains(&n));
+            open.extend(others.flatten());
         }
     }
     seen

@@ -7,7 +7,7 @@ use crate::error::ImportError;
 use crate::onnx::proto::{GraphProto, NodeProto};
 use squall_core::DType;
 use squall_core::graph::infer::nbits::DOMAIN;
-use squall_core::graph::infer::region::{BODY, CARRIED, LOOP};
+use squall_core::graph::infer::region::{BODY, CARRIED, LOOP, UNRANKED, is_unranked};
 use squall_core::graph::{Attribute, Constant, Node, Tensor, ValueId};
 use std::collections::{BTreeMap, HashMap};
 
@@ -163,8 +163,13 @@ impl Reader<'_> {
                     why.unwrap_or_default()
                 )
             })?;
-            if extents.len() != facts.1.len() || self.values[*id].dtype != facts.0 {
-                return Err(format!("the rank or the type of `{name}` changes from turn to turn"));
+            if self.values[*id].dtype != facts.0 {
+                return Err(format!("the type of `{name}` changes from turn to turn"));
+            }
+            if extents.len() != facts.1.len() || is_unranked(&extents) {
+                any |= !is_unranked(&facts.1);
+                facts.1 = vec![UNRANKED];
+                continue;
             }
             for (own, e) in facts.1.iter_mut().zip(extents) {
                 if *own >= 0 && *own != e {
@@ -193,7 +198,7 @@ impl Reader<'_> {
             Some(&id) => is_always(self, id),
             None => true,
         };
-        let turns = l.known_turns.filter(|_| ends_by_count && starts);
+        let turns = l.known_turns.filter(|n| *n == 0 || ends_by_count && starts);
         let nodes: Vec<&Node> = body.nodes.iter().collect();
         let around = self.captured(&nodes, &body.inputs, &body.results);
         let inputs: Vec<ValueId> = body.inputs.iter().chain(&around).copied().collect();
@@ -212,13 +217,21 @@ impl Reader<'_> {
         let mut outputs = Vec::new();
         let mut facts: Vec<Facts> = Vec::new();
         for (dtype, extents) in state {
-            let kept = extents.iter().map(|e| if *e < 0 { self.new_extent() } else { *e });
-            facts.push((*dtype, kept.collect()));
+            let mut kept = |e: &i64| match *e {
+                UNRANKED => UNRANKED,
+                e if e < 0 => self.new_extent(),
+                e => e,
+            };
+            facts.push((*dtype, extents.iter().map(&mut kept).collect()));
         }
         for &id in &body.results[1 + state.len()..] {
             let Some(part) = self.extents_of(id) else {
                 return Ok(Err(format!("the shape of `{}` is not known", self.values[id].name)));
             };
+            if is_unranked(&part) {
+                let name = &self.values[id].name;
+                return Ok(Err(format!("the rank of `{name}` changes from turn to turn")));
+            }
             let mut extents = vec![turns.unwrap_or_else(|| self.new_extent())];
             extents.extend(part.into_iter().map(|e| if e < 0 { self.new_extent() } else { e }));
             facts.push((self.values[id].dtype, extents));

@@ -1,0 +1,36 @@
+//! What inference is told of a call.
+
+use squall_core::graph::infer::{self, Ctx, NodeOperand, Output};
+use squall_core::graph::{CallOperand, Node, OperatorCall};
+
+/// What a function says of a call.
+pub(super) fn of_call<T>(call: &OperatorCall, f: impl FnOnce(&Ctx<'_>) -> T) -> T {
+    let node = Node {
+        name: call.op.clone(),
+        op: call.op.clone(),
+        domain: call.domain.clone(),
+        inputs: call.inputs.iter().enumerate().map(|(i, o)| o.as_ref().map(|_| i)).collect(),
+        outputs: (0..call.outputs.len()).collect(),
+        attributes: call.attributes.clone(),
+        folded: false,
+        problem: None,
+    };
+    f(&Ctx { node: &node, opset: call.opset, inputs: operands(&call.inputs) })
+}
+
+fn operands(inputs: &[Option<CallOperand>]) -> Vec<Option<NodeOperand<'_>>> {
+    fn one(o: &CallOperand) -> NodeOperand<'_> {
+        let (dtype, constant) = (Some(o.dtype), o.constant.as_ref());
+        NodeOperand { name: "operand", dtype, shape: Some(&o.shape), constant }
+    }
+    inputs.iter().map(|o| o.as_ref().map(one)).collect()
+}
+
+/// Types and shapes of a node's results for these operands.
+pub(super) fn inferred(
+    n: &Node,
+    opset: i64,
+    inputs: &[Option<CallOperand>],
+) -> Result<Vec<Output>, String> {
+    infer::infer(&Ctx { node: n, opset, inputs: operands(inputs) })
+}
