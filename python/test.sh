@@ -32,6 +32,9 @@ END
     --timeout 15 --prefer-binary "$@" >"$folder/pip.log" 2>&1
 }
 wants pytest numpy || skip "pip gets no pytest and numpy ($(tail -n 1 "$folder/pip.log"))"
+# Two files of tests at a time, where that can be had.
+together=()
+if wants pytest-xdist; then together=(-n 2 --dist loadfile); fi
 # Tests of what needs these skip themselves where they cannot be had. torch is used where it is
 # there already: it has gigabytes.
 wants kernel_tuner optuna || echo "python tests: without Kernel Tuner and Optuna"
@@ -51,7 +54,7 @@ export PYTHONPATH=$PWD/python SQUALL=${SQUALL:-$(realpath "$built")/squall}
 
 counts=$folder/counts.xml
 status=0
-"$folder/bin/python" -m pytest -q -rs --junit-xml="$counts" python "$@" || status=$?
+"$folder/bin/python" -m pytest -q -rs "${together[@]}" --junit-xml="$counts" python "$@" || status=$?
 "$folder/bin/python" - "$counts" <<'END'
 import sys, xml.etree.ElementTree as tree
 suite = next(tree.parse(sys.argv[1]).iter("testsuite")).attrib
