@@ -67,8 +67,8 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Reads a model's file, whose large weights stay where they are: [`squall_frontend::onnx::External::is_own`]
-/// says of which that holds.
+/// Reads a model's file, whose large weights stay where they are: of those
+/// [`squall_frontend::onnx::External::is_own`] holds.
 ///
 /// # Errors
 /// As [`read`].

@@ -37,6 +37,7 @@ pub mod forecast;
 pub mod general;
 mod given;
 mod held_cover;
+mod in_precision;
 mod input;
 mod kept_weights;
 mod layout;

@@ -32,8 +32,8 @@ pub struct InputRequest {
     pub assignment: Option<PathBuf>,
     /// The name of the solver that says it; see [`crate::layout::covers`].
     pub cover: Option<String>,
-    /// In which format its kernels work. If none, on GPUs that in which a model's file computes, and
-    /// else 32-bit floats.
+    /// In which format its kernels work. If none, on GPUs that in which a model's file computes,
+    /// and else 32-bit floats.
     pub precision: Option<Precision>,
 }
 
@@ -58,7 +58,7 @@ impl InputRequest {
         in_ranges: bool,
     ) -> Result<Input, Error> {
         let input = Input::load_given(&self.source, &self.dims, given)?;
-        let input = input.to_compute_in(self.precision, target);
+        let input = input.computing_in(self.precision, target);
         let is_f32 = input.precision == Precision::F32;
         Ok(match target.is_cpu() {
             // Of kernels that are left out there would be plain loops alone.

@@ -176,7 +176,7 @@ fn large_weights_in_the_models_file_are_used_where_they_lie() {
     assert_eq!((run_keeping(f), kept(f).len()), (want, 2));
 }
 
-/// Runs with packed weights kept in the folder `cache`, whose compiled files are those of all tests.
+/// Runs with packed weights kept in the folder `cache`; compiled files are those of all tests.
 fn run_keeping(folder: &Path) -> Vec<f32> {
     let cache = folder.join("cache");
     let objects = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache/objects");
@@ -213,7 +213,7 @@ fn change(file: &Path, set_back: bool, by: impl FnOnce(&mut Vec<u8>)) {
 }
 
 /// Packed weights stay from the first run on and are read by the next ones: as they are where the
-/// file was not touched, after a look at all of it where it was, and not at all where it is another.
+/// file was not touched, after a look at all of it where it was, not at all where it is another.
 #[test]
 fn packed_weights_stay_in_the_cache() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! A model's file without its large weights, read past them: they become weights beside the file, in
-//! a file that is the model's own.
+//! A model's file without its large weights, read past them: they become weights beside the file,
+//! in a file that is the model's own.
 
 use super::external::External;
 use super::proto::{StringStringEntryProto, TensorProto};
@@ -9,7 +9,7 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 use squall_core::graph::{MOST_CONSTANT_ELEMENTS, elements};
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// What stands for the model's own file where the place of a weight is named; no file has this name.
+/// What stands for the model's own file where the place of a weight is named.
 const OWN: &str = "\0own";
 
 /// Parts of a model that are longer are not looked at.

@@ -1,5 +1,5 @@
-//! Copies that change nothing: of whole blocks, in order, to blocks of the same format. They are left
-//! where a model's file converts between formats what a kernel has in the other one by itself.
+//! Copies that change nothing: of whole blocks, in order, to blocks of the same format. They are
+//! left where a model's file converts what a kernel has in the other format by itself.
 
 use super::compose::drop_unused;
 use super::{BlockPlace, Plan, ValueSource, Work};

@@ -106,7 +106,7 @@ fn buffers(p: &HostPlan) -> Result<(), String> {
         if !may_lie(b.role, r.role) {
             return Err(format!("buffer {i} may not lie in its region"));
         }
-        // Values may be parts of others, and weights lie anywhere in the files of models, from where
+        // Values may be parts of others, and weights lie anywhere in files of models, from where
         // they are copied to be prepared; all else begins a line of the cache.
         let step = match b.role {
             Role::Scratch => b.element.bytes(),

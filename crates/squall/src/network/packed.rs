@@ -31,8 +31,8 @@ impl Network {
     }
 }
 
-/// The digest of what weights are made of: the plan, the program that packs them, and what it reads.
-/// A file of weights that stays where it is counts by what the system says of it, the time of its
+/// The digest of what weights are made of: the plan, the program that packs them, what it reads. A
+/// file of weights that stays where it is counts by what the system says of it, the time of its
 /// last change included, which no program can set back.
 fn made_of(folder: &Path, text: &str, plan: &HostPlan) -> io::Result<blake3::Hash> {
     let mut all = blake3::Hasher::new();

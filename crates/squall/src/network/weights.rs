@@ -1,5 +1,5 @@
 //! The weights of a model that is run. Those that kernels alone read are not read here: they stay
-//! in the model's file, if they are large, or in the one beside it, which the network's program maps.
+//! in the model's file, if they are large, or in the one beside it; the network's program maps it.
 
 use crate::error::Error;
 use crate::input::Input;
