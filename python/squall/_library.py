@@ -30,6 +30,11 @@ class Library:
         self.description: dict[str, Any] = json.loads(describe())
         self.inputs: list[dict[str, Any]] = self.description["inputs"]
         self.outputs: list[dict[str, Any]] = self.description["outputs"]
+        if any("extents" in t for t in self.outputs):
+            raise RuntimeError(
+                f"{self.name}: the extents of an output depend on the values of the run; the "
+                "library's header says how C calls it"
+            )
         self._model = ctypes.c_void_p()
         self._error_text = self._function("error_text", ctypes.c_char_p, ctypes.c_int)
         self._close = self._function("close", None, ctypes.c_void_p)

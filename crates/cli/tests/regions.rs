@@ -5,6 +5,7 @@ use squall_testing::onnx::{
     BOOL, Build, F32, I64, TensorProto, body, branch, f32s, i64s, int, ints, node, stored, text,
     truth,
 };
+use std::process::Command;
 
 /// Runs a model on floats; it has to give these tensors.
 fn gives(model: &Build, x: (&[i64], &[f32]), outputs: &[TensorProto]) {
@@ -41,6 +42,38 @@ fn operators_run_over_the_length_that_the_run_finds() {
     gives(&model, (&[3, 4], &x), &[y, f32s(&[], &[7.5]), i64s(&[1], &[4])]);
     let none = [f32s(&[0, 2], &[]), f32s(&[], &[0.0]), i64s(&[1], &[0])];
     gives(&model, (&[3, 4], &[-1.0; 12]), &none);
+}
+
+#[test]
+fn a_library_says_the_extents_that_its_run_found() {
+    let model = Build::new(17)
+        .input("x", &[3, 4])
+        .init("two", f32s(&[], &[2.0]))
+        .node("NonZero", &["x"], &["i"], &[])
+        .node("Cast", &["i"], &["f"], &[int("to", 1)])
+        .node("Mul", &["f", "two"], &["y"], &[])
+        .node("NonZero", &["same"], &["j"], &[])
+        .node("Neg", &["x"], &["same"], &[])
+        .output("y")
+        .output("j");
+    let p = Place::new();
+    p.file("m.onnx", model.bytes());
+    p.squall(&["export", "m.onnx", "--network", "net", "--out", "lib", "--build"]).ok();
+    let mut x = [0.0f32; 12];
+    (x[1], x[10]) = (1.0, 3.0);
+    p.file("x.bin", x.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>());
+    let mut example = Command::new(p.path().join("lib/example"));
+    example.current_dir(p.path()).args(["--weights", "lib/net.weights", "--runs", "3", "x.bin"]);
+    let out = example.output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success() && said.contains("y: of extents 2 2"), "{out:?}");
+    let read = |file: &str| std::fs::read(p.path().join(file)).unwrap();
+    let floats: Vec<u8> = [0.0f32, 4.0, 2.0, 4.0].iter().flat_map(|v| v.to_le_bytes()).collect();
+    assert_eq!(read("output_0.bin"), floats);
+    // What is bounded has room for the most; where its extents stand says the header.
+    let whole = |v: &[i64]| v.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+    assert_eq!(read("output_1.bin")[..32], whole(&[0, 2, 1, 2]));
+    assert_eq!(read("output_2.bin"), whole(&[2, 2]));
 }
 
 #[test]

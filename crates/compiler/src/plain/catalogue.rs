@@ -28,7 +28,7 @@ pub const NOT_SUPPORTED: &[(&str, &str)] = &[
 
 /// Operators that hold other nodes: these stand in their place when the model is read.
 pub const WRITTEN_OUT: &[(&str, &str)] = &[
-    ("If", "the branch of a known condition; else the run takes one, if their shapes agree"),
+    ("If", "the branch of a known condition; else the run takes one; of other shapes on CPUs"),
     ("Loop", "a long one, or one that data ends, stays a loop, on CPUs"),
     ("Scan", "opset 9 and later; a long one stays a loop, on CPUs"),
 ];

@@ -38,7 +38,7 @@ pub fn export(
     let name = &options.name;
     let text = network.plan_text()?;
     let plan = HostPlan::parse(&text).map_err(|e| Error::Nothing(e.to_string()))?;
-    let ports = Ports::new(&plan, network.inputs(), network.outputs())?;
+    let ports = Ports::new(&plan, network.inputs(), network.outputs(), &[])?;
     let folder = Folder::make(folder)?;
     let (weights_bytes, seal) = write_weights(network, name, &folder)?;
     // Behind the arena each step says whether it succeeded.

@@ -3,8 +3,13 @@
 use crate::error::Error;
 use crate::network::NetworkValue;
 use serde_json::{Value, json};
-use squall_runtime::plan::{Element, HostPlan, Role};
+use squall_core::graph::infer::region::GROWN;
+use squall_graph::plan::BoundedOutput;
+use squall_runtime::plan::{Element, HostPlan, Role, letter};
 use std::fmt::Write as _;
+
+/// Bytes of what a run says of a tensor whose extents it alone knows.
+const RECORD_BYTES: i64 = 8 * GROWN;
 
 /// Names longer than this make symbols that some linkers cut.
 const LONGEST_NAME: usize = 60;
@@ -57,6 +62,19 @@ pub struct Port {
     pub shape: Vec<i64>,
     /// How many elements there are.
     pub count: u64,
+    /// What the run says of its extents.
+    pub extents: Extents,
+}
+
+/// What a run says of the extents of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Extents {
+    /// Nothing: they are known.
+    Known,
+    /// They stand in another field, behind as many other numbers; the tensor's own are the largest.
+    Found(String, usize),
+    /// All of it, in a struct that has the memory, too.
+    Grown,
 }
 
 /// The tensors of a network, in the model's order.
@@ -93,6 +111,7 @@ impl Ports {
         plan: &HostPlan,
         inputs: &[NetworkValue],
         outputs: &[NetworkValue],
+        bounded: &[BoundedOutput],
     ) -> Result<Ports, Error> {
         let of = |role: Role, named: &[NetworkValue], prefix: &str| {
             let buffers = plan.buffers.iter().filter(|b| b.role == role);
@@ -100,13 +119,30 @@ impl Ports {
             for (buffer, value) in buffers.zip(named) {
                 let field = field(prefix, &value.name, &ports);
                 let (name, shape) = (value.name.clone(), value.shape.clone());
-                let (element, count) = (buffer.element, buffer.count);
-                ports.push(Port { name, field, element, shape, count });
+                let (mut element, count) = (buffer.element, buffer.count);
+                let mut extents = Extents::Known;
+                if buffer.grown {
+                    element = letter(value.dtype).and_then(Element::new).unwrap_or(element);
+                    extents = Extents::Grown;
+                }
+                ports.push(Port { name, field, element, shape, count, extents });
             }
             ports
         };
         let inputs = of(Role::Data, inputs, "in");
-        let outputs = of(Role::Output, outputs, "out");
+        let named = outputs.len();
+        let mut outputs = of(Role::Output, outputs, "out");
+        // Behind all outputs stand the extents of those that have their largest ones.
+        let found = plan.buffers.iter().filter(|b| b.role == Role::Output).skip(named);
+        for (buffer, b) in found.zip(bounded) {
+            let Some(of) = outputs.get(b.output).cloned() else { continue };
+            let name = format!("extents of {}", of.name);
+            let field = field("extents", &of.name, &outputs);
+            outputs[b.output].extents = Extents::Found(field.clone(), b.before);
+            let (element, count) = (buffer.element, buffer.count);
+            let (shape, extents) = (vec![count as i64], Extents::Known);
+            outputs.push(Port { name, field, element, shape, count, extents });
+        }
         if inputs.is_empty() || outputs.is_empty() {
             return Err(Error::Nothing("the network has no input or no output".into()));
         }
@@ -118,23 +154,51 @@ impl Ports {
         let line = |p: &Port, constant: &str| {
             let (c, name, _) = spelling(p.element);
             let shape = extents(&p.shape, " x ");
-            format!("  {constant}{c} *{}; /* {}: {name}, {shape} */\n", p.field, plain(&p.name))
+            let c = if p.extents == Extents::Grown { "@NAME@_grown" } else { c };
+            let more = match &p.extents {
+                Extents::Known => String::new(),
+                Extents::Found(field, before) => format!(" at most, see {field}[{before}]"),
+                Extents::Grown => ", as the run says".into(),
+            };
+            let of = plain(&p.name);
+            format!("  {constant}{c} *{}; /* {of}: {name}, {shape}{more} */\n", p.field)
         };
         let inputs = self.inputs.iter().map(|p| line(p, "const "));
         let all: String = inputs.chain(self.outputs.iter().map(|p| line(p, ""))).collect();
         all.trim_end().into()
     }
 
+    /// Those of which the run alone knows extents and memory.
+    pub fn grown(&self) -> impl Iterator<Item = &Port> {
+        self.outputs.iter().filter(|p| p.extents == Extents::Grown)
+    }
+
+    /// Whether the run says extents.
+    pub fn are_open(&self) -> bool {
+        self.outputs.iter().any(|p| p.extents != Extents::Known)
+    }
+
     /// The same tensors as JSON.
     pub fn json(&self) -> (Value, Value) {
         let one = |p: &Port| {
-            json!({
+            let mut facts = json!({
                 "name": p.name,
                 "field": p.field,
                 "type": spelling(p.element).1,
                 "shape": p.shape,
                 "bytes": p.count * p.element.bytes(),
-            })
+            });
+            match &p.extents {
+                Extents::Known => {}
+                Extents::Found(field, before) => {
+                    facts["extents"] = json!({"field": field, "before": before});
+                }
+                Extents::Grown => {
+                    facts["extents"] = json!("grown");
+                    facts["bytes"] = json!(RECORD_BYTES);
+                }
+            }
+            facts
         };
         let all = |ports: &[Port]| Value::Array(ports.iter().map(one).collect());
         (all(&self.inputs), all(&self.outputs))
@@ -161,7 +225,9 @@ impl Ports {
     /// The fields of all tensors of a run, filled from arrays of pointers.
     pub fn filled(&self, input: &str, output: &str) -> String {
         let cast = |p: &Port, from: &str, i: usize, constant: &str| {
-            format!("({constant}{} *){from}[{i}]", spelling(p.element).0)
+            let grown = p.extents == Extents::Grown;
+            let c = if grown { "@NAME@_grown" } else { spelling(p.element).0 };
+            format!("({constant}{c} *){from}[{i}]")
         };
         let inputs = self.inputs.iter().enumerate().map(|(i, p)| cast(p, input, i, "const "));
         let outputs = self.outputs.iter().enumerate().map(|(i, p)| cast(p, output, i, ""));
@@ -174,7 +240,8 @@ pub fn extents(shape: &[i64], between: &str) -> String {
     if shape.is_empty() {
         return "scalar".into();
     }
-    shape.iter().map(i64::to_string).collect::<Vec<_>>().join(between)
+    let one = |e: &i64| if *e < 0 { "?".into() } else { e.to_string() };
+    shape.iter().map(one).collect::<Vec<String>>().join(between)
 }
 
 /// A name of the model inside a comment: nothing in it ends the comment or the line.
@@ -213,7 +280,8 @@ mod tests {
         for name in ["input.1", "input:1", "int", "", "*/ int x; /*"] {
             let field = field("in", name, &ports);
             let (name, element) = (name.into(), Element::F32);
-            ports.push(Port { name, field, element, shape: vec![1], count: 1 });
+            let extents = Extents::Known;
+            ports.push(Port { name, field, element, shape: vec![1], count: 1, extents });
         }
         let fields: Vec<&str> = ports.iter().map(|p| p.field.as_str()).collect();
         assert_eq!(fields, ["in_input_1", "in_input_1_2", "in_int", "in_", "in_int_x"]);

@@ -11,7 +11,7 @@ mod onnxruntime;
 mod shared_loops;
 mod sources;
 
-pub use interface::{Name, Port, Ports};
+pub use interface::{Extents, Name, Port, Ports};
 pub(crate) use sources::Kernel;
 
 use crate::error::Error;
@@ -44,6 +44,32 @@ const POOL: &str = "  if (io->struct_size >= sizeof *io && io->pool) {
   } else if (rt_pool_of(THREADS, &pool)) {
     shared = &pool;
   }";
+
+/// What a run says of an output of which it alone knows the extents.
+const OPEN: &str = "\
+/* An output of which the run alone knows the extents. The run fills it, whatever it held: data is
+ * memory of malloc, which the caller hands to free(), or NULL where the run came to no end. */
+typedef struct {
+  void *data;
+  int64_t bytes, rank, extents[32];
+} @NAME@_grown;
+
+";
+
+/// What the example does with such outputs before a run, and behind all runs.
+const RELEASE: &str = "    for (size_t k = 0; k < OUTPUTS; k++)
+      if (outputs[k].type == 'o' && i > 0) free(((@NAME@_grown *)output[k])->data);
+";
+const SHOWN: &str = "    if (outputs[i].type == 'o') {
+      const @NAME@_grown *o = (const @NAME@_grown *)output[i];
+      printf(\"%s: of extents\", outputs[i].name);
+      for (int64_t a = 0; a < o->rank; a++) printf(\" %lld\", (long long)o->extents[a]);
+      printf(\"\\n\");
+      if (given && !write_tensor(i, o->data, (size_t)o->bytes)) return 1;
+      free(o->data);
+      continue;
+    }
+";
 
 /// How a library is called, and what belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,7 +137,8 @@ pub fn export_library(
     at: &TargetContext,
     folder: &Path,
 ) -> Result<ExportedLibrary, Error> {
-    if let Some(why) = network.stays() {
+    let is_for_all = !options.onnxruntime && at.gpus.is_empty();
+    if let Some(why) = network.stays().filter(|_| !is_for_all) {
         return Err(why);
     }
     if let Some(gpu) = at.gpus.first() {
@@ -120,7 +147,7 @@ pub fn export_library(
     let name = &options.name;
     let text = network.plan_text()?;
     let plan = HostPlan::parse(&text).map_err(|e| Error::Nothing(e.to_string()))?;
-    let ports = Ports::new(&plan, network.inputs(), network.outputs())?;
+    let ports = Ports::new(&plan, network.inputs(), network.outputs(), network.bounded())?;
     let kernels = network.linked_kernels();
     let flags = Flags::of(&at.toolchain);
     let folder = Folder::make(folder)?;
@@ -302,7 +329,13 @@ impl Library<'_> {
         let several = self.threads > 1;
         let pool = if several { POOL } else { "  (void)pool;" };
         let (ins, outs) = self.ports.arguments();
-        let places = [("INPUTS", &*ins), ("OUTPUTS", &*outs), ("POOL", pool)];
+        let clear = |p: &Port| {
+            let field = &p.field;
+            format!("  if (io->{field}) memset(io->{field}, 0, sizeof *io->{field});\n")
+        };
+        let clear: String = self.ports.grown().map(clear).collect();
+        let places =
+            [("INPUTS", &*ins), ("OUTPUTS", &*outs), ("POOL", pool), ("CLEAR", clear.as_str())];
         self.place(include_str!("text/run.c"), &places)
     }
 
@@ -312,13 +345,19 @@ impl Library<'_> {
             _ => "threads of OpenMP, where it was built with it",
         };
         let fields = self.ports.fields();
-        self.place(include_str!("text/header.h"), &[("FIELDS", &fields), ("DEFAULT_POOL", default)])
+        let is_grown = self.ports.grown().next().is_some();
+        let open = if is_grown { OPEN } else { "" };
+        let places = [("FIELDS", &*fields), ("DEFAULT_POOL", default), ("OPEN", open)];
+        self.place(include_str!("text/header.h"), &places)
     }
 
     fn example(&self) -> String {
         let (tensors, io) =
             (sources::example_tensors(self.ports), self.ports.filled("input", "output"));
-        self.place(include_str!("text/example.c"), &[("TENSORS", &tensors), ("IO", &io)])
+        let is_grown = self.ports.grown().next().is_some();
+        let [release, shown] = if is_grown { [RELEASE, SHOWN] } else { ["", ""] };
+        let places = [("TENSORS", &*tensors), ("IO", &*io), ("RELEASE", release), ("SHOWN", shown)];
+        self.place(include_str!("text/example.c"), &places)
     }
 
     fn readme(&self, facts: &Value) -> String {

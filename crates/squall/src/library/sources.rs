@@ -1,7 +1,7 @@
 //! The C text of an exported network: its tables, its kernels under its own name, and the part of
 //! the runtime that it is made of.
 
-use super::interface::{Name, Ports, plain, spelling};
+use super::interface::{Extents, Name, Ports, plain, spelling};
 use super::shared_loops::shared;
 use crate::export::literal;
 use serde_json::Value;
@@ -132,6 +132,9 @@ pub fn example_tensors(ports: &Ports) -> String {
         for p in list {
             let letter = Some(p.element.letter()).filter(|l| "fd".contains(*l)).unwrap_or('i');
             let (name, size) = (literal(plain(&p.name)), p.element.bytes());
+            // What the run says of one of open extents is as many words of 64 bits.
+            let (size, letter) =
+                if p.extents == Extents::Grown { (8, 'o') } else { (size, letter) };
             let _ = writeln!(text, "    {{{name}, {}, {size}, '{letter}'}},", p.count);
         }
         text += "};\n";

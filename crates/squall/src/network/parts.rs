@@ -4,6 +4,7 @@ use super::Network;
 use crate::error::Error;
 use crate::export::comment;
 use crate::library::Kernel;
+use squall_graph::plan::BoundedOutput;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -22,15 +23,21 @@ impl Network {
         tuned.chain(plain.map(|s| of(s, String::new()))).collect()
     }
 
-    /// Why it cannot leave as a library, where it cannot: a caller's memory has the extents of the
-    /// model.
+    /// The outputs that have their largest extents, and say those that the run found.
+    pub(crate) fn bounded(&self) -> &[BoundedOutput] {
+        &self.plan.bounded
+    }
+
+    /// Why it cannot leave as a library for a GPU, or as an operator of ONNX Runtime, where it
+    /// cannot: a caller's memory has the extents of the model there.
     pub(crate) fn stays(&self) -> Option<Error> {
         let is_open = |v: &super::NetworkValue| v.shape.iter().any(|e| *e < 0);
         let bounded = !self.plan.bounded.is_empty() || self.outputs.iter().any(is_open);
         bounded.then(|| Error::Input {
             place: self.name.clone(),
             message: "the extents of an output depend on the values of the run".into(),
-            hint: "such models run by `squall run`; a library's outputs have fixed extents".into(),
+            hint: "such models run by `squall run`, and leave as libraries for CPUs, without --ort"
+                .into(),
         })
     }
 

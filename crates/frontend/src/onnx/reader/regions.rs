@@ -128,9 +128,13 @@ impl Reader<'_> {
         // What comes behind one node of a region and before another belongs to it, too.
         loop {
             let mut between = None;
-            for s in &sets {
-                let after = reached(s, &sets, &behind);
-                let ahead = reached(s, &sets, &before);
+            let mut of = vec![None; self.nodes.len()];
+            for (k, s) in sets.iter().enumerate() {
+                s.iter().for_each(|n| of[*n] = Some(k));
+            }
+            for (k, s) in sets.iter().enumerate() {
+                let after = reached(k, (&sets, &of), &behind);
+                let ahead = reached(k, (&sets, &of), &before);
                 if let Some(&n) = after.intersection(&ahead).find(|n| !s.contains(n)) {
                     between = Some((*s.first().unwrap_or(&n), n, after, ahead));
                     break;
@@ -348,19 +352,24 @@ fn join(sets: &mut Vec<BTreeSet<usize>>, a: usize, b: usize) {
     }
 }
 
-/// All nodes that are reached from some; who reaches one node of a set reaches all of them.
+/// All nodes that are reached from those of a set; who reaches one node of another set reaches all
+/// of that. `of` says of which set a node is.
 fn reached(
-    from: &BTreeSet<usize>,
-    sets: &[BTreeSet<usize>],
+    from: usize,
+    (sets, of): (&[BTreeSet<usize>], &[Option<usize>]),
     next: &[Vec<usize>],
 ) -> BTreeSet<usize> {
-    let mut open: Vec<usize> = from.iter().flat_map(|n| next[*n].clone()).collect();
+    let mut open: Vec<usize> = sets[from].iter().flat_map(|n| next[*n].clone()).collect();
     let mut seen = BTreeSet::new();
+    let mut whole = vec![false; sets.len()];
     while let Some(n) = open.pop() {
         if seen.insert(n) {
             open.extend(&next[n]);
-            let others = sets.iter().filter(|s| *s != from && s.contains(&n));
-            open.extend(others.flatten());
+            if let Some(k) =
+                of[n].filter(|k| *k != from && !std::mem::replace(&mut whole[*k], true))
+            {
+                open.extend(&sets[k]);
+            }
         }
     }
     seen

@@ -107,7 +107,7 @@ int main(int argc, char **argv) {
   @NAME@_io io = {sizeof io, @IO@, NULL};
   double *took = (double *)malloc((size_t)runs * sizeof *took);
   for (long i = 0; i < runs && took; i++) {
-    begin = milliseconds();
+@RELEASE@    begin = milliseconds();
     code = @NAME@_run(model, &io, workspace);
     took[i] = milliseconds() - begin;
     if (code != @UPPER@_OK) {
@@ -121,7 +121,7 @@ int main(int argc, char **argv) {
   printf("opened in %.3f ms; %ld runs: best %.3f ms, median %.3f ms\n", opened, runs, took[0],
          took[runs / 2]);
   for (size_t i = 0; i < OUTPUTS; i++) {
-    if (given && !write_tensor(i, output[i], outputs[i].count * outputs[i].size)) return 1;
+@SHOWN@    if (given && !write_tensor(i, output[i], outputs[i].count * outputs[i].size)) return 1;
     if (outputs[i].type != 'f') continue;
     printf("%s:", outputs[i].name);
     for (size_t e = 0; e < outputs[i].count && e < 5; e++)

@@ -59,7 +59,7 @@ typedef struct {
                        void *argument);
 } @NAME@_pool;
 
-/* The tensors of a run, at any address. */
+@OPEN@/* The tensors of a run, at any address. */
 typedef struct {
   size_t struct_size; /* sizeof(@NAME@_io) */
 @FIELDS@

@@ -22,7 +22,7 @@ int @NAME@_run(const @NAME@_model *model, const @NAME@_io *io, void *workspace) 
   for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
     if (!outputs[i] && o->model.outputs[i].bytes) return RT_ARGUMENT;
   if ((uintptr_t)workspace % RT_ALIGNMENT) return RT_UNALIGNED;
-  rt_pool pool;
+@CLEAR@  rt_pool pool;
   const rt_pool *shared = NULL;
 @POOL@
   return rt_execute(&o->model, inputs, outputs, workspace, shared, NULL) == RT_NONE ? RT_OK
