@@ -353,3 +353,27 @@ fn floats_of_16_bits_in_regions_and_loops() {
         gives(&model, (&[2], &[1.0, 1.5]), &[wide, rounded]);
     }
 }
+
+/// Constants are evaluated only where the reader has an evaluator, which `Unique` and `Compress`
+/// have not: what reads their results goes on all the same.
+#[test]
+fn lengths_that_constants_decide_are_found_by_the_run() {
+    let mask = TensorProto {
+        dims: vec![4],
+        data_type: BOOL,
+        raw_data: vec![1, 0, 0, 1],
+        ..Default::default()
+    };
+    let model = Build::new(17)
+        .input("x", &[1])
+        .init("list", f32s(&[4], &[3.0, 1.0, 3.0, 2.0]))
+        .init("mask", mask)
+        .node("Unique", &["list"], &["few"], &[])
+        .node("Add", &["few", "x"], &["y"], &[])
+        .node("Compress", &["list", "mask"], &["ends"], &[int("axis", 0)])
+        .node("Mul", &["ends", "x"], &["z"], &[])
+        .output("y")
+        .output("z");
+    let y = f32s(&[3], &[1.5, 2.5, 3.5]);
+    gives(&model, (&[1], &[0.5]), &[y, f32s(&[2], &[1.5, 1.0])]);
+}

@@ -84,3 +84,17 @@ fn an_old_slope_runs_along_the_channels() {
     let slope = m.nodes.last().unwrap().inputs[1].unwrap();
     assert_eq!(m.values[slope].shape.as_deref(), Some(&[3, 1, 1][..]));
 }
+
+/// `Unique` is not evaluated when a model is read: of constants, too, the run finds its length.
+#[test]
+fn lengths_that_constants_decide_are_open() {
+    let model = Build::new(17)
+        .input("x", &[1])
+        .init("list", f32s(&[4], &[3.0, 1.0, 3.0, 2.0]))
+        .node("Unique", &["list"], &["few"], &[])
+        .node("Add", &["few", "x"], &["y"], &[])
+        .output("y")
+        .read()
+        .unwrap();
+    assert!(model.nodes.iter().any(|n| n.op == "Region"), "{:?}", model.nodes);
+}

@@ -9,7 +9,7 @@ use super::Reader;
 use squall_core::DType;
 use squall_core::graph::infer::region::{UNRANKED, is_unranked, trial};
 use squall_core::graph::infer::{self, Ctx, NodeOperand, Output};
-use squall_core::graph::{Attribute, NOT_KNOWN, Node, ValueId, is_bounded};
+use squall_core::graph::{Attribute, NOT_KNOWN, Node, ValueId, fold, is_bounded};
 use std::collections::{HashMap, HashSet};
 
 /// The axes that a value of a region may have (`compiler/src/plain/regions/values.c`).
@@ -59,7 +59,10 @@ impl Reader<'_> {
         }
         let mut operands = node.inputs.iter().flatten();
         let is_known = |id: &ValueId| self.values[*id].constant.is_some();
-        is_bounded(&node.domain, &node.op) && !node.inputs.iter().flatten().all(is_known)
+        // What is known and evaluated has a shape; of the rest the run finds it, also of constants.
+        let is_evaluated =
+            || fold::evaluates_operator(&node.op) && node.inputs.iter().flatten().all(is_known);
+        is_bounded(&node.domain, &node.op) && !is_evaluated()
             || operands.any(|id| self.open.contains_key(id))
     }
 
