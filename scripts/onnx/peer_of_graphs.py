@@ -108,6 +108,10 @@ def alone(model, node, values):
     for o in one.graph.output:
         if o.name in inferred and inferred[o.name].type.WhichOneof("value"):
             o.CopyFrom(inferred[o.name])
+        elif node.domain and names:
+            # Operators of other domains give what they are given.
+            kind = onnx.helper.np_dtype_to_tensor_dtype(values[names[0]].dtype)
+            o.CopyFrom(onnx.helper.make_tensor_value_info(o.name, kind, None))
     return one, {n: values[n] for n in names if n not in small}
 
 

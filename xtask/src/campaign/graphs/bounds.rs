@@ -52,7 +52,7 @@ fn kind(op: &str) -> Kind {
         | "Acos" | "Acosh" | "Asin" | "Asinh" | "Atanh" | "Cos" | "Cosh" | "Exp" | "Log"
         | "Reciprocal" | "Sin" | "Sinh" | "Sqrt" | "Tan" | "Div" | "Pow" | "DequantizeLinear"
         | "Cast" | "CastLike" => Kind::Function(1.25),
-        _ if rows::all().iter().any(|r| r.op == op && !keeps(r.effect)) => Kind::Other,
+        _ if rows::all().iter().any(|r| r.names().1 == op && !keeps(r.effect)) => Kind::Other,
         _ => Kind::Chosen,
     }
 }

@@ -398,11 +398,13 @@ impl<'d> Graph<'d> {
         let is_tame = operands.iter().all(|v| v.is_tame);
         let output: Vec<String> =
             (0..call.outputs).map(|i| format!("{}v{}", self.prefix, before + i)).collect();
+        let (domain, op) = op.rsplit_once('.').unwrap_or(("", op));
         self.nodes.push(NodeProto {
             input,
             output: output.clone(),
             name: format!("{}n{}_{op}", self.prefix, self.nodes.len()),
             op_type: op.into(),
+            domain: domain.into(),
             attribute: call.attributes,
             ..Default::default()
         });
@@ -437,8 +439,10 @@ impl<'d> Graph<'d> {
         let waits = |n: &squall_core::graph::Node| {
             n.problem.as_ref().is_some_and(|p| p.contains(squall_core::graph::NOT_KNOWN))
         };
-        if let Some(n) = read.nodes.iter().find(|n| n.problem.is_some() && !waits(n)) {
-            return Err(n.problem.clone().unwrap_or_default());
+        // What stands behind those has no shapes before.
+        let problem = read.nodes.iter().find_map(|n| n.problem.clone());
+        if let Some(p) = problem.filter(|_| !read.nodes.iter().any(waits)) {
+            return Err(p);
         }
         if !results.is_empty() {
             return Ok(results);
@@ -543,7 +547,9 @@ pub fn model_of(
             output: outputs.iter().map(untyped).collect(),
             ..Default::default()
         }),
-        opset_import: vec![OperatorSetIdProto { domain: String::new(), version: opset }],
+        opset_import: [("", opset), ("com.microsoft", 1)]
+            .map(|(domain, version)| OperatorSetIdProto { domain: domain.into(), version })
+            .to_vec(),
         ..Default::default()
     }
 }

@@ -25,7 +25,8 @@ fn known() -> BTreeSet<String> {
 
 #[test]
 fn every_operator_has_a_row_or_a_reason() {
-    let rows: BTreeSet<String> = rows::all().iter().map(|r| r.op.to_string()).collect();
+    let standard = rows::all().into_iter().map(|r| r.op).filter(|op| !op.contains('.'));
+    let rows: BTreeSet<String> = standard.map(String::from).collect();
     let reasons: BTreeSet<String> = WITHOUT_ROW.iter().map(|r| r.0.to_string()).collect();
     let both: BTreeSet<String> = rows.union(&reasons).cloned().collect();
     assert_eq!(both, known());

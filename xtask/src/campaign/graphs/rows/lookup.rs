@@ -4,7 +4,7 @@ use super::moves::axis_of;
 use super::{EVERY, Row};
 use crate::campaign::graphs::graph::Effect::{Amplifies, Exact, Keeps};
 use crate::campaign::graphs::graph::{Call, Fill, Graph};
-use squall_core::DType::{F32, F64, I32, I64};
+use squall_core::DType::{self, F32, F64, I32, I64};
 use squall_testing::onnx::{int, ints, text};
 
 pub const ROWS: &[Row] = &[
@@ -47,8 +47,10 @@ pub const ROWS: &[Row] = &[
     })
     .since(13),
     // Without a reduction two writers of one place have no order: indices differ then.
-    Row::own("ScatterElements", Exact, scatter_elements).since(18).tame(),
-    Row::own("ScatterND", Exact, scatter_nd).since(18).tame(),
+    Row::own("ScatterElements", Exact, |g| scatter_elements(g, false)).since(18).tame(),
+    Row::own("ScatterElements", Amplifies, |g| scatter_elements(g, true)).since(18).tame(),
+    Row::own("ScatterND", Exact, |g| scatter_nd(g, false)).since(18).tame(),
+    Row::own("ScatterND", Amplifies, |g| scatter_nd(g, true)).since(18).tame(),
     Row::own("OneHot", Keeps, |g| {
         let depth = g.within(1, 6);
         let of = g.shape(0, 3);
@@ -109,15 +111,15 @@ fn along(g: &mut Graph<'_>, least: usize) -> Option<(usize, usize)> {
     (shape[axis] > 0).then_some((x, axis))
 }
 
-fn scatter_elements(g: &mut Graph<'_>) -> Option<Call> {
-    let x = g.any(&[F32, F32, F64, I32, I64], 1, 3);
+fn scatter_elements(g: &mut Graph<'_>, sums: bool) -> Option<Call> {
+    let x = g.any(if sums { &[F32, F64] } else { &[F32, F32, F64, I32, I64] }, 1, 3);
     let (shape, dtype) = (g.shape_of(x), g.values[x].dtype);
     let axis = g.draw.below(shape.len());
     let extent = shape[axis];
     if shape.contains(&0) {
         return None;
     }
-    let reduction = reduction(g);
+    let reduction = reduction(g, dtype, sums);
     let mut of: Vec<i64> = shape.iter().map(|e| g.within(1, *e)).collect();
     let i = if reduction == "none" {
         // Along the axis each row has the same distinct places.
@@ -136,13 +138,13 @@ fn scatter_elements(g: &mut Graph<'_>) -> Option<Call> {
     Some(Call::of(&[x, i, u]).with(int("axis", axis)).with(text("reduction", &reduction)))
 }
 
-fn scatter_nd(g: &mut Graph<'_>) -> Option<Call> {
-    let x = g.any(&[F32, F32, F64, I32, I64], 1, 3);
+fn scatter_nd(g: &mut Graph<'_>, sums: bool) -> Option<Call> {
+    let x = g.any(if sums { &[F32, F64] } else { &[F32, F32, F64, I32, I64] }, 1, 3);
     let (shape, dtype) = (g.shape_of(x), g.values[x].dtype);
     if shape.contains(&0) {
         return None;
     }
-    let reduction = reduction(g);
+    let reduction = reduction(g, dtype, sums);
     let n = g.within(1, shape[0]);
     let i = if reduction == "none" {
         let data: Vec<i64> = (0..n).map(|i| shape[0] - 1 - i).collect();
@@ -156,7 +158,12 @@ fn scatter_nd(g: &mut Graph<'_>) -> Option<Call> {
     Some(Call::of(&[x, i, u]).with(text("reduction", &reduction)))
 }
 
-/// How several writers of a place agree; sums of few tame numbers are as good as exact.
-fn reduction(g: &mut Graph<'_>) -> String {
-    g.draw.one(&["none", "none", "max", "min"]).to_string()
+/// How several writers of a place agree; sums and products of floats are rounded in some order.
+fn reduction(g: &mut Graph<'_>, dtype: DType, sums: bool) -> String {
+    let all: &[&str] = match (sums, dtype.is_float()) {
+        (true, _) => &["add", "mul"],
+        (_, true) => &["none", "none", "max", "min"],
+        _ => &["none", "add", "mul", "max", "min"],
+    };
+    g.draw.one(all).to_string()
 }

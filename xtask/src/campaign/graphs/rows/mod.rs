@@ -2,6 +2,7 @@
 
 mod attention;
 mod contract;
+mod contrib;
 mod control;
 mod elementwise;
 mod lengths;
@@ -18,7 +19,7 @@ use squall_core::DType;
 
 /// An operator, and how a use of it is made.
 pub struct Row {
-    /// Its name.
+    /// Its name, behind its domain and a dot where that is not the standard one.
     pub op: &'static str,
     /// The first version of the operators that has it in this form.
     pub since: i64,
@@ -66,6 +67,11 @@ impl Row {
         self
     }
 
+    /// Its domain and its name in it.
+    pub fn names(&self) -> (&'static str, &'static str) {
+        self.op.rsplit_once('.').unwrap_or(("", self.op))
+    }
+
     /// Makes a use of it.
     pub fn call(&self, g: &mut Graph<'_>) -> Option<Call> {
         g.needs_exact = !matches!(self.effect, Effect::Keeps | Effect::Rounds);
@@ -98,9 +104,10 @@ impl Row {
 
 /// All rows.
 pub fn all() -> Vec<&'static Row> {
-    let tables: [&'static [Row]; 12] = [
+    let tables: [&'static [Row]; 13] = [
         attention::ROWS,
         contract::ROWS,
+        contrib::ROWS,
         control::ROWS,
         elementwise::ROWS,
         lengths::ROWS,
