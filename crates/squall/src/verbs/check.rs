@@ -208,7 +208,7 @@ pub fn check(
         let loops = literal(context, wanted, &inputs)?;
         checked.is_literal = true;
         let want = loops.run(&inputs)?.0;
-        checked.add(&outputs, &layers, &Expected::new(&want, tolerance));
+        checked.add(&outputs, &layers, &Expected::computed(&want, tolerance));
         let spreads = network.spreads_hard_values();
         for hard in [Hard::Nan, Hard::All] {
             let Some(random) = hardened(&random, hard) else { break };
