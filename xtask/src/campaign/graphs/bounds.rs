@@ -2,7 +2,7 @@
 //! rounds itself, and what it makes of its operands' errors. A value that is not here is exact.
 
 use super::case::Case;
-use super::compare::Arrays;
+use super::compare::{Arrays, Bounds};
 use super::graph::{Effect, broadcast, tensor_of};
 use super::peer::evaluated;
 use super::rows;
@@ -10,9 +10,6 @@ use squall_core::DType;
 use squall_frontend::npy::Array;
 use squall_frontend::onnx::proto::NodeProto;
 use std::collections::HashMap;
-
-/// The errors that a case's values may have; infinite where nothing is known of an element.
-pub type Bounds = HashMap<String, Vec<f64>>;
 
 /// How a node's errors come about.
 enum Kind {
@@ -149,16 +146,8 @@ impl Of<'_> {
                 })
             }
             Kind::Positive => {
-                let (op, s) = (&self.node.op_type[..], sizes.first().copied().unwrap_or(0.0));
-                let is_sum = op == "ReduceL1";
-                let over =
-                    if is_sum { beyond(s * terms, most) } else { beyond(s.powi(3) * terms, most) };
-                let grown = if op == "ReduceSumSquare" { 2.0 * (s + all_worst) } else { 1.0 };
-                let errors = if all_worst > 0.0 { grown * terms * all_worst } else { 0.0 };
-                // Squares and cubes of small numbers vanish.
-                let lost = if is_sum || self.y.dtype == DType::F64 { 0.0 } else { 1e-12 * terms };
-                let relative = own + EPSILON * (8.0 + 4.0 * terms.sqrt());
-                of(&|i| over + errors + lost + relative * finite(y[i]))
+                let s = sizes.first().copied().unwrap_or(0.0);
+                self.of_one_sign(&y, s, terms, all_worst)
             }
             Kind::Function(factor) => {
                 let x = wide(0, true);
@@ -174,15 +163,32 @@ impl Of<'_> {
                 let errors = if of_rows { grows } else { 2.0 * all_worst };
                 of(&|i| errors + absolute + relative * finite(y[i]))
             }
-            Kind::Other => {
-                let relative = own + rounding_of_sums(self.y.dtype) * (64.0 + 16.0 * terms.sqrt());
-                let errors = if all_worst > 0.0 { 16.0 * all_worst * (1.0 + local) } else { 0.0 };
-                let scale = local.max(1.0);
-                of(&|i| errors + relative * (finite(y[i]) + 0.05 * scale) + own * scale)
-            }
+            Kind::Other => self.of_any(&y, local, terms, all_worst),
         };
         e.iter_mut().for_each(|x| *x = if x.is_nan() { f64::INFINITY } else { *x + least });
         e
+    }
+
+    /// The errors of an operator of which no more is known than the sizes of its numbers.
+    fn of_any(&self, y: &[f64], local: f64, terms: f64, worst: f64) -> Vec<f64> {
+        let own = rounding(self.y.dtype);
+        let relative = own + rounding_of_sums(self.y.dtype) * (64.0 + 16.0 * terms.sqrt());
+        let errors = if worst > 0.0 { 16.0 * worst * (1.0 + local) } else { 0.0 };
+        let scale = local.max(1.0);
+        y.iter().map(|y| errors + relative * (finite(*y) + 0.05 * scale) + own * scale).collect()
+    }
+
+    /// The errors of sums of sizes, squares or cubes of numbers up to `s`, or of their roots.
+    fn of_one_sign(&self, y: &[f64], s: f64, terms: f64, worst: f64) -> Vec<f64> {
+        let (op, most) = (&self.node.op_type[..], limits(self.y.dtype).0);
+        let is_sum = op == "ReduceL1";
+        let over = beyond(if is_sum { s } else { s.powi(3) } * terms, most);
+        let grown = if op == "ReduceSumSquare" { 2.0 * (s + worst) } else { 1.0 };
+        let errors = if worst > 0.0 { grown * terms * worst } else { 0.0 };
+        // Squares and cubes of small numbers vanish.
+        let lost = if is_sum || self.y.dtype == DType::F64 { 0.0 } else { 1e-12 * terms };
+        let relative = rounding(self.y.dtype) + EPSILON * (8.0 + 4.0 * terms.sqrt());
+        y.iter().map(|y| over + errors + lost + relative * finite(*y)).collect()
     }
 
     /// The operands of floats with their errors.

@@ -1,11 +1,10 @@
 //! A finished graph with its inputs, and models made of one or several.
 
-use super::graph::{Graph, model_of, tensor_of};
+use super::graph::{Graph, model_of, reads, tensor_of};
 use super::rows::{self, Row};
-use prost::Message as _;
 use squall_core::DType;
 use squall_frontend::npy::Array;
-use squall_frontend::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use squall_frontend::onnx::proto::{ModelProto, NodeProto, TensorProto};
 use squall_fuzz::Draw;
 use std::collections::{BTreeMap, HashSet};
 
@@ -125,17 +124,6 @@ impl Case {
         constants.extend(self.inputs.iter().map(|(n, a)| tensor_of(n, a)));
         model_of(self.opset, &self.nodes, &[], &constants, &self.outputs)
     }
-}
-
-/// What a node and the graphs in it read, also of what stands in these.
-pub fn reads(node: &NodeProto) -> Vec<String> {
-    let mut all = node.input.clone();
-    for graph in node.attribute.iter().filter_map(|a| a.g.as_ref()) {
-        let Ok(graph) = GraphProto::decode(&graph[..]) else { continue };
-        all.extend(graph.node.iter().flat_map(reads));
-        all.extend(graph.output.iter().map(|o| o.name.clone()));
-    }
-    all
 }
 
 /// Several graphs as parts of one model.

@@ -1,6 +1,5 @@
 //! Whether two results are the same but for rounding.
 
-use super::bounds::Bounds;
 use super::case::Case;
 use squall_core::DType;
 use squall_frontend::npy::Array;
@@ -8,6 +7,9 @@ use std::collections::HashMap;
 
 /// Arrays by the names of their values.
 pub type Arrays = HashMap<String, Array>;
+
+/// The errors that a case's values may have; infinite where nothing is known of an element.
+pub type Bounds = HashMap<String, Vec<f64>>;
 
 /// What differs between results of a case and those of a reference, in words. What the reference
 /// does not have is not compared. Values without bounds are equal in every bit.

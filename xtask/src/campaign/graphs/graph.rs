@@ -2,6 +2,7 @@
 //! choices that rows of the table are made of.
 
 pub use super::numbers::{Fill, Hardness};
+use prost::Message as _;
 use squall_core::DType;
 use squall_frontend::npy::Array;
 use squall_frontend::onnx;
@@ -459,7 +460,7 @@ impl<'d> Graph<'d> {
         let node = self.nodes.last().ok_or("there is no node")?;
         let mut model = model_of(self.opset, std::slice::from_ref(node), &[], &[], names);
         let graph = model.graph.get_or_insert_default();
-        for name in super::case::reads(node) {
+        for name in reads(node) {
             let Some(v) = self.values.iter().find(|v| v.name == name) else { continue };
             if graph.input.iter().any(|i| i.name == name) {
                 continue;
@@ -500,6 +501,17 @@ fn types_of(
         Ok((v.dtype.ok_or("its type is not known")?, shape))
     };
     names.iter().map(of).collect::<Result<_, &str>>().map_err(String::from)
+}
+
+/// What a node and the graphs in it read, also of what stands in these.
+pub fn reads(node: &NodeProto) -> Vec<String> {
+    let mut all = node.input.clone();
+    for graph in node.attribute.iter().filter_map(|a| a.g.as_ref()) {
+        let Ok(graph) = GraphProto::decode(&graph[..]) else { continue };
+        all.extend(graph.node.iter().flat_map(reads));
+        all.extend(graph.output.iter().map(|o| o.name.clone()));
+    }
+    all
 }
 
 /// The shape that two are broadcast to.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 /// How to use it.
 pub const USAGE: &str = "\
 usage: cargo xtask campaign graphs [--graphs N] [--seed K] [--short] [--jobs N] [--seconds S]
-                                   [--python FILE] [--binary FILE] [--case N] [--without LIST] [--only LIST]
-                                   [--work DIR] [--out DIR]
+                                   [--python FILE] [--binary FILE] [--case N] [--without LIST]
+                                   [--only LIST] [--work DIR] [--out DIR]
 
   --graphs N      graphs (20000)
   --seed K        the campaign (1); the same seed gives the same graphs
