@@ -168,6 +168,7 @@ fn trial(o: &Options, worker: usize, end: Option<Instant>) -> Trial<'_> {
     let folder = o.folder.join(format!("work-{worker}"));
     // Graphs share next to no kernels, and many writers of one store wait for each other.
     let cache = folder.join("cache");
+    let cores = subject::cores();
     Trial {
         subject: Subject {
             binary: &o.binary,
@@ -175,6 +176,7 @@ fn trial(o: &Options, worker: usize, end: Option<Instant>) -> Trial<'_> {
             folder,
             most: std::cell::Cell::new(usize::MAX),
             end,
+            core: (o.jobs > 1).then(|| cores.get(worker % cores.len().max(1)).copied()).flatten(),
         },
         peer: Peer::start(&peer::python(o.python.as_deref()), &o.root),
         bad: o.folder.join("bad"),

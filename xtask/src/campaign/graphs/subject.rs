@@ -58,6 +58,20 @@ pub struct Subject<'a> {
     pub most: std::cell::Cell<usize>,
     /// When the campaign ends: nothing runs on beyond it.
     pub end: Option<Instant>,
+    /// The core that it runs on, where several models are run at once: each would pin its kernels
+    /// to the same one.
+    pub core: Option<usize>,
+}
+
+/// The cores that this process may run on.
+pub fn cores() -> Vec<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
+    let range = |part: &str| {
+        let (first, last) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
+        Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
+    };
+    list.unwrap_or("").split(',').filter_map(range).flatten().collect()
 }
 
 /// Seconds that a model may take; kernels of a whole batch are compiled in it.
@@ -98,7 +112,14 @@ impl Subject<'_> {
         std::fs::create_dir_all(place.join("out"))?;
         std::fs::create_dir_all(&self.cache)?;
         let mut model = merged(&cases);
-        let mut command = Command::new(self.binary);
+        let mut command = match self.core {
+            Some(core) => {
+                let mut command = Command::new("taskset");
+                command.args(["-c", &core.to_string()]).arg(self.binary);
+                command
+            }
+            None => Command::new(self.binary),
+        };
         let extents = if way.is_symbolic { symbols(&mut model) } else { BTreeSet::new() };
         std::fs::write(place.join("model.onnx"), model.encode_to_vec())?;
         command.args(["run", "model.onnx"]).args(way.words().split(' '));
