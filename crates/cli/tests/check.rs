@@ -2,7 +2,7 @@
 
 use crate::support;
 
-use squall_testing::onnx::Build;
+use squall_testing::onnx::{Build, f32s, stored, text};
 use support::Place;
 
 #[test]
@@ -112,4 +112,32 @@ fn a_model_is_held_against_its_own_operators() {
     p.file("whole.onnx", whole.bytes());
     let c = p.squall(&["check", "whole.onnx", "--json"]).ok().json();
     assert_eq!((&c["right"], &c["runs"]), (&true.into(), &1.into()), "{c}");
+}
+
+/// Values of onnxruntime 1.32, which PyTorch's `grid_sample` agrees with.
+#[test]
+fn a_cubic_sample_at_a_border_brings_its_pixels_inside_one_by_one() {
+    let p = Place::new();
+    let sampled = Build::new(22)
+        .input("x", &[2, 1, 1, 2])
+        .input("grid", &[2, 1, 1, 2])
+        .node(
+            "GridSample",
+            &["x", "grid"],
+            &["y"],
+            &[text("mode", "cubic"), text("padding_mode", "border")],
+        )
+        .output("y");
+    p.file("sampled.onnx", sampled.bytes());
+    let x = f32s(&[2, 1, 1, 2], &[-1.794_807_4, -3.292_602_5, -2.250_320_4, 3.0]);
+    let grid = f32s(&[2, 1, 1, 2], &[1.190_170_6, 0.601_935_3, -0.398_064_7, 0.896_052_96]);
+    let want = f32s(&[2, 1, 1, 1], &[-3.367_026_8, -1.810_792_1]);
+    std::fs::create_dir(p.path().join("data")).expect("made");
+    for (name, value, tensor) in
+        [("input_0", "x", x), ("input_1", "grid", grid), ("output_0", "y", want)]
+    {
+        p.file(&format!("data/{name}.pb"), stored(value, &tensor));
+    }
+    let c = p.squall(&["check", "sampled.onnx", "--test-data", "data", "--json"]).ok().json();
+    assert_eq!(c["right"], true, "{c}");
 }

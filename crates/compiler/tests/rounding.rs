@@ -1,6 +1,6 @@
 //! An element is rounded alike by every compilation: kernels write their multiply-adds out, so that
-//! a compiler that may contract sums of products finds none to contract. Two tiles that overlap, and
-//! a kernel that another compiler builds, then give the same bits.
+//! a compiler that may contract sums of products finds none to contract. Two tiles that overlap,
+//! and a kernel that another compiler builds, then give the same bits.
 
 use crate::cases::{BACK_TO_BACK, CASES, PARTS, STRIDED, inputs};
 use crate::machines::{Case, Machine, at_level, given, sampled_kernels};

@@ -1,4 +1,4 @@
-//! Kernels of NEON under an emulator: three configurations of each workload of
+//! Kernels of NEON under an emulator: configurations of each workload of
 //! `examples/workloads.ops`, in an export whose driver holds them against their references. Nothing
 //! is timed. It takes minutes, so it runs where `SQUALL_ARM=1` asks for it, as `.ci/run` does.
 
@@ -8,10 +8,11 @@ use squall::export::{Chosen, DRIVER, Levels, Origin, export};
 use squall::{Context, Execution, Input, Isa, TargetContext, TargetRequest};
 use squall_compiler::{reference, sketches};
 use squall_core::{KernelSource, Task};
+use squall_testing::samples;
 use std::path::Path;
 
-/// Configurations of each workload.
-const CONFIGURATIONS: usize = 3;
+/// Configurations of each workload, and with the feature `full`.
+const CONFIGURATIONS: [usize; 2] = [1, 3];
 
 /// A sampled kernel of a task; the `n`-th of another sketch than the one before, where there are
 /// several.
@@ -45,7 +46,7 @@ fn kernels_of_every_workload_are_right_under_an_emulator() {
     let input = Input::load(&list.display().to_string(), &[]).expect("a list");
     // An emulator runs one thread: the exports share the cores.
     std::thread::scope(|s| {
-        for n in 0..CONFIGURATIONS {
+        for n in 0..samples(CONFIGURATIONS[0], CONFIGURATIONS[1]) {
             let (input, at) = (&input, &at);
             s.spawn(move || check(n, input, at));
         }

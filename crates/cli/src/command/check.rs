@@ -8,7 +8,7 @@ use crate::progress::listen;
 use crate::terminal::{note, plain_json, say, say_plain, three};
 use serde_json::json;
 use squall::arrays::ArrayFile;
-use squall::check::Tolerance;
+use squall::check::{Checked, Tolerance};
 use squall::{CheckData, CheckRequest, NetworkRequest};
 use std::path::PathBuf;
 
@@ -95,33 +95,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let good = c.is_right();
     let (counts, precision) = (c.kernels, c.precision);
     if a.json.json {
-        say(json!({
-            "right": good,
-            "against": if c.is_literal { "plain loops" } else { "given outputs" },
-            "runs": c.runs,
-            "precision": precision.name(),
-            "max_error": if c.max_error.is_finite() { Some(c.max_error) } else { None },
-            "tolerance": if let Some(Tolerance::Scaled(t)) = c.tolerance { Some(t) } else { None },
-            "loss": c.loss.map(|l| json!({
-                "precision": precision.name(),
-                "max_error": l.max_error.is_finite().then_some(l.max_error),
-                "largest": l.largest,
-                "relative": l.relative.is_finite().then_some(l.relative),
-                "elements": l.elements,
-            })),
-            "rtol": a.rtol,
-            "atol": a.atol,
-            "wrong": c.wrong,
-            "elements": c.elements,
-            "differences": c.differences,
-            "calls": c.calls,
-            "kernels": counts.kernels,
-            "tuned": counts.tuned,
-            "guessed": counts.guessed,
-            "plain": counts.plain,
-            "plain_operators": c.plain.iter().map(plain_json).collect::<Vec<_>>(),
-            "fallbacks": c.fallbacks,
-        }))?;
+        say(as_json(a, &c))?;
         return Ok(u8::from(!good));
     }
     for d in &c.differences {
@@ -157,4 +131,36 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     }
     say_plain(&c.plain)?;
     Ok(u8::from(!good))
+}
+
+/// The findings, for programs.
+fn as_json(a: &Args, c: &Checked) -> serde_json::Value {
+    let (counts, precision) = (c.kernels, c.precision);
+    json!({
+        "right": c.is_right(),
+        "against": if c.is_literal { "plain loops" } else { "given outputs" },
+        "runs": c.runs,
+        "precision": precision.name(),
+        "max_error": if c.max_error.is_finite() { Some(c.max_error) } else { None },
+        "tolerance": if let Some(Tolerance::Scaled(t)) = c.tolerance { Some(t) } else { None },
+        "loss": c.loss.map(|l| json!({
+            "precision": precision.name(),
+            "max_error": l.max_error.is_finite().then_some(l.max_error),
+            "largest": l.largest,
+            "relative": l.relative.is_finite().then_some(l.relative),
+            "elements": l.elements,
+        })),
+        "rtol": a.rtol,
+        "atol": a.atol,
+        "wrong": c.wrong,
+        "elements": c.elements,
+        "differences": c.differences,
+        "calls": c.calls,
+        "kernels": counts.kernels,
+        "tuned": counts.tuned,
+        "guessed": counts.guessed,
+        "plain": counts.plain,
+        "plain_operators": c.plain.iter().map(plain_json).collect::<Vec<_>>(),
+        "fallbacks": c.fallbacks,
+    })
 }

@@ -115,8 +115,8 @@ fn in_one(l: i64) -> String {
     };
     let back: Vec<String> = (0..l).map(|i| format!("r[{i}]")).collect();
     format!(
-        "typedef float w __attribute__((vector_size(16)));\n  w r = __builtin_ia32_vfmaddps({}, {}, \
-         {});\n  return (v{l}){{{}}};",
+        "typedef float w __attribute__((vector_size(16)));\n  w r = \
+         __builtin_ia32_vfmaddps({}, {}, {});\n  return (v{l}){{{}}};",
         four("a"),
         four("b"),
         four("c"),
@@ -128,8 +128,9 @@ fn in_one(l: i64) -> String {
 fn by_parts(l: i64, width: i64, instruction: &str) -> String {
     let parts = l / width;
     format!(
-        "typedef float w __attribute__((vector_size({})));\n  union {{ v{l} whole; w part[{parts}]; \
-         }} x = {{a}}, y = {{b}}, z = {{c}};\n  for (int i = 0; i < {parts}; i++) z.part[i] = \
+        "typedef float w __attribute__((vector_size({})));\n  \
+         union {{ v{l} whole; w part[{parts}]; }} x = {{a}}, y = {{b}}, z = {{c}};\n  \
+         for (int i = 0; i < {parts}; i++) z.part[i] = \
          {instruction}(x.part[i], y.part[i], z.part[i]);\n  return z.whole;",
         width * 4
     )

@@ -57,11 +57,15 @@ fn taps(p: &Program) -> Result<(i64, &'static str), String> {
 
 /// What becomes of a point beyond the image, and of each pixel that is taken there.
 fn padding(p: &Program) -> Result<(&'static str, &'static str), String> {
+    let each_at_border = "c = q < 0 ? 0 : q > C(SIZE[a] - 1) ? SIZE[a] - 1 : (long)q;";
     Ok(match p.ctx.text("padding_mode", "zeros")? {
         "zeros" => ("", "if (q < 0 || q >= C(SIZE[a])) c = -1;"),
+        // A cubic's pixels are brought inside one by one and its point stays, as PyTorch and
+        // onnxruntime have it; the evaluator of the `onnx` package moves the point.
+        "border" if p.ctx.text("mode", "linear")?.ends_with("cubic") => ("", each_at_border),
         "border" => (
             "v = v < low || v > high ? (v < 0 ? 0 : v > C(SIZE[a] - 1) ? C(SIZE[a] - 1) : v) : v;",
-            "c = q < 0 ? 0 : q > C(SIZE[a] - 1) ? SIZE[a] - 1 : (long)q;",
+            each_at_border,
         ),
         "reflection" => (
             "v = reflect(v, low, high);",

@@ -34,9 +34,9 @@ const TILED: [&str; 6] = [
 ];
 
 /// Products and sums are rounded one by one. A plain operator's text is compiled so wherever it
-/// runs: it gives the same bits at every level of optimisation then, or the compiler is at fault. So
-/// is a tiled kernel's, which writes its multiply-adds out: a compiler left to itself contracts some
-/// sums of a tile and not others, by the code around them.
+/// runs: it gives the same bits at every level of optimisation then, or the compiler is at fault.
+/// So is a tiled kernel's, which writes its multiply-adds out: a compiler left to itself contracts
+/// some sums of a tile and not others, by the code around them.
 const UNCONTRACTED: &str = "-ffp-contract=off";
 
 /// What makes another program of a text than its usual flags do, with the parts of the compiler
