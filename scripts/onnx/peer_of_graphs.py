@@ -29,8 +29,8 @@ OPTIONS.log_severity_level = 4
 OPTIONS.intra_op_num_threads = 1
 OPTIONS.inter_op_num_threads = 1
 
-# onnxruntime's pools and reductions lose a NaN, depending on its place; the evaluator's do not.
-LOSES_NAN = {"MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "ReduceLogSumExp"}
+# onnxruntime's pools and reductions lose a NaN, depending on its place; the evaluator's reductions do not.
+LOSES_NAN = {"GlobalMaxPool", "ReduceMax", "ReduceMin", "ReduceLogSumExp"}
 # The evaluator's faults, which matter where onnxruntime does not know a version of the operators yet: sums of
 # absolute values have signs, the LRN looks at no neighbour, an LSTM's initial state has one direction, a
 # Loop's outputs lack an axis or a turn, squares of 32-bit numbers have 64, and a zero point is added ahead of
@@ -57,6 +57,24 @@ def evaluator(model, feed):
     if WRONG & {n.op_type for n in model.graph.node}:
         raise NotImplementedError("the evaluator is wrong here")
     return ReferenceEvaluator(model).run(None, feed)
+
+
+def max_of_windows(model, feed):
+    """A MaxPool that keeps NaN, and -inf where there is nothing else, which onnxruntime takes for the least
+    number: of the numbers, and of where they are none."""
+    (node,) = model.graph.node
+    sizes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    strides = sizes.get("strides", [])
+    if len(node.output) > 1 or any(s > k for s, k in zip(strides, sizes["kernel_shape"])):
+        # Indices of NaN; and padding that is below 0 where SAME windows leave gaps.
+        raise NotImplementedError("no peer agrees with another here")
+    x = feed[node.input[0]]
+    none = np.isnan(x)
+    (largest,) = session(model, {node.input[0]: np.where(none, x.dtype.type(-np.inf), x)})
+    (has_none,) = session(model, {node.input[0]: none.astype(x.dtype)})
+    least = np.finfo(x.dtype).min
+    largest = np.where((largest == least) & ~(x == least).any(), x.dtype.type(-np.inf), largest)
+    return [np.where(has_none == 1, x.dtype.type(np.nan), largest)]
 
 
 def max_over_all(model, feed):
@@ -123,6 +141,15 @@ def peers(node, values):
     floats = [values[n] for n in node.input if n in values and values[n].dtype.kind == "f"]
     if node.op_type in LOSES_NAN and any(np.isnan(a).any() for a in floats):
         return (max_over_all,) if node.op_type == "GlobalMaxPool" else (evaluator,)
+    if node.op_type == "MaxPool" and floats and not np.isfinite(floats[0]).all():
+        return (max_of_windows,)
+    # Without a bound it takes the largest number for one, and changes infinities; PyTorch and numpy do not.
+    bounds = [n for n in node.input[1:3] if n]
+    if node.op_type == "Clip" and len(bounds) < 2 and floats and np.isinf(floats[0]).any():
+        return (evaluator,)
+    # The mean of nothing is 0 there, and no number in numpy.
+    if node.op_type == "ReduceMean" and floats and floats[0].size == 0:
+        return (evaluator,)
     # It divides by the number of elements of a slice.
     if node.op_type == "Scan" and any(values[n].size == 0 for n in node.input):
         return (evaluator,)
