@@ -288,6 +288,50 @@ fn windows_with_strides_over_a_length_that_the_run_finds() {
     gives(&model, (&[1, 1, 12], &of(6)), &six);
 }
 
+/// The kernel's memory follows in steps: half the rows, rounded up, of 64 channels.
+#[test]
+fn a_convolution_of_bytes_with_strides_has_room_at_every_length() {
+    const WIDE: usize = 56;
+    let ones = |count: i64, kind: i32| {
+        let data = vec![1u8; count as usize];
+        TensorProto { data_type: kind, raw_data: data, ..Default::default() }
+    };
+    let byte = |zero: u8, kind: i32| TensorProto {
+        data_type: kind,
+        raw_data: vec![zero],
+        ..Default::default()
+    };
+    let weights = TensorProto { dims: vec![64, 1, 3, 3], ..ones(576, 3) };
+    let model = Build::new(13)
+        .input("x", &[1, 1, 5, WIDE as i64])
+        .init("zero", f32s(&[], &[0.0]))
+        .init("one", f32s(&[], &[1.0]))
+        .init("none", byte(0, 2))
+        .init("no", byte(0, 3))
+        .init("w", weights)
+        .node("ReduceMax", &["x"], &["rows"], &[ints("axes", &[0, 1, 3]), int("keepdims", 0)])
+        .node("Greater", &["rows", "zero"], &["mask"], &[])
+        .node("Compress", &["x", "mask"], &["found"], &[int("axis", 2)])
+        .node("Cast", &["found"], &["bytes"], &[int("to", 2)])
+        .node(
+            "QLinearConv",
+            &["bytes", "one", "none", "w", "one", "no", "one", "none"],
+            &["sums"],
+            &[ints("strides", &[2, 1]), ints("pads", &[1, 1, 1, 1])],
+        )
+        .node("Cast", &["sums"], &["floats"], &[int("to", 1)])
+        .node("ReduceMax", &["floats"], &["most"], &[int("keepdims", 0)])
+        .node("ReduceMin", &["floats"], &["least"], &[int("keepdims", 0)])
+        .output("most")
+        .output("least");
+    for (rows, most, least) in [(1, 3.0, 2.0), (3, 6.0, 4.0), (5, 9.0, 4.0)] {
+        let mut x = [-1.0; 5 * WIDE];
+        x[..rows * WIDE].fill(1.0);
+        let want = [f32s(&[], &[most]), f32s(&[], &[least])];
+        gives(&model, (&[1, 1, 5, WIDE as i64], &x), &want);
+    }
+}
+
 #[test]
 fn loops_without_a_turn_and_loops_of_changing_ranks() {
     let step = vec![node("Add", &["h", "u"], &["sum"], &[]), node("Neg", &["sum"], &["o"], &[])];

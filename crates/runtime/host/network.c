@@ -249,8 +249,8 @@ static int prepare_file(rt_network *n) {
     else if (!rt_packed_put(&n->packed, &section, room)) done = -1;
   }
   free(room);
-  rt_packed_end(&n->packed, done == 1);
-  return done;
+  int is_written = rt_packed_end(&n->packed, done == 1);
+  return done == 1 && !is_written ? -1 : done;
 }
 
 /* Packs all weights. */

@@ -145,8 +145,8 @@ unsigned char *rt_packed_open(rt_packed *p, const char *path, uint64_t bytes,
       return p->map + p->first;
     }
   }
+  /* Another process may be writing its head just now; a new file takes the place of a bad one. */
   rt_packed_close(p);
-  unlink(path);
   return NULL;
 }
 
@@ -179,12 +179,22 @@ int rt_packed_put(rt_packed *p, const rt_section *section, const void *content) 
   return put_at(p->file, content, (size_t)section->bytes, p->first + section->at);
 }
 
-void rt_packed_end(rt_packed *p, int is_whole) {
-  if (p->file < 0) return;
-  int fine = is_whole && put_head(p, p->path) && rename(p->beside, p->path) == 0;
-  if (!fine) unlink(p->beside);
+/* Whether the file system took all that was written. Some say so at a close alone, as NFS does
+ * where the user's quota is used up. */
+static int is_flushed(int file) {
+  int other = dup(file);
+  return other >= 0 && close(other) == 0;
+}
+
+int rt_packed_end(rt_packed *p, int is_whole) {
+  if (p->file < 0) return 0;
+  int fine = is_whole && is_flushed(p->file);
+  /* A file that cannot be kept serves this run all the same. */
+  int is_kept = fine && put_head(p, p->path) && rename(p->beside, p->path) == 0;
+  if (!is_kept) unlink(p->beside);
   close(p->file);
   p->file = -1;
+  return fine;
 }
 
 void rt_packed_close(rt_packed *p) {

@@ -39,8 +39,9 @@ unsigned char *rt_packed_open(rt_packed *p, const char *path, uint64_t bytes,
 unsigned char *rt_packed_begin(rt_packed *p, const char *path, uint64_t bytes, uint32_t count);
 /* Writes the next section; 0 where that fails. */
 int rt_packed_put(rt_packed *p, const rt_section *section, const void *content);
-/* Gives the file that is whole its name, or removes one that is not. */
-void rt_packed_end(rt_packed *p, int is_whole);
+/* Gives the file that is whole its name, or removes one that is not; 0 where what was written may
+ * not be read back from its map. */
+int rt_packed_end(rt_packed *p, int is_whole);
 void rt_packed_close(rt_packed *p);
 
 #endif

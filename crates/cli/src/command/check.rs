@@ -30,7 +30,8 @@ type or shape, or in an element, of floats beyond the tolerance. NaN equals NaN.
 Without --expect and --test-data the model is held against its own operators, one by one, by plain
 loops in double precision on this machine: on random inputs in the place of those that are not
 given, and on these with NaN, infinities, zeros of both signs, denormal and large numbers among
-them. With another --precision than f32 it is run in f32 instead, and what the format loses is
+them. --tolerance is relative to an output's largest value there, --rtol to each element's. With
+another --precision than f32 it is run in f32 instead, and what the format loses is
 said.")]
 pub struct Args {
     #[command(flatten)]

@@ -23,8 +23,10 @@ fn has_vectors(used: &Used) -> bool {
     has_any(used) || USERS.iter().any(|u| used.has(u))
 }
 
-/// Where a compiler has one for all vectors.
-const ELEMENTWISE: &str = "#ifdef __clang__
+/// Where a compiler has one for all vectors, and the machine the instruction: without that it would
+/// call a function for each lane.
+const ELEMENTWISE: &str =
+    "#if defined(__clang__) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA))
 #if __has_builtin(__builtin_elementwise_fma)
 #define ELEMENTWISE_FMA
 #endif
@@ -60,7 +62,8 @@ pub fn vectors(l: i64, used: &Used) -> String {
             s,
             "static inline v{l} fma_v{l}(v{l} a, v{l} b, v{l} c) {{\n\
              #ifdef ELEMENTWISE_FMA\n  \
-             return __builtin_elementwise_fma(a, b, c);\n{}{}#else\n#ifdef __clang__\n\
+             return __builtin_elementwise_fma(a, b, c);\n{}{}#else\n\
+             #if defined(__clang__) && defined(__ARM_FEATURE_FMA)\n\
              #pragma clang fp contract(fast)\n#endif\n  return a * b + c;\n#endif\n}}\n",
             on_x86(l),
             on_arm(l),

@@ -33,7 +33,8 @@ impl Network {
 
 /// The digest of what weights are made of: the plan, the program that packs them, what it reads. A
 /// file of weights that stays where it is counts by what the system says of it, the time of its
-/// last change included, which no program can set back.
+/// last change included, which no program sets back; one that writes through a memory map may leave
+/// it as it was until the page is written back (decision 0088).
 fn made_of(folder: &Path, text: &str, plan: &HostPlan) -> io::Result<blake3::Hash> {
     let mut all = blake3::Hasher::new();
     let mut add = |bytes: &[u8]| {

@@ -215,7 +215,7 @@ impl Writer {
                 outputs: vec![Some(result)],
             })
         };
-        let made = fitted((&numbers(1, TRIALS), 1), n.inputs.len(), &call)?;
+        let made = fitted(&numbers(1, TRIALS), n.inputs.len(), &call)?;
         let part = self.part(made.text, false);
         let (to, size) = (level.v(n.outputs[0]), level.size(n.outputs[0])?);
         // The type of a second operand of CastLike counts alone.
@@ -274,7 +274,7 @@ impl Writer {
                 outputs: vec![operand(vec![number(k, 0)])],
             })
         };
-        let made = fitted((&numbers(2, TRIALS), 2), 1, &call)?;
+        let made = fitted(&numbers(2, TRIALS), 1, &call)?;
         Ok((self.part(made.text, false), made.scratch))
     }
 
@@ -326,7 +326,7 @@ impl Writer {
             let trials = of.first().map_or(TRIALS, Vec::len);
             // `k` is read from its own place: kernels are generated for several numbers of it.
             let made = match &k_of {
-                None => fitted((&of, count), n.inputs.len(), &|k| call(k, &classes)),
+                None => fitted(&of, n.inputs.len(), &|k| call(k, &classes)),
                 Some(_) => top_k(count, n.inputs.len(), &|k| call(k, &classes)),
             };
             let is_clear = |of: &[Vec<i64>]| (0..of.len()).all(|i| !of[..i].contains(&of[i]));
@@ -487,7 +487,7 @@ fn top_k(
         made.outputs.iter_mut().flatten().for_each(own);
         Ok(made)
     };
-    let mut made = fitted((&numbers(symbols, TRIALS), symbols), inputs, &fixed)?;
+    let mut made = fitted(&numbers(symbols, TRIALS), inputs, &fixed)?;
     let macro_of = format!("#define K {}L", k_number(0));
     if !made.text.contains(&macro_of) {
         return Err("its kernel does not read `k`".into());

@@ -1,5 +1,6 @@
-/* How @NAME@ runs. This file and the kernels are all that a run reaches: they allocate nothing,
- * open nothing, print nothing and have no variables that could be written. Made by Squall. */
+/* How @NAME@ runs. This file and the kernels are all that a run reaches: they open nothing, print
+ * nothing, and without lengths that only the run knows they allocate nothing and have no variables
+ * that could be written. Made by Squall. */
 #include "names.h"
 
 #include "runtime/execute.c"
