@@ -1,5 +1,5 @@
 #!/bin/bash
-# Networks on many threads, for a machine of 32 cores: each model is tuned for so many seconds at 16, 8, 4
+# Networks on many threads, for a machine of 32 cores: each model is tuned for SECONDS at 16, 8, 4
 # and 2 threads, each number on cores of its own, then timed until 100 inferences were made, all of which
 # are compared with the first bit by bit, with both ways of waiting; the output is compared with that of
 # one thread. Run in the repository root, with the release binary in carry/squall:

@@ -32,13 +32,13 @@ impl KeptWeights {
         KeptWeights { folder, least: least.unwrap_or(LEAST), limit: LIMIT }
     }
 
-    /// Whether so many bytes are worth a file.
+    /// Whether weights of this size are worth a file.
     pub fn is_worth(&self, bytes: u64) -> bool {
         bytes > 0 && bytes >= self.least
     }
 
-    /// Where the file of a name lies, or will lie, once there is room for so many bytes; none where
-    /// there is not, and where others than this user may write to the folder.
+    /// Where the file of a name lies, or will lie, once there is room for `bytes`; none where there
+    /// is not, and where others than this user may write to the folder.
     pub fn place(&self, name: &str, bytes: u64) -> Option<PathBuf> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).ok()?;
         let about = fs::symlink_metadata(&self.folder).ok()?;
@@ -49,7 +49,7 @@ impl KeptWeights {
         (path.is_file() || self.make_room(bytes)).then_some(path)
     }
 
-    /// Removes what processes that died left unfinished and, for so many bytes more, what was not
+    /// Removes what processes that died left unfinished and, to make room for `bytes`, what was not
     /// used for longest; whether there is room then.
     fn make_room(&self, bytes: u64) -> bool {
         let now = SystemTime::now();
@@ -102,7 +102,7 @@ mod tests {
     use std::fs::File;
     use std::path::Path;
 
-    /// A file of so many bytes that was used so many seconds ago.
+    /// A file of `bytes` that was used `ago` seconds ago.
     fn file(folder: &Path, name: &str, bytes: u64, ago: u64) {
         let file = File::create(folder.join(name)).unwrap();
         file.set_len(bytes).unwrap();

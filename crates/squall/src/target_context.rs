@@ -50,7 +50,7 @@ impl Context {
         Context::with_cache(crate::files::user_cache())
     }
 
-    /// The same, which keeps the prepared weights of networks from so many bytes on.
+    /// The same, which keeps the prepared weights of networks that have `bytes` or more of them.
     pub fn keeping_weights_from(self, bytes: u64) -> Context {
         Context { kept_from: Some(bytes), ..self }
     }

@@ -1,21 +1,21 @@
 //! `fma_vN(a, b, c)`: `a * b + c`, rounded once where the machine has an instruction for that, and
-//! its kin. It is written out because compilers that may contract products and sums do it for some
-//! elements of a tile and not for others, by the code around them: two tiles that overlap, or two
-//! compilers, then round one element in two ways. GCC has no generic built-in function for vectors,
-//! so that those of the instructions are named.
+//! `fms_vN` and `fnma_vN`, in which an operand is negated. They are written out because compilers
+//! that may contract products and sums do it for some elements of a tile and not for others, by the
+//! code around them: two tiles that overlap, or two compilers, then round one element in two ways.
+//! GCC has no generic built-in function for vectors, so that those of the instructions are named.
 
 use super::dialect::Used;
 use std::fmt::Write;
 
-/// The functions by their names: in terms of `fma`, whose operands compilers negate at no cost.
-const KIN: [(&str, &str); 2] = [("fms", "(a, b, -c)"), ("fnma", "(-a, b, c)")];
+/// The functions with a negated operand, as calls of `fma`: compilers make one instruction of each.
+const NEGATED: [(&str, &str); 2] = [("fms", "(a, b, -c)"), ("fnma", "(-a, b, c)")];
 
 /// Functions that add products, beside those that say so by their names.
 const USERS: [&str; 5] = ["exp", "sigmoid", "tanh", "erf", "dot_pair"];
 
 /// Whether a program adds products.
 fn has_any(used: &Used) -> bool {
-    used.has("fma") || KIN.iter().any(|k| used.has(k.0))
+    used.has("fma") || NEGATED.iter().any(|(name, _)| used.has(name))
 }
 
 /// Whether a program or a function that it uses adds products of vectors.
@@ -45,7 +45,7 @@ pub fn scalars(used: &Used) -> String {
               c); }\n#else\n\
               static inline float fma_f(float a, float b, float c) { return a * b + c; }\n#endif\n";
     }
-    for (name, operands) in KIN.iter().filter(|k| used.has(k.0)) {
+    for (name, operands) in NEGATED.iter().filter(|(name, _)| used.has(name)) {
         let _ = writeln!(
             s,
             "static inline float {name}_f(float a, float b, float c) {{ return fma_f{operands}; }}"
@@ -69,7 +69,7 @@ pub fn vectors(l: i64, used: &Used) -> String {
             on_arm(l),
         );
     }
-    for (name, operands) in KIN.iter().filter(|k| used.has(k.0)) {
+    for (name, operands) in NEGATED.iter().filter(|(name, _)| used.has(name)) {
         let _ = writeln!(
             s,
             "static inline v{l} {name}_v{l}(v{l} a, v{l} b, v{l} c) {{ return fma_v{l}{operands}; \

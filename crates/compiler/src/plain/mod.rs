@@ -10,6 +10,7 @@ mod bytes;
 mod cast;
 pub mod catalogue;
 mod choice;
+mod context;
 mod convolution;
 mod copy;
 mod device;
@@ -36,7 +37,7 @@ mod softmax;
 pub use self::device::{DeviceSource, Phase};
 pub(crate) use self::nbits::{FewBitsKnobs, few_bits};
 use self::program::Program;
-use squall_core::graph::{Node, OperatorCall};
+use squall_core::graph::OperatorCall;
 use std::fmt;
 
 /// The C of one operator at constant shapes.
@@ -154,16 +155,7 @@ fn written<T>(
     let refuse = |what: String| Unsupported { op: call.op.clone(), what };
     let generate =
         generator(&call.domain, &call.op).ok_or_else(|| refuse("it has no plain kernel".into()))?;
-    let node = Node {
-        name: call.op.clone(),
-        op: call.op.clone(),
-        domain: call.domain.clone(),
-        inputs: call.inputs.iter().enumerate().map(|(i, o)| o.as_ref().map(|_| i)).collect(),
-        outputs: (0..call.outputs.len()).collect(),
-        attributes: call.attributes.clone(),
-        folded: false,
-        problem: None,
-    };
+    let node = context::node_of(call);
     let mut program = Program::new(call, &node).map_err(refuse)?;
     generate(&mut program).map_err(refuse)?;
     Ok(finish(program))

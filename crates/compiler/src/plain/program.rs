@@ -2,9 +2,10 @@
 //! constants, and the helper functions that its body uses. Only what the body names is printed.
 
 use super::PlainSource;
+use super::context::operands;
 use super::functions::HELPERS;
 use squall_core::DType;
-use squall_core::graph::infer::{Ctx, NodeOperand};
+use squall_core::graph::infer::Ctx;
 use squall_core::graph::{Node, OperatorCall, elements};
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -105,14 +106,7 @@ pub(super) fn loops(prefix: &str, extents: &[i64], inner: &str) -> String {
 impl<'a> Program<'a> {
     /// An empty kernel of a call; `node` is the call as a node.
     pub fn new(call: &'a OperatorCall, node: &'a Node) -> Result<Program<'a>, String> {
-        let operand = |o: &'a squall_core::graph::CallOperand| NodeOperand {
-            name: "operand",
-            dtype: Some(o.dtype),
-            shape: Some(&o.shape),
-            constant: o.constant.as_ref(),
-        };
-        let inputs = call.inputs.iter().map(|o| o.as_ref().map(operand)).collect();
-        let ctx = Ctx { node, opset: call.opset, inputs };
+        let ctx = Ctx { node, opset: call.opset, inputs: operands(&call.inputs) };
         let (defines, tables, body, device, scratch, shares_loops) = Default::default();
         let parts = Vec::new();
         let mut p =

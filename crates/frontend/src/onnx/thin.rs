@@ -184,7 +184,8 @@ impl<F: Read + Seek> Walk<'_, F> {
     }
 }
 
-/// Whether a tensor with so many raw bytes has more elements than `most`, and is as it should be.
+/// Whether a tensor whose raw data are `bytes` long has more elements than `most`, and as many as
+/// its shape says.
 fn is_large(t: &TensorProto, bytes: u64, most: i64) -> bool {
     let Ok(count) = elements(&t.dims) else { return false };
     let whole = Stored::of(t.data_type).is_some_and(|s| s.bytes(count as u64) == bytes);

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use squall_core::DType;
 
-    /// A copy of so many elements of a block to another one.
+    /// A copy of `extent` elements of a block to another one.
     fn copy(from: usize, to: usize, extent: usize, step: isize) -> PlanStep {
         let place = |block| BlockPlace { block, offset: 0 };
         let work = Work::Copy {

@@ -1,7 +1,7 @@
 //! Nodes of a region that are calls of kernels: at constant shapes, over a row of any length, or
 //! over extents that are fitted.
 
-use super::context::inferred;
+use super::super::context::inferred;
 use super::fit::{MORE_TRIALS, TRIALS, fit, fitted, number, numbers};
 use super::steps::{Steps, steps};
 use super::{Level, Writer, list};

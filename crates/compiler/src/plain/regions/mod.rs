@@ -6,7 +6,6 @@
 //! kernel over a row of any length, its operands broadcast before; others are fitted (`fit.rs`).
 
 mod calls;
-mod context;
 mod fit;
 mod nodes;
 mod steps;

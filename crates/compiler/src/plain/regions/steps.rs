@@ -1,7 +1,7 @@
 //! Numbers that follow from one open extent in steps: how many windows with a stride fit into it,
 //! and how they are padded. Each is found by asking the operator's own inference for many extents.
 
-use super::context::of_call;
+use super::super::context::of_call;
 use super::fit::number;
 use squall_core::graph::OperatorCall;
 use squall_core::graph::infer::{Window, spread, window};

@@ -1,11 +1,11 @@
-//! What inference is told of a call.
+//! A call as inference and generators see it: as a node with operands whose shapes are known.
 
 use squall_core::graph::infer::{self, Ctx, NodeOperand, Output};
 use squall_core::graph::{CallOperand, Node, OperatorCall};
 
-/// What a function says of a call.
-pub(super) fn of_call<T>(call: &OperatorCall, f: impl FnOnce(&Ctx<'_>) -> T) -> T {
-    let node = Node {
+/// The node that a call is.
+pub(super) fn node_of(call: &OperatorCall) -> Node {
+    Node {
         name: call.op.clone(),
         op: call.op.clone(),
         domain: call.domain.clone(),
@@ -14,16 +14,22 @@ pub(super) fn of_call<T>(call: &OperatorCall, f: impl FnOnce(&Ctx<'_>) -> T) -> 
         attributes: call.attributes.clone(),
         folded: false,
         problem: None,
-    };
-    f(&Ctx { node: &node, opset: call.opset, inputs: operands(&call.inputs) })
+    }
 }
 
-fn operands(inputs: &[Option<CallOperand>]) -> Vec<Option<NodeOperand<'_>>> {
+/// The operands of a call, for inference.
+pub(super) fn operands(inputs: &[Option<CallOperand>]) -> Vec<Option<NodeOperand<'_>>> {
     fn one(o: &CallOperand) -> NodeOperand<'_> {
         let (dtype, constant) = (Some(o.dtype), o.constant.as_ref());
         NodeOperand { name: "operand", dtype, shape: Some(&o.shape), constant }
     }
     inputs.iter().map(|o| o.as_ref().map(one)).collect()
+}
+
+/// The result of a function of a call's attributes and operands.
+pub(super) fn of_call<T>(call: &OperatorCall, f: impl FnOnce(&Ctx<'_>) -> T) -> T {
+    let node = node_of(call);
+    f(&Ctx { node: &node, opset: call.opset, inputs: operands(&call.inputs) })
 }
 
 /// Types and shapes of a node's results for these operands.
