@@ -170,10 +170,7 @@ pub fn input(node: &Node, i: usize) -> Option<ValueId> {
 
 /// A whole number among a node's attributes.
 pub fn int(node: &Node, name: &str, default: i64) -> i64 {
-    match node.attributes.get(name) {
-        Some(Attribute::Int(i)) => *i,
-        _ => default,
-    }
+    node.int_or(name, default)
 }
 
 /// A number among a node's attributes, as the decimal that it was written as.

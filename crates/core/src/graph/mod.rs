@@ -75,6 +75,16 @@ pub struct Node {
     pub problem: Option<String>,
 }
 
+impl Node {
+    /// A whole number among its attributes, or `usual` where it names none.
+    pub fn int_or(&self, name: &str, usual: i64) -> i64 {
+        match self.attributes.get(name) {
+            Some(Attribute::Int(i)) => *i,
+            _ => usual,
+        }
+    }
+}
+
 /// A named constant of a node.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // the names are the types

@@ -285,11 +285,7 @@ impl Writer {
         // The axis of TopK and its `k` are extents that its kernel reads.
         let mut k_of = None;
         if let (true, Some(Some(x)), Some(Some(k))) = (top, partial.first_mut(), n.inputs.get(1)) {
-            let axis = match n.attributes.get("axis") {
-                Some(Attribute::Int(a)) => *a,
-                _ => -1,
-            };
-            let axis = infer::axis_of(axis, x.len())?;
+            let axis = infer::axis_of(n.int_or("axis", -1), x.len())?;
             x[axis] = i64::MIN;
             k_of = Some((axis, level.v(*k)));
         }

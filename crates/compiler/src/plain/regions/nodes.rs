@@ -28,13 +28,6 @@ impl<'n> Called<'n> {
         let operand = self.node.inputs.get(i).copied().flatten();
         operand.ok_or_else(|| format!("input {i} is missing"))
     }
-
-    fn int(&self, name: &str, default: i64) -> i64 {
-        match self.node.attributes.get(name) {
-            Some(Attribute::Int(i)) => *i,
-            _ => default,
-        }
-    }
 }
 
 impl Writer {
@@ -44,7 +37,7 @@ impl Writer {
             return Ok(false);
         }
         let c = Called::of(level, n)?;
-        let int = |name, default| c.int(name, default);
+        let int = |name, default| n.int_or(name, default);
         let Called { x, to, size, .. } = &c;
         match n.op.as_str() {
             "Identity" | "Dropout" => self.does(&format!("v_copy({to}, {x}, {size})")),
@@ -106,7 +99,7 @@ impl Writer {
     /// What joins, cuts, fills or makes values of lengths that the run computes.
     fn made(&mut self, level: &Level<'_>, n: &Node) -> Result<bool, String> {
         let c = Called::of(level, n)?;
-        let (need, int) = (|i| c.need(i), |name, default| c.int(name, default));
+        let (need, int) = (|i| c.need(i), |name, default| n.int_or(name, default));
         let Called { x, to, size, .. } = &c;
         match n.op.as_str() {
             "Concat" => {
@@ -172,7 +165,8 @@ impl Writer {
         let c = Called::of(level, n)?;
         let axes = self.whole(level, n, Some(1), "axes")?;
         let axes = axes.unwrap_or_else(|| "&(squall_list){0, {0}}".into());
-        let (keeps, none) = (c.int("keepdims", 1) != 0, c.int("noop_with_empty_axes", 0) != 0);
+        let (keeps, none) =
+            (n.int_or("keepdims", 1) != 0, n.int_or("noop_with_empty_axes", 0) != 0);
         let dtype = level.dtype(c.need(0)?)?;
         let rows = self.rows(&n.op, dtype)?;
         let room = self.slots;
@@ -209,7 +203,7 @@ impl Writer {
             ),
         ];
         let [Some(mode), Some(coordinates), Some(rounding)] = modes else { return Ok(false) };
-        let is_set = |name: &str| matches!(n.attributes.get(name), Some(Attribute::Int(1)));
+        let is_set = |name: &str| n.int_or(name, 0) == 1;
         let other = is_set("antialias") || is_set("exclude_outside");
         let policy = text("keep_aspect_ratio_policy", "stretch") != "stretch";
         let is_float = level.dtype(x)? == DType::F32;
@@ -270,11 +264,7 @@ impl Writer {
 
     fn split(&mut self, level: &Level<'_>, n: &Node, x: ValueId) -> Result<(), String> {
         let rank = level.extents(x)?.len();
-        let axis = match n.attributes.get("axis") {
-            Some(Attribute::Int(a)) => *a,
-            _ => 0,
-        };
-        let axis = squall_core::graph::infer::axis_of(axis, rank)?;
+        let axis = squall_core::graph::infer::axis_of(n.int_or("axis", 0), rank)?;
         let sizes = self.whole(level, n, (self.opset >= 13).then_some(1), "split")?;
         let (v, size) = (level.v(x), level.size(x)?);
         let parts = n.outputs.len();

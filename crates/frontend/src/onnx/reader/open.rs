@@ -208,12 +208,9 @@ impl Reader<'_> {
                 return Ok(vec![(dtype, vec![UNRANKED])]);
             }
             op if standard && op.starts_with("Reduce") && node.inputs.len() == 1 => {
-                let keeps = !matches!(node.attributes.get("keepdims"), Some(Attribute::Int(0)));
+                let keeps = node.int_or("keepdims", 1) != 0;
                 let all = !node.attributes.contains_key("axes")
-                    && !matches!(
-                        node.attributes.get("noop_with_empty_axes"),
-                        Some(Attribute::Int(1))
-                    );
+                    && node.int_or("noop_with_empty_axes", 0) != 1;
                 return match all {
                     true => Ok(vec![(dtype, if keeps { vec![UNRANKED] } else { Vec::new() })]),
                     false => Err(refused),
@@ -402,14 +399,10 @@ impl Reader<'_> {
             "Squeeze" => rank?.checked_sub(length(self, 1)?)?,
             "Unsqueeze" => rank? + length(self, 1)?,
             op if op.starts_with("Reduce") => {
-                let is_set = |name: &str, usual: i64| match node.attributes.get(name) {
-                    Some(Attribute::Int(n)) => *n != 0,
-                    _ => usual != 0,
-                };
                 match length(self, 1) {
-                    _ if is_set("keepdims", 1) => rank?,
+                    _ if node.int_or("keepdims", 1) != 0 => rank?,
                     // No axes are all axes, or none.
-                    Some(0) if is_set("noop_with_empty_axes", 0) => rank?,
+                    Some(0) if node.int_or("noop_with_empty_axes", 0) != 0 => rank?,
                     Some(0) => 0,
                     Some(n) => rank?.checked_sub(n)?,
                     None if is_open(self, 1) => return any(to),
@@ -439,10 +432,7 @@ impl Reader<'_> {
         let dtype = |i: usize| self.values[node.inputs.get(i).copied().flatten()?].dtype;
         let (to, values) = (dtype(0), dtype(2));
         let usual = if node.op == "Split" { 0 } else { -1 };
-        let axis = match node.attributes.get("axis") {
-            Some(Attribute::Int(a)) => *a,
-            _ => usual,
-        };
+        let axis = node.int_or("axis", usual);
         let rank = x.len() + usize::from(node.op == "OneHot");
         let axis = infer::axis_of(axis, rank).ok()?;
         let mut extents = x.to_vec();
