@@ -43,7 +43,7 @@ static int begin(const rt_export *k) {
 static int call_again(void) { return session.kernels[0].on->window(&session, 0, 1, 1) >= 0; }
 
 static int check(const rt_export *k, int timed) {
-  if (!begin(k) || !rt_examine(&session, 0, k->tolerance) || !call_again() ||
+  if (!begin(k) || !rt_examine(&session, 0, k->tolerance, 1) || !call_again() ||
       !rt_right(&session, 0, 1, k->tolerance)) {
     int wrong = strcmp(host.error.where, "wrong") == 0 || strcmp(host.error.where, "damage") == 0;
     printf("%-40s %s: %s\n", k->name, wrong ? "WRONG" : "FAILED", host.error.text);

@@ -236,13 +236,19 @@ static long calls_of_a_window(const rt_backend *on, double t) {
   return calls > on->most_calls ? on->most_calls : calls;
 }
 
-/* Calls of 0.1 s and more are not repeated for an estimate. */
-int rt_examine(rt_session *s, int which, double tolerance) {
+/* Calls of 0.1 s and more are not repeated for an estimate, and none is of a kernel of which no time
+ * is asked. */
+int rt_examine(rt_session *s, int which, double tolerance, int is_timed) {
   rt_contender *k = &s->kernels[which];
   clear_outputs(s, s->poison);
   if (!k->on->poison(s, which, s->poison)) return 0;
   double t = k->on->window(s, which, 0, 1);
   if (t < 0 || !rt_right(s, which, 0, tolerance)) return 0;
+  if (!is_timed) {
+    k->time = t;
+    k->calls = 1;
+    return 1;
+  }
   if (k->on->warm_calls) {
     t = k->on->window(s, which, 1, t < 1e6 ? k->on->warm_calls : 1);
     if (t < 0) return 0;

@@ -87,8 +87,9 @@ int rt_set_task(rt_session *s, rt_plan *plan, uint64_t seed, const char *file,
 /* Loads the kernel of a plan, which passes to the session. */
 int rt_load_kernel(rt_session *s, int which, rt_plan *plan);
 void rt_unload_kernel(rt_session *s, int which);
-/* Checked on the first input set; then the time of a warm call on the second. */
-int rt_examine(rt_session *s, int which, double tolerance);
+/* Checked on the first input set; then the time of a warm call on the second, where one is asked
+ * for. */
+int rt_examine(rt_session *s, int which, double tolerance, int is_timed);
 /* Compares all outputs with the reference and looks for writes beside the buffers. */
 int rt_right(rt_session *s, int which, int set, double tolerance);
 

@@ -23,7 +23,7 @@ static double cold_window(rt_session *s, int which, long calls, size_t flush) {
 
 int rt_pace(rt_session *s, rt_plan *plan, double tolerance, size_t flush) {
   s->duel_ready = s->pace_ready = 0;
-  if (!rt_load_kernel(s, 1, plan) || !rt_examine(s, 1, tolerance)) return 0;
+  if (!rt_load_kernel(s, 1, plan) || !rt_examine(s, 1, tolerance, 1)) return 0;
   if (flush) s->kernels[1].calls = 1;
   s->pace_ready = 1;
   return 1;
@@ -43,7 +43,8 @@ int rt_measure(rt_session *s, rt_plan *plan, double tolerance, double limit, siz
   rt_contender *k = &s->kernels[0];
   s->duel_ready = 0;
   if (!s->pace_ready) rt_unload_kernel(s, 1);
-  if (!rt_load_kernel(s, 0, plan) || !rt_examine(s, 0, tolerance)) return 0;
+  const int is_timed = limit != RT_UNTIMED;
+  if (!rt_load_kernel(s, 0, plan) || !rt_examine(s, 0, tolerance, is_timed)) return 0;
   memset(m, 0, sizeof *m);
   m->calls = flush ? 1 : k->calls;
   m->paced = s->pace_ready;
@@ -52,7 +53,7 @@ int rt_measure(rt_session *s, rt_plan *plan, double tolerance, double limit, siz
   windows = windows < 3 ? 3 : windows > RT_WINDOWS ? RT_WINDOWS : windows;
   if (k->time > 1e9 || (limit > 0 && k->time > limit)) windows = 2;
   /* No time is asked for: the second inputs are computed once. */
-  if (limit == RT_UNTIMED) windows = 1;
+  if (!is_timed) windows = 1;
   m->windows = windows;
   /* Where the moment changed meanwhile, it is unknown which sample belongs to which. */
   for (int turn = 0; turn < 3; turn++) {
@@ -78,7 +79,7 @@ int rt_duel(rt_session *s, rt_plan plans[2], double tolerance, size_t flush, int
   s->duel_ready = s->pace_ready = 0;
   for (*loser = 0; *loser < 2; ++*loser) {
     int i = *loser;
-    if (!rt_load_kernel(s, i, &plans[i]) || !rt_examine(s, i, tolerance)) return 0;
+    if (!rt_load_kernel(s, i, &plans[i]) || !rt_examine(s, i, tolerance, 1)) return 0;
     if (window(s, i, 1, 1) < 0 || !rt_right(s, i, 1, tolerance)) return 0;
   }
   /* As many calls for both, by the slower: the median of longer windows is larger, because more of

@@ -270,12 +270,12 @@ impl TargetContext {
         if self.gpus.is_empty() && self.is_timed() {
             self.device.can_time()?;
         }
-        self.verifier()
+        Ok(Box::new(self.verifier()?))
     }
 
     /// Opens what runs kernels there and holds them against their references: times are of use
     /// only where [`Device::can_time`] says so.
-    pub fn verifier(&self) -> Result<Box<dyn Measurer>, Error> {
+    pub fn verifier(&self) -> Result<LocalMeasurer, Error> {
         let (device, toolchain) = (self.device.clone(), self.toolchain.clone());
         let mut measurer = if self.gpus.is_empty() {
             LocalMeasurer::on_cpu(device, toolchain)?
@@ -285,7 +285,7 @@ impl TargetContext {
         if self.place.device.caches == Caches::Cold {
             measurer.set_cache_flush(self.flushing_bytes());
         }
-        Ok(Box::new(measurer))
+        Ok(measurer)
     }
 
     /// Bytes that push everything out of the caches.

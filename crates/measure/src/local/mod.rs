@@ -18,7 +18,7 @@ use self::cpu::Cpu;
 use self::cuda::Cuda;
 use self::queue::{BuildQueue, Builder, CloseOnDrop, Idle};
 use self::task::LocalTask;
-use self::worker::{RunOptions, Worker};
+use self::worker::{RunLimits, RunOptions, Worker};
 use crate::artifact::{ArtifactCache, BuildSite, Built, digest};
 use crate::cpu::{Device, Execution, NEVER, Runner, Toolchain};
 use crate::cuda::Gpu;
@@ -48,10 +48,8 @@ pub struct LocalMeasurer {
     cache: ArtifactCache,
     tasks: HashMap<String, LocalTask>,
     current: Option<String>,
-    timeout: Duration,
+    limits: RunLimits,
     build_timeout: Duration,
-    reject: f64,
-    flush: u64,
     overhead: CpuCost,
 }
 
@@ -107,10 +105,8 @@ impl LocalMeasurer {
             cache: ArtifactCache::default(),
             tasks: HashMap::new(),
             current: None,
-            timeout: Duration::from_secs(10),
+            limits: LIMITS,
             build_timeout: Duration::from_secs(30),
-            reject: 5.0,
-            flush: 0,
             overhead,
         })
     }
@@ -123,7 +119,7 @@ impl LocalMeasurer {
     /// How long a kernel's whole trial may take before it is killed, beside eight times its
     /// reference's time; 10 s at first.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = timeout;
+        self.limits.timeout = timeout;
     }
 
     /// How long a compiler run may take; 30 s at first.
@@ -134,15 +130,21 @@ impl LocalMeasurer {
     /// A kernel slower than the task's best by this factor is timed in two windows only; 5 at
     /// first, infinity for never.
     pub fn set_reject_factor(&mut self, factor: f64) {
-        self.reject = factor;
+        self.limits.reject = factor;
     }
 
     /// Times single calls, before each of which this many bytes are walked through, so that the
     /// caches hold nothing of use but, on a CPU, the data inputs; 0 (off) at first. It is part of
     /// the device's identity.
     pub fn set_cache_flush(&mut self, bytes: u64) {
-        self.flush = bytes;
+        self.limits.flush = bytes;
         self.identity.device.caches = if bytes > 0 { Caches::Cold } else { Caches::Warm };
+    }
+
+    /// Whether kernels are timed once their results are right; true at first. Where they are not,
+    /// outcomes are [`Outcome::Right`](squall_core::Outcome::Right): a kernel is called twice.
+    pub fn set_timed(&mut self, is_timed: bool) {
+        self.limits.is_timed = is_timed;
     }
 
     fn task(&self) -> Result<&LocalTask, MeasurerError> {
@@ -154,7 +156,7 @@ impl LocalMeasurer {
         &mut self,
         f: impl FnOnce(&mut Worker, &RunOptions) -> Result<T, MeasurerError>,
     ) -> Result<T, MeasurerError> {
-        let options = options(&self.folder, self.timeout, self.reject, self.flush);
+        let options = options(self.folder.path(), &self.limits);
         f(&mut self.workers[0], &options)
     }
 
@@ -239,7 +241,7 @@ impl LocalMeasurer {
             .then_some(Idle { builder: stopping, cores: resting.as_slice() });
         let ahead = if builds_first { jobs.len() } else { 2 * builders + 6 };
         let queue = BuildQueue::new(jobs, known, ahead, idle);
-        let options = options(&self.folder, self.timeout, self.reject, self.flush);
+        let options = options(self.folder.path(), &self.limits);
         let cache = Mutex::new(&mut self.cache);
         let batch = Batch {
             jobs,
@@ -355,6 +357,10 @@ fn start_workers(
     Ok(workers)
 }
 
-fn options(folder: &TemporaryFolder, timeout: Duration, reject: f64, flush: u64) -> RunOptions<'_> {
-    RunOptions { folder: folder.path(), timeout, reject, flush }
+/// How kernels are run unless the measurer is told otherwise.
+const LIMITS: RunLimits =
+    RunLimits { timeout: Duration::from_secs(10), reject: 5.0, flush: 0, is_timed: true };
+
+fn options<'a>(folder: &'a Path, limits: &'a RunLimits) -> RunOptions<'a> {
+    RunOptions { folder, limits }
 }

@@ -110,7 +110,7 @@ impl LocalMeasurer {
         let (a, b) = if swapped { (challenger, incumbent) } else { (incumbent, challenger) };
         // What a judge found right is compared with nothing.
         let tolerance = if task.judge.is_some() { f64::INFINITY } else { task.tolerance };
-        let flush = self.flush;
+        let flush = self.limits.flush;
         let request = Request::Duel { plans: [a, b], tolerance, flush };
         let answer = self.on_first_worker(|worker, options| {
             worker.run_request(options, &task, &request, cost)
@@ -134,7 +134,8 @@ impl LocalMeasurer {
         count: usize,
         cost: &mut CpuCost,
     ) -> Result<Vec<[f64; 2]>, MeasurerError> {
-        let timeout = self.timeout + Duration::from_secs_f64(20e-9 * pair.nanos * count as f64);
+        let timeout =
+            self.limits.timeout + Duration::from_secs_f64(20e-9 * pair.nanos * count as f64);
         let answer = self.on_first_worker(|worker, options| {
             match worker.ask(options, &Request::Pairs(count), timeout)? {
                 Reply::Answer(reply, cpu) => {

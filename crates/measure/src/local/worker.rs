@@ -37,12 +37,19 @@ impl Answer {
 /// How kernels are run: the same for all workers of a measurer.
 pub(super) struct RunOptions<'a> {
     pub folder: &'a Path,
+    pub limits: &'a RunLimits,
+}
+
+/// What a measurer may be told of how kernels are run.
+pub(super) struct RunLimits {
     /// For a kernel's whole trial, beside eight times the reference's time.
     pub timeout: Duration,
     /// A kernel slower than the best by this factor is timed briefly.
     pub reject: f64,
     /// Bytes to walk through before each call.
     pub flush: u64,
+    /// Whether kernels are timed; else their results are compared alone.
+    pub is_timed: bool,
 }
 
 /// A process that runs kernels, and what it knows.
@@ -160,8 +167,8 @@ impl Worker {
                 cost.measure += self.set_task(options, task, None)?.1;
             }
             let fresh = self.runner.as_mut().is_none_or(|r| !std::mem::replace(&mut r.used, true));
-            let timeout =
-                options.timeout + Duration::from_secs_f64((8.0 * task.reference_seconds).min(1e6));
+            let timeout = options.limits.timeout
+                + Duration::from_secs_f64((8.0 * task.reference_seconds).min(1e6));
             match self.ask(options, request, timeout)? {
                 Reply::Answer(reply, cpu) => {
                     cost.measure += cpu;
@@ -250,7 +257,7 @@ impl Worker {
         {
             return Ok(());
         }
-        let (tolerance, flush) = (task.tolerance, options.flush);
+        let (tolerance, flush) = (task.tolerance, options.limits.flush);
         let request = Request::Pace { plan: &wanted, tolerance, flush };
         match self.run_request(options, task, &request, cost)? {
             Answer::Reply(_) => self.pacemaker = Some(wanted),
@@ -289,13 +296,13 @@ impl Worker {
         plan: &Arc<HostPlan>,
         cost: &mut CpuCost,
     ) -> Result<(Outcome, Option<Slowness>), MeasurerError> {
-        if self.device.is_emulated() {
+        if self.device.is_emulated() || !options.limits.is_timed {
             let outcome = self.check(options, task, plan, cost)?;
             return Ok((outcome, None));
         }
         let best = f64::from_bits(task.best.load(Ordering::Relaxed));
-        let limit = if best.is_finite() && options.reject.is_finite() {
-            best * options.reject
+        let limit = if best.is_finite() && options.limits.reject.is_finite() {
+            best * options.limits.reject
         } else {
             0.0
         };
@@ -307,7 +314,7 @@ impl Worker {
                 }
             }
         }
-        let (tolerance, flush) = (task.tolerance, options.flush);
+        let (tolerance, flush) = (task.tolerance, options.limits.flush);
         let request = Request::Run { plan, tolerance, limit, flush };
         let measured = match self.run_request(options, task, &request, cost)? {
             Answer::Failed { stage, detail, .. } => {

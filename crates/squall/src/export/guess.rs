@@ -13,8 +13,10 @@ use crate::target_context::TargetContext;
 use crate::task_state::{TaskState, name_of};
 use crate::transfer::{TransferSource, guesses, transfer_sources};
 use crate::trials::{Limits, Rounds, TrialRecorder, run_trials};
-use squall_core::{Candidate, Measurer, MeasurerError, Record, RecordKind, Task, TaskId, Trial};
-use squall_measure::TemporaryFolder;
+use squall_core::{
+    Candidate, Measurer as _, MeasurerError, Record, RecordKind, Task, TaskId, Trial,
+};
+use squall_measure::{LocalMeasurer, TemporaryFolder};
 use squall_predict::{PredictError, Predictor};
 use squall_records::{Store, StoreError};
 use squall_search::{Setting, Strategy, TaskWeight, strategies};
@@ -166,7 +168,7 @@ pub struct Guesser<'a, 'l, 'e> {
     general: Option<Arc<GeneralPredictor>>,
     cache: Cache,
     /// Opened when the first guess must be measured.
-    measurer: Option<Box<dyn Measurer>>,
+    measurer: Option<LocalMeasurer>,
     /// The tasks that take more than their share of the time.
     heavy: Vec<TaskId>,
     listen: &'l mut Listen<'e>,
@@ -287,7 +289,7 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
             if g.next.is_empty() && g.is_right() {
                 break;
             }
-            let trials = self.measure(state, &g.next, &mut g.known)?;
+            let trials = self.measure(state, &mut g)?;
             g.formula.tell(&trials);
             g.next.clear();
         }
@@ -337,13 +339,10 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         Ok(all)
     }
 
-    /// Builds, verifies and times guesses; what came of each is kept.
-    fn measure(
-        &mut self,
-        state: &mut TaskState,
-        next: &[(Candidate, GuessSource)],
-        known: &mut Vec<(Record, GuessSource)>,
-    ) -> Result<Vec<Trial>, Error> {
+    /// Builds and verifies guesses, and times them where there is a choice among several; what came
+    /// of each is kept.
+    fn measure(&mut self, state: &mut TaskState, g: &mut Guessing) -> Result<Vec<Trial>, Error> {
+        let Guessing { next, known, wanted, .. } = g;
         if next.is_empty() {
             return Ok(Vec::new());
         }
@@ -357,6 +356,7 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
                 self.measurer.insert(self.at.verifier()?)
             }
         };
+        measurer.set_timed(*wanted > 1 && self.at.device.crowding().is_none());
         measurer.set_task(&state.setup(SEED))?;
         let mut keep = Keep {
             recorder: Recorder {
@@ -374,7 +374,7 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         let symbol = state.symbol.clone();
         let limits = Limits { symbol: &symbol, ..Limits::new(next.len(), next.len(), &stop) };
         let tunables = &state.kernels.tunables;
-        run_trials(&mut **measurer, tunables, &mut rounds, &mut keep, &limits)?;
+        run_trials(measurer, tunables, &mut rounds, &mut keep, &limits)?;
         let trials = keep.trials;
         state.tried.extend(trials.iter().map(|t| name_of(&t.candidate)));
         Ok(trials)
