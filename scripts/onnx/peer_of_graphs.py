@@ -29,8 +29,8 @@ OPTIONS.log_severity_level = 4
 OPTIONS.intra_op_num_threads = 1
 OPTIONS.inter_op_num_threads = 1
 
-# onnxruntime's pools and reductions lose a NaN, depending on its place; the evaluator's reductions do not.
-LOSES_NAN = {"GlobalMaxPool", "ReduceMax", "ReduceMin", "ReduceLogSumExp"}
+# onnxruntime's reductions lose a NaN, depending on its place; the evaluator's do not.
+LOSES_NAN = {"ReduceMax", "ReduceMin", "ReduceLogSumExp"}
 # The evaluator's faults, which matter where onnxruntime does not know a version of the operators yet: sums of
 # absolute values have signs, the LRN looks at no neighbour, an LSTM's initial state has one direction, a
 # Loop's outputs lack an axis or a turn, squares of 32-bit numbers have 64, and a zero point is added ahead of
@@ -63,10 +63,8 @@ def max_of_windows(model, feed):
     """A MaxPool that keeps NaN, and -inf where there is nothing else, which onnxruntime takes for the least
     number: of the numbers, and of where they are none."""
     (node,) = model.graph.node
-    sizes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    strides = sizes.get("strides", [])
-    if len(node.output) > 1 or any(s > k for s, k in zip(strides, sizes["kernel_shape"])):
-        # Indices of NaN; and padding that is below 0 where SAME windows leave gaps.
+    if len(node.output) > 1:
+        # Indices of NaN.
         raise NotImplementedError("no peer agrees with another here")
     x = feed[node.input[0]]
     none = np.isnan(x)
@@ -77,8 +75,15 @@ def max_of_windows(model, feed):
     return [np.where(has_none == 1, x.dtype.type(np.nan), largest)]
 
 
+def leaves_gaps(node):
+    """Whether a pool takes its padding from its windows, and these do not touch each other."""
+    sizes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    is_same = sizes.get("auto_pad", b"").startswith(b"SAME")
+    return is_same and any(s > k for s, k in zip(sizes.get("strides", []), sizes["kernel_shape"]))
+
+
 def max_over_all(model, feed):
-    """A GlobalMaxPool that keeps NaN."""
+    """A GlobalMaxPool that keeps NaN and -inf."""
     x = feed[model.graph.node[0].input[0]]
     return [np.max(x, axis=tuple(range(2, x.ndim)), keepdims=True)]
 
@@ -139,10 +144,18 @@ def alone(model, node, values):
 def peers(node, values):
     """Who computes a node, the first who can."""
     floats = [values[n] for n in node.input if n in values and values[n].dtype.kind == "f"]
+    if node.op_type == "GlobalMaxPool" and not np.isfinite(floats[0]).all():
+        return (max_over_all,)
     if node.op_type in LOSES_NAN and any(np.isnan(a).any() for a in floats):
-        return (max_over_all,) if node.op_type == "GlobalMaxPool" else (evaluator,)
+        return (evaluator,)
     if node.op_type == "MaxPool" and floats and not np.isfinite(floats[0]).all():
         return (max_of_windows,)
+    # SAME windows that leave gaps have padding below 0: one library refuses it, one takes it for 0, one cuts.
+    if node.op_type in ("MaxPool", "LpPool", "AveragePool") and leaves_gaps(node):
+        return ()
+    # A NaN or an infinity in a row makes other numbers of the rest there than in numpy.
+    if node.op_type == "LogSoftmax" and not np.isfinite(floats[0]).all():
+        return (evaluator,)
     # Without a bound it takes the largest number for one, and changes infinities; PyTorch and numpy do not.
     bounds = [n for n in node.input[1:3] if n]
     if node.op_type == "Clip" and len(bounds) < 2 and floats and np.isinf(floats[0]).any():
@@ -185,7 +198,7 @@ def compute(model, node, values):
             return arrays if dtypes is None else [np.asarray(a).astype(t) for a, t in zip(arrays, dtypes)]
         except Exception as e:  # whatever a library raises is its answer
             reasons.append(f"{node.op_type}: {type(e).__name__}: {e}"[:300])
-    raise NotImplementedError("\n".join(reasons))
+    raise NotImplementedError("\n".join(reasons) or f"{node.op_type}: no peer agrees with another here")
 
 
 def sizes(model, node, values):

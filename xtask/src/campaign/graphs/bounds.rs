@@ -23,6 +23,8 @@ enum Kind {
     Summed,
     /// Sums of what has one sign, and roots of those.
     Positive,
+    /// Products of many elements, in any order.
+    Chained,
     /// Functions of elements; errors grow by at most this factor.
     Function(f64),
     /// Exponentials that are divided by their sum, and logarithms of such.
@@ -38,7 +40,8 @@ fn kind(op: &str) -> Kind {
         "Mul" | "PRelu" | "SwiGLU" => Kind::Multiplied,
         "MatMul" | "Gemm" | "Einsum" | "Conv" | "ConvTranspose" | "AveragePool"
         | "GlobalAveragePool" | "ReduceSum" | "ReduceMean" | "CumSum" | "Col2Im"
-        | "BatchNormalization" => Kind::Summed,
+        | "BatchNormalization" | "STFT" => Kind::Summed,
+        "ReduceProd" => Kind::Chained,
         "ReduceL1" | "ReduceL2" | "ReduceSumSquare" | "LpPool" | "GlobalLpPool" => Kind::Positive,
         "Softmax" | "LogSoftmax" | "ReduceLogSumExp" => Kind::Softened,
         // Factors that the table draws for these are at most 2.
@@ -163,7 +166,10 @@ impl Of<'_> {
                 let errors = if of_rows { grows } else { 2.0 * all_worst };
                 of(&|i| errors + absolute + relative * finite(y[i]))
             }
-            Kind::Other => self.of_any(&y, local, terms, all_worst),
+            Kind::Chained if operands.iter().any(|o| leaves_range(&numbers(o.0), most)) => {
+                of(&|_| f64::INFINITY)
+            }
+            Kind::Chained | Kind::Other => self.of_any(&y, local, terms, all_worst),
         };
         e.iter_mut().for_each(|x| *x = if x.is_nan() { f64::INFINITY } else { *x + least });
         e
@@ -285,6 +291,14 @@ fn limits(dtype: DType) -> (f64, f64) {
 
 fn beyond(size: f64, most: f64) -> f64 {
     if size < most { 0.0 } else { f64::INFINITY }
+}
+
+/// Whether products of some of these numbers are infinite or vanish, which then depends on the order
+/// in which they are multiplied.
+fn leaves_range(numbers: &[f64], most: f64) -> bool {
+    let product = |f: fn(f64) -> f64| numbers.iter().map(|x| f(finite(*x))).product::<f64>();
+    let small = product(|x| if x == 0.0 { 1.0 } else { x.min(1.0) });
+    product(|x| x.max(1.0)) >= most || small <= 1.0 / most
 }
 
 /// The size of a number; what is infinite or NaN is so everywhere.

@@ -417,6 +417,8 @@ static inline int v_resize(squall_v *to, const squall_v *x, const squall_v *scal
     const float given = sizes ? 0 : ((const float *)scales->data)[d];
     out = sizes ? sizes->at[d] : (long)floorf((float)in * given);
     const float scale = sizes ? (float)out / (float)in : given;
+    /* A fraction where a scale says so. */
+    const float width = sizes ? (float)out : (float)in * given;
     if (out < 0 || (in == 0 && out > 0)) goto failed;
     if (out == in && scale == 1) continue;
     for (long i = 0; i < x->rank; i++) dims[i] = i == d ? out : now.dims[i];
@@ -427,7 +429,7 @@ static inline int v_resize(squall_v *to, const squall_v *x, const squall_v *scal
       float p = ((float)o + 0.5f) / scale - 0.5f, w[4] = {1, 0, 0, 0};
       if (modes[1] == 1) p = (float)o / scale;
       if (modes[1] == 2 && out <= 1) p = 0;
-      if (modes[1] == 3) p = out > 1 ? (float)o * (float)(in - 1) / (float)(out - 1) : 0;
+      if (modes[1] == 3) p = o ? (float)o * (float)(in - 1) / (width - 1) : 0;
       long first = (long)floorf(p), at[4], taps = modes[0] == 0 ? 1 : modes[0] == 1 ? 2 : 4;
       const float t = p - floorf(p);
       if (modes[0] == 0)

@@ -62,6 +62,10 @@ fn rows(ctx: &Ctx, batch: usize) -> Result<(Vec<usize>, usize), String> {
     let (each, step) = (count / batches.max(1), elements(&x[batch..])? as usize);
     let one = |k: usize| {
         let row = &indices[k * depth..(k + 1) * depth];
+        // Where nothing lies at a place, there is no place.
+        if size == 0 {
+            return Ok(0);
+        }
         let mut at = k.checked_div(each).map_or(0, |row| row * step);
         for (d, i) in row.iter().enumerate() {
             at += (place(*i, x[batch + d])? * own[batch + d]) as usize;
