@@ -30,7 +30,7 @@ OPTIONS.intra_op_num_threads = 1
 OPTIONS.inter_op_num_threads = 1
 
 # onnxruntime's reductions lose a NaN, depending on its place; the evaluator's do not.
-LOSES_NAN = {"ReduceMax", "ReduceMin", "ReduceLogSumExp"}
+LOSES_NAN = {"ReduceMax", "ReduceMin"}
 # The evaluator's faults, which matter where onnxruntime does not know a version of the operators yet: sums of
 # absolute values have signs, the LRN looks at no neighbour, an LSTM's initial state has one direction, a
 # Loop's outputs lack an axis or a turn, squares of 32-bit numbers have 64, and a zero point is added ahead of
@@ -73,6 +73,51 @@ def max_of_windows(model, feed):
     least = np.finfo(x.dtype).min
     largest = np.where((largest == least) & ~(x == least).any(), x.dtype.type(-np.inf), largest)
     return [np.where(has_none == 1, x.dtype.type(np.nan), largest)]
+
+
+def attributes(model):
+    """The attributes of a model's only node."""
+    (node,) = model.graph.node
+    return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
+def log_softmax(model, feed):
+    """A LogSoftmax that neither loses what is no number nor rounds a small probability to 0."""
+    (x,) = feed.values()
+    axis = attributes(model).get("axis", -1)
+    wide = x.astype(np.float64)
+    wide = wide - np.max(wide, axis=axis, keepdims=True)
+    return [(wide - np.log(np.sum(np.exp(wide), axis=axis, keepdims=True))).astype(x.dtype)]
+
+
+def log_sum_exp(model, feed):
+    """A ReduceLogSumExp likewise."""
+    (node,) = model.graph.node
+    x, options = feed[node.input[0]], attributes(model)
+    axes = options.get("axes", [])
+    if len(node.input) > 1 and node.input[1]:
+        known = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+        axes = (known | feed)[node.input[1]]
+    if len(axes) == 0 and options.get("noop_with_empty_axes", 0):
+        return [x]
+    axes = tuple(int(a) % max(x.ndim, 1) for a in axes) or tuple(range(x.ndim))
+    wide = x.astype(np.float64)
+    most = np.max(wide, axis=axes, keepdims=True, initial=-np.inf)
+    most = np.where(np.isfinite(most), most, 0.0)
+    total = np.log(np.sum(np.exp(wide - most), axis=axes, keepdims=True)) + most
+    kept = total if options.get("keepdims", 1) else total.reshape([d for i, d in enumerate(x.shape) if i not in axes])
+    return [kept.astype(x.dtype)]
+
+
+def softplus(_, feed):
+    """A Softplus of any size."""
+    (x,) = feed.values()
+    wide = x.astype(np.float64)
+    return [(np.maximum(wide, 0) + np.log1p(np.exp(-np.abs(wide)))).astype(x.dtype)]
+
+
+# Of these onnxruntime loses what is no number, and the evaluator what is very large or small.
+OWN = {"LogSoftmax": log_softmax, "ReduceLogSumExp": log_sum_exp, "Softplus": softplus}
 
 
 def leaves_gaps(node):
@@ -153,9 +198,11 @@ def peers(node, values):
     # SAME windows that leave gaps have padding below 0: one library refuses it, one takes it for 0, one cuts.
     if node.op_type in ("MaxPool", "LpPool", "AveragePool") and leaves_gaps(node):
         return ()
-    # A NaN or an infinity in a row makes other numbers of the rest there than in numpy.
-    if node.op_type == "LogSoftmax" and not np.isfinite(floats[0]).all():
-        return (evaluator,)
+    if node.op_type in OWN and not node.domain:
+        return (OWN[node.op_type],)
+    # It has other shapes of pools of nothing.
+    if node.op_type in ("MaxPool", "GlobalMaxPool") and floats and floats[0].size == 0:
+        return ()
     # Without a bound it takes the largest number for one, and changes infinities; PyTorch and numpy do not.
     bounds = [n for n in node.input[1:3] if n]
     if node.op_type == "Clip" and len(bounds) < 2 and floats and np.isinf(floats[0]).any():

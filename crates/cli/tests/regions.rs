@@ -421,3 +421,34 @@ fn lengths_that_constants_decide_are_found_by_the_run() {
     let y = f32s(&[3], &[1.5, 2.5, 3.5]);
     gives(&model, (&[1], &[0.5]), &[y, f32s(&[2], &[1.5, 1.0])]);
 }
+
+#[test]
+fn a_result_of_a_region_may_have_no_reader_left() {
+    // The loop makes no turn, so that what says how many it may make is read by nothing.
+    let carried: [(&str, i32, &[i64]); 3] = [("i", I64, &[]), ("c", BOOL, &[]), ("a", F32, &[3])];
+    let step = vec![node("Neg", &["a"], &["b"], &[]), node("Identity", &["c"], &["on"], &[])];
+    let model = Build::new(21)
+        .input("x", &[3])
+        .init("at", i64s(&[], &[1]))
+        .init("never", TensorProto { data_type: BOOL, raw_data: vec![0], ..truth() })
+        .node("NonZero", &["x"], &["places"], &[])
+        .node("Shape", &["places"], &["lengths"], &[])
+        .node("Gather", &["lengths", "at"], &["turns"], &[])
+        .node("Loop", &["turns", "never", "x"], &["y"], &[body(step, &carried, &["on", "b"])])
+        .output("places")
+        .output("y");
+    let x = [0.0, 2.0, -1.0];
+    gives(&model, (&[3], &x), &[i64s(&[1, 2], &[1, 2]), f32s(&[3], &x)]);
+}
+
+#[test]
+fn the_run_finds_the_extents_of_a_value_without_elements() {
+    let model = Build::new(21)
+        .input("x", &[2])
+        .init("zero", f32s(&[], &[0.0]))
+        .init("empty", f32s(&[0, 2, 3], &[]))
+        .node("Greater", &["x", "zero"], &["c"], &[])
+        .node("Compress", &["empty", "c"], &["y"], &[int("axis", 1)])
+        .output("y");
+    gives(&model, (&[2], &[1.0, -1.0]), &[f32s(&[0, 1, 3], &[])]);
+}

@@ -335,7 +335,9 @@ impl Builder<'_> {
         if self.is_apart(index) {
             return self.seen_through(index).map_err(at);
         }
-        if node.outputs.iter().all(|o| self.elements(*o) == Ok(0)) {
+        // The run finds the extents of nothing, too.
+        let is_found = is_bounded(&node.domain, &node.op);
+        if !is_found && node.outputs.iter().all(|o| self.elements(*o) == Ok(0)) {
             for &output in &node.outputs {
                 let place = self.block(output).map_err(at)?;
                 self.sources.insert(output, ValueSource::Block(place));

@@ -119,6 +119,15 @@ impl Of<'_> {
                     beyond(terms, most) + errors + 2.0 * own * (finite(y[i]) + many)
                 })
             }
+            // An infinity times what may be 0, or of another sign, may be anything; and a filter's zeros
+            // beside its taps make no number of an infinity's neighbours (decision 0079).
+            Kind::Summed | Kind::Multiplied
+                if operands.iter().any(|o| has_infinity(&numbers(o.0)))
+                    && (operands.iter().any(|o| is_vague(&numbers(o.0), o.1))
+                        || self.node.op_type.starts_with("Conv")) =>
+            {
+                of(&|_| f64::INFINITY)
+            }
             Kind::Multiplied if operands.len() == 2 => {
                 let [a, b] = [0, 1].map(|i| (wide(i, true), wide(i, false)));
                 let factor = if self.node.op_type == "Mul" { 1.0 } else { 4.0 };
@@ -169,6 +178,12 @@ impl Of<'_> {
             Kind::Chained if operands.iter().any(|o| leaves_range(&numbers(o.0), most)) => {
                 of(&|_| f64::INFINITY)
             }
+            // The logarithm of a sum that may as well be 0.
+            Kind::Other if self.node.op_type == "ReduceLogSum" => {
+                let sum = terms * local * rounding_of_sums(self.y.dtype);
+                let all = self.of_any(&y, local, terms, all_worst);
+                of(&|i| if 4.0 * sum < y[i].exp() { all[i] } else { f64::INFINITY })
+            }
             Kind::Chained | Kind::Other => self.of_any(&y, local, terms, all_worst),
         };
         e.iter_mut().for_each(|x| *x = if x.is_nan() { f64::INFINITY } else { *x + least });
@@ -180,7 +195,10 @@ impl Of<'_> {
         let own = rounding(self.y.dtype);
         let relative = own + rounding_of_sums(self.y.dtype) * (64.0 + 16.0 * terms.sqrt());
         let errors = if worst > 0.0 { 16.0 * worst * (1.0 + local) } else { 0.0 };
-        let scale = local.max(1.0);
+        // What is as good as equal is divided by this at the least.
+        let epsilon = self.node.attribute.iter().find(|a| a.name == "epsilon");
+        let least = epsilon.map_or(1.0, |a| f64::from(a.f()).sqrt().clamp(1e-6, 1.0));
+        let scale = local.max(1.0) / least;
         y.iter().map(|y| errors + relative * (finite(*y) + 0.05 * scale) + own * scale).collect()
     }
 
@@ -291,6 +309,15 @@ fn limits(dtype: DType) -> (f64, f64) {
 
 fn beyond(size: f64, most: f64) -> f64 {
     if size < most { 0.0 } else { f64::INFINITY }
+}
+
+fn has_infinity(numbers: &[f64]) -> bool {
+    numbers.iter().any(|x| !x.is_finite())
+}
+
+/// Whether an element may as well be 0 or of another sign.
+fn is_vague(numbers: &[f64], errors: Option<&Vec<f64>>) -> bool {
+    errors.is_some_and(|e| numbers.iter().zip(e).any(|(x, e)| finite(*x) <= *e))
 }
 
 /// Whether products of some of these numbers are infinite or vanish, which then depends on the order

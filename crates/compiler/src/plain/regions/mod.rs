@@ -125,6 +125,10 @@ fn generate(p: &mut Program) -> Result<(), String> {
     }
     w.nodes(&level, node, true)?;
     for (k, (id, under)) in demand::results(node, model).into_iter().enumerate() {
+        // A result that nothing reads has no place: what read it was folded.
+        if p.result(k).is_none() {
+            continue;
+        }
         let (v, size) = (level.v(id), level.size(id)?);
         w.line(&format!("  if ({}) {{", level.tests(&under)));
         let _ = match grown.get(k) {
