@@ -130,6 +130,9 @@ fn shown(p: &Place, store: &str) -> Vec<Value> {
 /// One test, since each looks whether keepers are left on this machine.
 #[test]
 fn a_board_over_ssh() {
+    if squall_testing::is_left_to_full("boards::a_board_over_ssh") {
+        return;
+    }
     let Some(sshd) = sshd() else { return };
     is_tuned_and_described(&sshd);
     loses_nothing_when_cut(&sshd);

@@ -452,3 +452,36 @@ fn the_run_finds_the_extents_of_a_value_without_elements() {
         .output("y");
     gives(&model, (&[2], &[1.0, -1.0]), &[f32s(&[0, 1, 3], &[])]);
 }
+
+#[test]
+fn coordinates_of_a_fractional_width_are_those_of_static_models() {
+    let by = |m: &str| [text("mode", "linear"), text("coordinate_transformation_mode", m)];
+    let (pixel, corners) = (by("pytorch_half_pixel"), by("align_corners"));
+    // Half of three pixels is one, and four fifths of them are two whose last is at 2 / 1.4.
+    let model = Build::new(18)
+        .input("x", &[1, 1, 2, 3])
+        .init("zero", f32s(&[], &[0.0]))
+        .init("others", i64s(&[3], &[0, 1, 3]))
+        .init("half", f32s(&[4], &[1.0, 1.0, 1.0, 0.5]))
+        .init("most", f32s(&[4], &[1.0, 1.0, 1.0, 0.8]))
+        .node("ReduceMax", &["x", "others"], &["rows"], &[int("keepdims", 0)])
+        .node("Greater", &["rows", "zero"], &["c"], &[])
+        .node("Compress", &["x", "c"], &["kept"], &[int("axis", 2)])
+        .node("Resize", &["x", "", "half"], &["one"], &pixel)
+        .node("Resize", &["kept", "", "half"], &["kept_one"], &pixel)
+        .node("Resize", &["x", "", "most"], &["two"], &corners)
+        .node("Resize", &["kept", "", "most"], &["kept_two"], &corners)
+        .output("one")
+        .output("kept_one")
+        .output("two")
+        .output("kept_two");
+    let x = [-1.0, -2.0, -4.0, 7.0, 14.0, 28.0];
+    let (last, kept) = (-2.0 - 6.0 / 7.0, 20.0);
+    let wanted = [
+        f32s(&[1, 1, 2, 1], &[-1.0, 7.0]),
+        f32s(&[1, 1, 1, 1], &[7.0]),
+        f32s(&[1, 1, 2, 2], &[-1.0, last, 7.0, kept]),
+        f32s(&[1, 1, 1, 2], &[7.0, kept]),
+    ];
+    gives(&model, (&[1, 1, 2, 3], &x), &wanted);
+}

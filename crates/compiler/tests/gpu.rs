@@ -49,7 +49,7 @@ fn programs_mean_what_the_workload_means() {
         for s in sketches(&w, &h200()) {
             names.insert(s.name().to_string());
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
-            for _ in 0..samples(3, 10) {
+            for _ in 0..samples(2, 10) {
                 let c = s.space().sample(&mut rng);
                 run += 1;
                 let features = s.features(&c);

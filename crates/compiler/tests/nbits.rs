@@ -220,7 +220,7 @@ fn products(seed: u64, level: i64) -> Vec<Case> {
     let mut r = Random::seed_from_u64(seed);
     let mut cases = Vec::new();
     let forms = ["packed", "rows", "columns"];
-    for round in 0..samples(12, 24) {
+    for round in 0..samples(8, 24) {
         let block = [16, 32, 64, 128, 256, 8][round % 6];
         let k = r.random_range(1..2 * block + 9);
         let n = [1, 15, 16, 17, 40][r.random_range(0..5usize)];

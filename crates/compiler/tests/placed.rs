@@ -217,7 +217,7 @@ fn kernels_of_parts_mean_what_the_workload_means() {
             }
             for s in list {
                 let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
-                for _ in 0..samples(4, 12) {
+                for _ in 0..samples(3, 12) {
                     let c = s.space().sample(&mut rng);
                     let one = (s.name(), &c.to_string()[..]);
                     match explain(&w, &target, "nest", Some(one)) {

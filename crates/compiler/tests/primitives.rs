@@ -212,7 +212,7 @@ fn random_primitives_never_change_what_a_nest_means() {
     let rounds: u64 = std::env::var("SQUALL_ROUNDS")
         .ok()
         .and_then(|s| s.parse().ok())
-        .unwrap_or(samples(16, 60) as u64);
+        .unwrap_or(samples(12, 60) as u64);
     let mut applied = std::collections::BTreeMap::<String, usize>::new();
     for (name, text) in cases::CASES {
         let w = squall_core::Workload::parse(text).expect("parses");

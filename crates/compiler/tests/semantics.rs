@@ -44,7 +44,7 @@ fn scheduled_nests_mean_what_the_workload_means() {
             let all = sketches(&w, &target(threads));
             // Two operators have a sketch for each pair of their own.
             let (each, step) =
-                if all.len() > 12 { (1, samples(9, 3)) } else { (samples(4, 12), 1) };
+                if all.len() > 12 { (1, samples(12, 3)) } else { (samples(3, 12), 1) };
             for s in all.into_iter().step_by(step) {
                 let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
                 for _ in 0..each {
@@ -256,8 +256,8 @@ fn compiled(cc: &str, flags: &[&str], run: &[&str], targets: &[Target]) {
         kernels.push(u.realize(&u.space().nth(0), &format!("{id}_untuned")).expect("plain loops"));
         let all: Vec<_> = targets.iter().flat_map(|t| sketches(&w, t)).collect();
         let (each, step) = match all.len() > 12 * targets.len() {
-            true => (1, samples(12, 3)),
-            false => (samples(1, 3), samples(2, 1)),
+            true => (1, samples(16, 3)),
+            false => (samples(1, 3), samples(3, 1)),
         };
         for (si, s) in all.iter().enumerate().step_by(step) {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);

@@ -61,7 +61,7 @@ pub fn sampled_kernels(cases: &[Case], targets: &[Target]) -> Vec<(usize, Kernel
         let plain = u.realize(&u.space().nth(0), &format!("c{c}_untuned"));
         kernels.push((c, plain.expect("plain loops")));
         for (t, target) in targets.iter().enumerate() {
-            for (si, s) in sketches(w, target).iter().enumerate().step_by(samples(2, 1)) {
+            for (si, s) in sketches(w, target).iter().enumerate().step_by(samples(3, 1)) {
                 let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
                 for ci in 0..samples(1, 3) {
                     let symbol = format!("c{c}_t{t}_s{si}_{ci}");

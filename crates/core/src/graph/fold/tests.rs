@@ -519,3 +519,11 @@ fn limits_that_are_missing_do_not_count() {
     // Older limits are attributes, which are not looked at here.
     assert!(evaluate(&node, &inputs, 6).is_none());
 }
+
+#[test]
+fn pieces_of_nothing_are_gathered() {
+    // The index lies far behind the elements, of which there are none.
+    let operands = [counted(&[5, 0]), Constant::I64 { shape: vec![1, 1], data: vec![4] }];
+    let made = evaluate(&node("GatherND", 2, 1, &[]), &operands.map(Some), 18);
+    assert_eq!(made.expect("evaluated").unwrap()[0].shape(), [1, 0]);
+}
