@@ -236,7 +236,7 @@ static long calls_of_a_window(const rt_backend *on, double t) {
   return calls > on->most_calls ? on->most_calls : calls;
 }
 
-/* Calls of 0.1 s and more are not repeated for an estimate, and none is of a kernel of which no time
+/* Calls of 0.1 s and more are not repeated for an estimate, nor is one of a kernel of which no time
  * is asked. */
 int rt_examine(rt_session *s, int which, double tolerance, int is_timed) {
   rt_contender *k = &s->kernels[which];

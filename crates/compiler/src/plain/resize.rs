@@ -50,8 +50,8 @@ fn origin(a: &ResizedAxis, o: &Options, place: i64) -> Result<f64, String> {
             };
             own + from * (n - 1.0)
         }
-        // ONNX's text and onnxruntime ask the number of elements; the evaluator of the onnx package asks
-        // the width, which a scale makes a fraction.
+        // ONNX's text and onnxruntime ask the number of elements; the evaluator of the onnx
+        // package asks the width, which a scale makes a fraction.
         "pytorch_half_pixel" if a.result <= 1 => 0.0,
         "pytorch_half_pixel" | "half_pixel" => half,
         "half_pixel_symmetric" => n / 2.0 * (1.0 - a.result as f64 / width) + half,

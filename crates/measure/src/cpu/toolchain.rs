@@ -33,8 +33,8 @@ const TILED: [&str; 6] = [
     "-fira-region=one",
 ];
 
-/// How hard a compiler works on what stands around kernels: their copies are to be vectors, and no more
-/// of it is hot. -O3 takes twice the time, for which the first run of every network waits.
+/// How hard a compiler works on what stands around kernels: its copies are to be vectors, and no
+/// more of it is hot. -O3 takes twice the time, for which the first run of every network waits.
 const AROUND: [&str; 3] = ["-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic"];
 
 /// Products and sums are rounded one by one. A plain operator's text is compiled so wherever it

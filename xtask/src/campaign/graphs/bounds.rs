@@ -107,6 +107,9 @@ impl Of<'_> {
         let all_worst = worst.iter().copied().fold(0.0, f64::max);
         let of = |f: &dyn Fn(usize) -> f64| -> Vec<f64> { (0..y.len()).map(f).collect() };
         let wide = |which: usize, errors: bool| self.widened(&operands, which, errors);
+        if self.may_be_anything(&operands) {
+            return of(&|_| f64::INFINITY);
+        }
         let mut e = match kind(&self.node.op_type) {
             Kind::Chosen => self.moved(&operands, all_worst),
             Kind::Added => {
@@ -118,15 +121,6 @@ impl Of<'_> {
                     let many = if parts.len() > 2 { terms } else { 0.0 };
                     beyond(terms, most) + errors + 2.0 * own * (finite(y[i]) + many)
                 })
-            }
-            // An infinity times what may be 0, or of another sign, may be anything; and a filter's zeros
-            // beside its taps make no number of an infinity's neighbours (decision 0079).
-            Kind::Summed | Kind::Multiplied
-                if operands.iter().any(|o| has_infinity(&numbers(o.0)))
-                    && (operands.iter().any(|o| is_vague(&numbers(o.0), o.1))
-                        || self.node.op_type.starts_with("Conv")) =>
-            {
-                of(&|_| f64::INFINITY)
             }
             Kind::Multiplied if operands.len() == 2 => {
                 let [a, b] = [0, 1].map(|i| (wide(i, true), wide(i, false)));
@@ -167,27 +161,49 @@ impl Of<'_> {
                 let relative = rounding_of_sums(self.y.dtype) * 16.0;
                 of(&|i| factor * x[i] + own * finite(y[i]) + relative * (finite(y[i]) + near))
             }
-            Kind::Softened => {
-                let relative = own + rounding_of_sums(self.y.dtype) * (32.0 + 4.0 * terms.sqrt());
-                let grows = (2.0 * all_worst).min(1.0) * std::f64::consts::E;
-                let of_rows = self.node.op_type == "Softmax";
-                let absolute = if of_rows { relative * 0.1 } else { relative * local.max(1.0) };
-                let errors = if of_rows { grows } else { 2.0 * all_worst };
-                of(&|i| errors + absolute + relative * finite(y[i]))
-            }
-            Kind::Chained if operands.iter().any(|o| leaves_range(&numbers(o.0), most)) => {
-                of(&|_| f64::INFINITY)
-            }
-            // The logarithm of a sum that may as well be 0.
+            Kind::Softened => self.of_softened(&y, local, terms, all_worst),
             Kind::Other if self.node.op_type == "ReduceLogSum" => {
-                let sum = terms * local * rounding_of_sums(self.y.dtype);
-                let all = self.of_any(&y, local, terms, all_worst);
-                of(&|i| if 4.0 * sum < y[i].exp() { all[i] } else { f64::INFINITY })
+                self.of_logarithms(&y, local, terms, all_worst)
             }
             Kind::Chained | Kind::Other => self.of_any(&y, local, terms, all_worst),
         };
         e.iter_mut().for_each(|x| *x = if x.is_nan() { f64::INFINITY } else { *x + least });
         e
+    }
+
+    /// Whether the order in which a node computes decides between a number and none.
+    fn may_be_anything(&self, operands: &[(&Array, Option<&Vec<f64>>)]) -> bool {
+        let any = |f: &dyn Fn(&[f64], Option<&Vec<f64>>) -> bool| {
+            operands.iter().any(|o| f(&numbers(o.0), o.1))
+        };
+        match kind(&self.node.op_type) {
+            // An infinity times what may be 0, or of another sign; and a filter's zeros beside its
+            // taps make no number of an infinity's neighbours (decision 0079).
+            Kind::Summed | Kind::Multiplied => {
+                let is_padded = self.node.op_type.starts_with("Conv");
+                any(&|n, _| has_infinity(n)) && (is_padded || any(&is_vague))
+            }
+            Kind::Chained => any(&|n, _| leaves_range(n, limits(self.y.dtype).0)),
+            _ => false,
+        }
+    }
+
+    /// The errors of exponentials that are divided by their sum, and of logarithms of such.
+    fn of_softened(&self, y: &[f64], local: f64, terms: f64, worst: f64) -> Vec<f64> {
+        let sums = rounding_of_sums(self.y.dtype) * (32.0 + 4.0 * terms.sqrt());
+        let relative = rounding(self.y.dtype) + sums;
+        let (absolute, errors) = match self.node.op_type == "Softmax" {
+            true => (relative * 0.1, (2.0 * worst).min(1.0) * std::f64::consts::E),
+            false => (relative * local.max(1.0), 2.0 * worst),
+        };
+        y.iter().map(|y| errors + absolute + relative * finite(*y)).collect()
+    }
+
+    /// The errors of logarithms of sums, which may as well be 0 where their terms cancel out.
+    fn of_logarithms(&self, y: &[f64], local: f64, terms: f64, worst: f64) -> Vec<f64> {
+        let sum = 4.0 * terms * local * rounding_of_sums(self.y.dtype);
+        let all = self.of_any(y, local, terms, worst).into_iter();
+        all.zip(y).map(|(e, y)| if sum < y.exp() { e } else { f64::INFINITY }).collect()
     }
 
     /// The errors of an operator of which no more is known than the sizes of its numbers.
@@ -320,8 +336,8 @@ fn is_vague(numbers: &[f64], errors: Option<&Vec<f64>>) -> bool {
     errors.is_some_and(|e| numbers.iter().zip(e).any(|(x, e)| finite(*x) <= *e))
 }
 
-/// Whether products of some of these numbers are infinite or vanish, which then depends on the order
-/// in which they are multiplied.
+/// Whether products of some of these numbers are infinite or vanish, which then depends on the
+/// order in which they are multiplied.
 fn leaves_range(numbers: &[f64], most: f64) -> bool {
     let product = |f: fn(f64) -> f64| numbers.iter().map(|x| f(finite(*x))).product::<f64>();
     let small = product(|x| if x == 0.0 { 1.0 } else { x.min(1.0) });
