@@ -173,17 +173,18 @@ impl Of<'_> {
 
     /// Whether the order in which a node computes decides between a number and none.
     fn may_be_anything(&self, operands: &[(&Array, Option<&Vec<f64>>)]) -> bool {
-        let any = |f: &dyn Fn(&[f64], Option<&Vec<f64>>) -> bool| {
-            operands.iter().any(|o| f(&numbers(o.0), o.1))
-        };
         match kind(&self.node.op_type) {
             // An infinity times what may be 0, or of another sign; and a filter's zeros beside its
             // taps make no number of an infinity's neighbours (decision 0079).
             Kind::Summed | Kind::Multiplied => {
                 let is_padded = self.node.op_type.starts_with("Conv");
-                any(&|n, _| has_infinity(n)) && (is_padded || any(&is_vague))
+                let is_vague = || operands.iter().any(|o| is_vague(&numbers(o.0), o.1));
+                operands.iter().any(|o| has_infinity(&numbers(o.0))) && (is_padded || is_vague())
             }
-            Kind::Chained => any(&|n, _| leaves_range(n, limits(self.y.dtype).0)),
+            Kind::Chained => {
+                let most = limits(self.y.dtype).0;
+                operands.iter().any(|o| leaves_range(&numbers(o.0), most))
+            }
             _ => false,
         }
     }
