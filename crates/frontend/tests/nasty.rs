@@ -202,6 +202,10 @@ fn wrong_operands_are_the_nodes_problem() {
             "input 1 is missing",
         ),
         (
+            Build::new(17).input("x", &[1, 4]).node("CumSum", &["x"], &["y"], &[]),
+            "input 1 is missing",
+        ),
+        (
             Build::new(17).input("x", &[1, 4, 8, 8]).node("MaxPool", &["x"], &["y"], &[]),
             "attribute `kernel_shape` is missing",
         ),

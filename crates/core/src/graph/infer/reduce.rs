@@ -56,6 +56,7 @@ fn arg(ctx: &Ctx) -> Result<Vec<Output>, String> {
 }
 
 fn scan(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    ctx.required(1)?;
     Ok(vec![Output { dtype: ctx.dtype(0), shape: ctx.shape(0)?.to_vec() }])
 }
 
