@@ -55,7 +55,8 @@ fn arg(ctx: &Ctx) -> Result<Vec<Output>, String> {
     }])
 }
 
-fn scan(ctx: &Ctx) -> Result<Vec<Output>, String> {
+/// What goes along an axis that its second operand names.
+pub(super) fn scan(ctx: &Ctx) -> Result<Vec<Output>, String> {
     ctx.required(1)?;
     Ok(vec![Output { dtype: ctx.dtype(0), shape: ctx.shape(0)?.to_vec() }])
 }

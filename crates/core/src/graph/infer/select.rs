@@ -8,7 +8,7 @@ use crate::text::shown;
 
 pub(super) const OPS: &[OpEntry] = &[
     op("Compress", compress),
-    op("CumProd", like_first),
+    op("CumProd", super::reduce::scan),
     op("EyeLike", eye_like),
     op("GatherND", gather_nd),
     op("NegativeLogLikelihoodLoss", likelihood),
