@@ -136,6 +136,8 @@ pub(super) struct Guessing {
     next: Vec<(Candidate, GuessSource)>,
     /// How many are tried at once.
     wanted: usize,
+    /// Whether they are timed: where there is a choice, and times mean something.
+    is_timed: bool,
     formula: Box<dyn Strategy>,
 }
 
@@ -259,19 +261,24 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         let task = state.task;
         let place = &self.at.place;
         let kept = self.cache.store.trials(task.id, &place.device.to_string(), &place.toolchain)?;
+        let wanted = if self.heavy.contains(&task.id) { SEVERAL } else { 1 };
+        let is_timed = wanted > 1 && self.at.device.crowding().is_none();
         let mut known: Vec<(Record, GuessSource)> = Vec::new();
         for r in kept {
+            // A model of which the task was a small part did not time it: it is tried again here.
+            if is_timed && r.outcome.is_right() && r.outcome.time().is_none() {
+                continue;
+            }
             // What an older sketch proposed and none proposes now is of no use.
             if let Some(c) = state.kernels.candidate(&r.tunable, &r.configuration) {
                 state.tried.insert(name_of(&c));
                 known.push((r, GuessSource::Kept));
             }
         }
-        let wanted = if self.heavy.contains(&task.id) { SEVERAL } else { 1 };
         let next = self.learned(state, wanted)?;
         let setting = Setting::new(state.kernels.tunables.clone(), SEED, SEVERAL);
         let formula = (strategies()[0].make)(&setting);
-        let mut guessing = Guessing { known, next, wanted, formula };
+        let mut guessing = Guessing { known, next, wanted, is_timed, formula };
         guessing.fill(state);
         Ok(guessing)
     }
@@ -339,10 +346,9 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         Ok(all)
     }
 
-    /// Builds and verifies guesses, and times them where there is a choice among several; what came
-    /// of each is kept.
+    /// Builds and verifies guesses, and times them where that decides; what came of each is kept.
     fn measure(&mut self, state: &mut TaskState, g: &mut Guessing) -> Result<Vec<Trial>, Error> {
-        let Guessing { next, known, wanted, .. } = g;
+        let Guessing { next, known, is_timed, .. } = g;
         if next.is_empty() {
             return Ok(Vec::new());
         }
@@ -356,7 +362,7 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
                 self.measurer.insert(self.at.verifier()?)
             }
         };
-        measurer.set_timed(*wanted > 1 && self.at.device.crowding().is_none());
+        measurer.set_timed(*is_timed);
         measurer.set_task(&state.setup(SEED))?;
         let mut keep = Keep {
             recorder: Recorder {
