@@ -75,16 +75,15 @@ def max_of_windows(model, feed):
     return [np.where(has_none == 1, x.dtype.type(np.nan), largest)]
 
 
-def attributes(model):
-    """The attributes of a model's only node."""
-    (node,) = model.graph.node
+def attributes(node):
+    """The attributes of a node by their names."""
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
 def log_softmax(model, feed):
     """A LogSoftmax that neither loses what is no number nor rounds a small probability to 0."""
     (x,) = feed.values()
-    axis = attributes(model).get("axis", -1)
+    axis = attributes(model.graph.node[0]).get("axis", -1)
     wide = x.astype(np.float64)
     wide = wide - np.max(wide, axis=axis, keepdims=True)
     return [(wide - np.log(np.sum(np.exp(wide), axis=axis, keepdims=True))).astype(x.dtype)]
@@ -93,7 +92,7 @@ def log_softmax(model, feed):
 def log_sum_exp(model, feed):
     """A ReduceLogSumExp likewise."""
     (node,) = model.graph.node
-    x, options = feed[node.input[0]], attributes(model)
+    x, options = feed[node.input[0]], attributes(node)
     axes = options.get("axes", [])
     if len(node.input) > 1 and node.input[1]:
         known = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
@@ -122,7 +121,7 @@ OWN = {"LogSoftmax": log_softmax, "ReduceLogSumExp": log_sum_exp, "Softplus": so
 
 def leaves_gaps(node):
     """Whether a pool takes its padding from its windows, and these do not touch each other."""
-    sizes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    sizes = attributes(node)
     is_same = sizes.get("auto_pad", b"").startswith(b"SAME")
     return is_same and any(s > k for s, k in zip(sizes.get("strides", []), sizes["kernel_shape"]))
 

@@ -179,7 +179,10 @@ impl Of<'_> {
             Kind::Summed | Kind::Multiplied => {
                 let is_padded = self.node.op_type.starts_with("Conv");
                 let is_vague = || operands.iter().any(|o| is_vague(&numbers(o.0), o.1));
-                operands.iter().any(|o| has_infinity(&numbers(o.0))) && (is_padded || is_vague())
+                let is_found =
+                    |f: fn(f64) -> bool| operands.iter().any(|o| numbers(o.0).into_iter().any(f));
+                is_padded && is_found(|x| !x.is_finite())
+                    || is_found(f64::is_infinite) && is_vague()
             }
             Kind::Chained => {
                 let most = limits(self.y.dtype).0;
@@ -326,10 +329,6 @@ fn limits(dtype: DType) -> (f64, f64) {
 
 fn beyond(size: f64, most: f64) -> f64 {
     if size < most { 0.0 } else { f64::INFINITY }
-}
-
-fn has_infinity(numbers: &[f64]) -> bool {
-    numbers.iter().any(|x| !x.is_finite())
 }
 
 /// Whether an element may as well be 0 or of another sign.
