@@ -202,6 +202,23 @@ fn wrong_operands_are_the_nodes_problem() {
             "input 1 is missing",
         ),
         (
+            Build::new(17).input("x", &[2, 2]).init("i", i64s(&[2, 3], &[0; 6])).node(
+                "GatherElements",
+                &["x", "i"],
+                &["y"],
+                &[],
+            ),
+            "indices of shape [2, 3] do not suit [2, 2]",
+        ),
+        (
+            Build::new(17)
+                .input("x", &[2, 2])
+                .init("i", i64s(&[2, 3], &[0; 6]))
+                .init("u", f32s(&[2, 3], &[0.0; 6]))
+                .node("ScatterElements", &["x", "i", "u"], &["y"], &[]),
+            "indices of shape [2, 3] do not suit [2, 2]",
+        ),
+        (
             Build::new(17).input("x", &[1, 4]).node("CumSum", &["x"], &["y"], &[]),
             "input 1 is missing",
         ),

@@ -2,7 +2,7 @@
 
 use super::moves::strides;
 use super::{NOT_HERE, first, need};
-use crate::graph::infer::{Ctx, Output};
+use crate::graph::infer::{Ctx, Output, indexed_axis};
 use crate::graph::{Constant, elements};
 
 /// An index into an extent, counted from the end where negative.
@@ -29,11 +29,7 @@ fn along_axis(ctx: &Ctx) -> Result<Vec<usize>, String> {
     let x = need(ctx, 0)?.shape();
     let shape = ctx.shape(1)?;
     let indices = ctx.integers(1, "indices")?.ok_or("input 1 is missing")?;
-    let axis = ctx.axis(ctx.int_or("axis", 0)?, x.len())?;
-    let fits = |i: usize| i == axis || shape[i] <= x[i];
-    if shape.len() != x.len() || !(0..x.len()).all(fits) {
-        return Err(format!("indices of shape {shape:?} do not suit {x:?}"));
-    }
+    let axis = indexed_axis(ctx)?;
     let own = strides(x);
     let each = |(k, index): (usize, &i64)| {
         let mut at = indices_of(k as i64, shape);
@@ -62,15 +58,12 @@ fn rows(ctx: &Ctx, batch: usize) -> Result<(Vec<usize>, usize), String> {
     let (each, step) = (count / batches.max(1), elements(&x[batch..])? as usize);
     let one = |k: usize| {
         let row = &indices[k * depth..(k + 1) * depth];
-        // Where nothing lies at a place, there is no place.
-        if size == 0 {
-            return Ok(0);
-        }
         let mut at = k.checked_div(each).map_or(0, |row| row * step);
         for (d, i) in row.iter().enumerate() {
             at += (place(*i, x[batch + d])? * own[batch + d]) as usize;
         }
-        Ok::<usize, String>(at)
+        // A piece of nothing lies nowhere.
+        Ok::<usize, String>(if size == 0 { 0 } else { at })
     };
     Ok(((0..count).map(one).collect::<Result<_, _>>()?, size))
 }

@@ -19,7 +19,9 @@ pub use choice::{CHOOSE, is_choice};
 pub use conv_pool::{Window, resized, spread, window};
 pub use quantized::{Scales, zero_point_suits};
 pub use sequence::{AttentionShape, Recurrent};
-pub use shape_ops::{GatherAxis, pad_amounts, shape_range, slices, split_sizes, transpose_order};
+pub use shape_ops::{
+    GatherAxis, indexed_axis, pad_amounts, shape_range, slices, split_sizes, transpose_order,
+};
 pub use signal::{Equation, Fourier, frames, number};
 pub use vision::unpooled;
 

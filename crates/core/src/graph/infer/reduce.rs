@@ -16,6 +16,7 @@ pub(super) const OPS: &[OpEntry] = &[
     op("ReduceLogSumExp", reduce),
     op("ArgMax", arg),
     op("ArgMin", arg),
+    op("CumProd", scan),
     op("CumSum", scan),
     op("TopK", top_k),
 ];
@@ -55,8 +56,8 @@ fn arg(ctx: &Ctx) -> Result<Vec<Output>, String> {
     }])
 }
 
-/// What goes along an axis that its second operand names.
-pub(super) fn scan(ctx: &Ctx) -> Result<Vec<Output>, String> {
+/// Sums and products along an axis, which the second operand names.
+fn scan(ctx: &Ctx) -> Result<Vec<Output>, String> {
     ctx.required(1)?;
     Ok(vec![Output { dtype: ctx.dtype(0), shape: ctx.shape(0)?.to_vec() }])
 }

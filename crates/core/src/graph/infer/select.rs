@@ -8,14 +8,12 @@ use crate::text::shown;
 
 pub(super) const OPS: &[OpEntry] = &[
     op("Compress", compress),
-    op("CumProd", super::reduce::scan),
     op("EyeLike", eye_like),
     op("GatherND", gather_nd),
     op("NegativeLogLikelihoodLoss", likelihood),
     op("NonMaxSuppression", suppress),
     op("NonZero", non_zero),
     op("OneHot", one_hot),
-    op("Scatter", like_first),
     op("SoftmaxCrossEntropyLoss", cross_entropy),
     op("TfIdfVectorizer", tf_idf),
     op("Unique", unique),
@@ -23,10 +21,6 @@ pub(super) const OPS: &[OpEntry] = &[
 
 fn one(dtype: Option<DType>, shape: Vec<i64>) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype, shape }])
-}
-
-fn like_first(ctx: &Ctx) -> Result<Vec<Output>, String> {
-    one(ctx.dtype(0), ctx.shape(0)?.to_vec())
 }
 
 fn compress(ctx: &Ctx) -> Result<Vec<Output>, String> {

@@ -25,7 +25,8 @@ pub(super) const OPS: &[OpEntry] = &[
     op("Range", range),
     op("Trilu", like_first),
     op("ScatterND", like_first),
-    op("ScatterElements", like_first),
+    op("Scatter", scatter_elements),
+    op("ScatterElements", scatter_elements),
 ];
 
 fn one(dtype: Option<DType>, shape: Vec<i64>) -> Result<Vec<Output>, String> {
@@ -329,7 +330,28 @@ fn gather(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(0), [&x[..axis], indices, &x[axis + 1..]].concat())
 }
 
+/// The axis along which indices pick elements of an operand of their rank, as `GatherElements` and
+/// `ScatterElements` do.
+///
+/// # Errors
+/// Where the indices reach beyond the operand on another axis.
+pub fn indexed_axis(ctx: &Ctx) -> Result<usize, String> {
+    let (x, indices) = (ctx.shape(0)?, ctx.shape(1)?);
+    let axis = ctx.axis(ctx.int_or("axis", 0)?, x.len())?;
+    let fits = |i: usize| i == axis || indices[i] <= x[i];
+    if indices.len() != x.len() || !(0..x.len()).all(fits) {
+        return Err(format!("indices of shape {indices:?} do not suit {x:?}"));
+    }
+    Ok(axis)
+}
+
+fn scatter_elements(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    indexed_axis(ctx)?;
+    like_first(ctx)
+}
+
 fn gather_elements(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    indexed_axis(ctx)?;
     one(ctx.dtype(0), ctx.shape(1)?.to_vec())
 }
 
