@@ -33,10 +33,6 @@ const TILED: [&str; 6] = [
     "-fira-region=one",
 ];
 
-/// How hard a compiler works on what stands around kernels: its copies are to be vectors, and no
-/// more of it is hot. -O3 takes twice the time, for which the first run of every network waits.
-const AROUND: [&str; 3] = ["-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic"];
-
 /// Products and sums are rounded one by one. A plain operator's text is compiled so wherever it
 /// runs: it gives the same bits at every level of optimisation then, or the compiler is at fault.
 /// So is a tiled kernel's, which writes its multiply-adds out: a compiler left to itself contracts
@@ -425,12 +421,6 @@ impl Toolchain {
     /// `-shared`.
     pub fn flags(&self) -> &[String] {
         &self.flags
-    }
-
-    /// The flags that decide how hard it works on what stands around kernels; they come before
-    /// [`Toolchain::flags`]. Compilers that do not take those of GCC make vectors by -O2.
-    pub fn flags_around_kernels(&self) -> &'static [&'static str] {
-        if self.tiled.is_empty() { &AROUND[..1] } else { &AROUND }
     }
 
     /// The flags that decide how hard it works on a kernel, before [`Toolchain::flags`].

@@ -150,8 +150,7 @@ fn table(kernels: &[LinkedSource<'_>], threads: usize) -> String {
 
 /// Compiles a text of ours.
 fn unit(at: &TargetContext, text: &str, to: &Path) -> Result<(), Error> {
-    let mut args = vec!["-c"];
-    args.extend(at.toolchain.flags_around_kernels());
+    let mut args = vec!["-c", "-O3"];
     args.extend(at.toolchain.flags().iter().map(String::as_str));
     args.extend(openmp(at));
     match at.toolchain.compiled_text(text, &args, to)? {
