@@ -2,6 +2,7 @@
 
 use crate::support;
 
+use squall_testing::onnx::{Build, f32s};
 use std::path::PathBuf;
 use support::{Place, example};
 
@@ -192,6 +193,38 @@ fn a_network_without_a_store_runs_by_guesses_that_the_next_run_finds() {
         .output()
         .unwrap();
     assert!(nowhere.status.success(), "{}", String::from_utf8_lossy(&nowhere.stderr));
+}
+
+#[test]
+fn a_guess_that_was_not_timed_is_timed_where_there_is_a_choice() {
+    let p = Place::new();
+    let product = |model: Build, n: i64| {
+        let name = |of: &str| format!("{of}{n}");
+        model
+            .input(&name("x"), &[n, n])
+            .init(&name("w"), f32s(&[n, n], &vec![0.5; (n * n) as usize]))
+            .node("MatMul", &[&name("x"), &name("w")], &[&name("y")], &[])
+            .output(&name("y"))
+    };
+    p.file("both.onnx", product(product(Build::new(17), 16), 256).bytes());
+    p.file("small.onnx", product(Build::new(17), 16).bytes());
+    // The records of the small product: how each came about, and whether it has a time.
+    let check = |model: &str| -> Vec<(String, bool)> {
+        p.squall(&["check", model]).ok();
+        let store = "cache/squall/guesses.squall";
+        let said = p.squall(&["records", "show", "--store", store, "--json"]).ok().json();
+        let records = said["records"].as_array().unwrap().iter();
+        records
+            .filter(|r| r["name"] == "matmul_16x16x16")
+            .map(|r| (r["kind"].as_str().unwrap().into(), r["time_ns"].is_number()))
+            .collect()
+    };
+    // Beside a large product there is no choice; alone there is, and no later run adds to it.
+    assert_eq!(check("both.onnx"), [("trial".into(), false)]);
+    let all = check("small.onnx");
+    assert!(all.contains(&("rematch".into(), true)), "{all:?}");
+    assert_eq!(check("small.onnx"), all);
+    assert_eq!(check("both.onnx"), all);
 }
 
 #[test]

@@ -264,18 +264,23 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         let wanted = if self.heavy.contains(&task.id) { SEVERAL } else { 1 };
         let is_timed = wanted > 1 && self.at.device.crowding().is_none();
         let mut known: Vec<(Record, GuessSource)> = Vec::new();
+        // A model of which the task was a small part did not time it: that is done here.
+        let mut untimed: Vec<(Candidate, GuessSource)> = Vec::new();
         for r in kept {
-            // A model of which the task was a small part did not time it: it is tried again here.
-            if is_timed && r.outcome.is_right() && r.outcome.time().is_none() {
-                continue;
-            }
             // What an older sketch proposed and none proposes now is of no use.
-            if let Some(c) = state.kernels.candidate(&r.tunable, &r.configuration) {
-                state.tried.insert(name_of(&c));
-                known.push((r, GuessSource::Kept));
+            let Some(c) = state.kernels.candidate(&r.tunable, &r.configuration) else { continue };
+            state.tried.insert(name_of(&c));
+            if r.outcome.time().is_some() {
+                untimed.retain(|(u, _)| *u != c);
+            }
+            match is_timed && r.outcome.is_right() && r.outcome.time().is_none() {
+                true => untimed.push((c, GuessSource::Kept)),
+                false => known.push((r, GuessSource::Kept)),
             }
         }
-        let next = self.learned(state, wanted)?;
+        let mut next = untimed;
+        next.truncate(wanted);
+        next.extend(self.learned(state, wanted - next.len())?);
         let setting = Setting::new(state.kernels.tunables.clone(), SEED, SEVERAL);
         let formula = (strategies()[0].make)(&setting);
         let mut guessing = Guessing { known, next, wanted, is_timed, formula };
@@ -411,10 +416,16 @@ struct Keep<'k> {
 impl TrialRecorder for Keep<'_> {
     fn record(&mut self, trial: Trial, _: f64) -> Result<Trial, Error> {
         let name = name_of(&trial.candidate);
-        let (kind, outcome) = (RecordKind::Trial, trial.outcome.clone());
-        let record = self.recorder.keep(self.task, kind, &name, outcome, trial.cost)?;
         let asked = self.next.iter().find(|(c, _)| *c == trial.candidate);
-        self.known.push((record, asked.map_or(GuessSource::Formula, |(_, source)| *source)));
+        let source = asked.map_or(GuessSource::Formula, |(_, source)| *source);
+        // A trial is kept once: what was tried before without a time is measured again.
+        let kind = match source {
+            GuessSource::Kept => RecordKind::Rematch,
+            _ => RecordKind::Trial,
+        };
+        let outcome = trial.outcome.clone();
+        let record = self.recorder.keep(self.task, kind, &name, outcome, trial.cost)?;
+        self.known.push((record, source));
         self.trials.push(trial.clone());
         Ok(trial)
     }
