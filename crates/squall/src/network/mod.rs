@@ -228,7 +228,7 @@ fn compiled(
             kernels.iter().map(|k| &k.source).chain(&plain.sources).collect();
         return device::build((folder, is_kept), &sources, at, gpu);
     }
-    let parts = plain.sources.iter().chain(&plain.parts).map(LinkedSource::plain);
+    let parts = plain.functions().map(LinkedSource::plain);
     let parts: Vec<LinkedSource> = kernels.iter().map(LinkedSource::of).chain(parts).collect();
     program::build(program::Site { folder, is_kept }, &parts, at)
 }

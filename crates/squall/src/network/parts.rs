@@ -19,8 +19,7 @@ impl Network {
     pub(crate) fn linked_kernels(&self) -> Vec<Kernel<'_>> {
         let of = |source, head| Kernel { source, head };
         let tuned = self.kernels.iter().map(|k| of(&k.source, comment(k)));
-        let plain = self.plain.sources.iter().chain(&self.plain.parts);
-        tuned.chain(plain.map(|s| of(s, String::new()))).collect()
+        tuned.chain(self.plain.functions().map(|s| of(s, String::new()))).collect()
     }
 
     /// The outputs that have their largest extents, and say those that the run found.

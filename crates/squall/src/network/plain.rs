@@ -1,7 +1,7 @@
 //! Plain operators of a network: nodes without a tuned kernel, each as a generated C function.
 //! Equal calls share one.
 
-use squall_compiler::plain::{self, PlainSource};
+use squall_compiler::plain::{self, PlainPart, PlainSource};
 use squall_core::graph::{CallOperand, OperatorCall};
 use squall_core::{Bytes, KernelSource, Language};
 use squall_graph::plan::{Plan, PlanStep, Work};
@@ -22,11 +22,16 @@ pub struct PlainOperators {
     pub of_step: HashMap<usize, usize>,
     /// Whether they run on a GPU.
     pub on_device: bool,
-    /// Functions that those call; no step does.
-    pub parts: Vec<KernelSource>,
+    /// The functions that each of `sources` calls; none on a GPU.
+    pub parts: Vec<Vec<KernelSource>>,
 }
 
 impl PlainOperators {
+    /// All functions: those that steps call, and those that these call.
+    pub fn functions(&self) -> impl Iterator<Item = &KernelSource> {
+        self.sources.iter().chain(self.parts.iter().flatten())
+    }
+
     /// How many of a step's conditions its generated kernel reads as the first of its data: on a
     /// GPU all of a plain operator, which then has no fault where it need not run. Elsewhere steps
     /// are left out.
@@ -54,7 +59,7 @@ impl PlainOperators {
                 Some(&index) => index,
                 None => {
                     let made = self::text(call, &symbol).map_err(at)?;
-                    all.parts.extend(made.parts.into_iter().map(|p| KernelSource {
+                    let part = |p: PlainPart| KernelSource {
                         language: Language::C,
                         source: p.text,
                         symbol: p.symbol,
@@ -62,9 +67,10 @@ impl PlainOperators {
                         workspace: Bytes(0),
                         openmp: on_threads && p.shares_loops,
                         full_optimisation: true,
-                        flags: Vec::new(),
+                        flags: flags.to_vec(),
                         launches: Vec::new(),
-                    }));
+                    };
+                    all.parts.push(made.parts.into_iter().map(part).collect());
                     all.sources.push(KernelSource {
                         language: Language::C,
                         source: made.text,

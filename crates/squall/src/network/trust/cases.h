@@ -10,6 +10,7 @@ typedef struct {
   long long count;    /* elements */
   long long constant; /* where its elements stand, if they are always the same; else below 0 */
   long long low, high; /* the whole numbers that it is made for; none where low is more than high */
+  int grown; /* whether a result is a record of memory and extents; the type is the elements' */
 } check_operand;
 
 typedef struct {
@@ -21,6 +22,7 @@ typedef struct {
   size_t scratch;
   int has_whole;   /* whether operands have whole numbers that are not always the same */
   long long least; /* the least extent of all operands */
+  int is_region; /* whether its memory grows as it runs, and data may decide when it ends */
 } check_case;
 
 extern const check_case check_cases[];

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,9 +33,13 @@ enum { ROUNDS = 4, FEW = 4096 };
  * small ones, those that count from both ends of the least extent, and ever fewer. */
 enum { RANGES = 7 };
 
-/* Seconds that one process may take, and seconds after which no further set is tried. */
-enum { PATIENCE = 20 };
+/* Seconds that a build may take, those of a region, whose loops random data may never end, and
+ * seconds after which no further set is tried. */
+enum { PATIENCE = 20, SHORT_PATIENCE = 2 };
 static const double ENOUGH = 1.0;
+
+/* Bytes of memory that a region may grow to, for the same reason. */
+static const rlim_t MOST_MEMORY = (rlim_t)4 << 30;
 
 /* How far a process of a run came, and what came of it. */
 enum { NOTHING, TAKEN, REFUSED, DIFFERENT };
@@ -176,10 +181,23 @@ static void fill(const check_operand *o, unsigned char *m, int set, int range, l
 /* Whether two numbers are the same but for what folding of constants may round otherwise. */
 static int same(double a, double b, double share) {
   if (a == b || (a != a && b != b)) return 1;
-  return fabs(a - b) <= share * fabs(b);
+  return !isinf(a) && !isinf(b) && fabs(a - b) <= share * fabs(b);
 }
 
 static int differ(int n, const check_operand *o, const unsigned char *a, const unsigned char *b) {
+  check_operand elements = *o;
+  if (o->grown) {
+    /* A record: where the elements lie, their bytes, the rank, the extents. */
+    const long long *x = (const void *)a, *y = (const void *)b;
+    if (!x[0] != !y[0] || memcmp(x + 1, y + 1, (size_t)(o->count - 1) * sizeof *x)) {
+      snprintf(said->text, sizeof said->text, "the extents of result %d differ", n);
+      return 1;
+    }
+    if (!x[0]) return 0;
+    a = (const unsigned char *)(size_t)x[0], b = (const unsigned char *)(size_t)y[0];
+    elements.count = x[1] / (long long)size_of(o->type);
+    o = &elements;
+  }
   if (!memcmp(a, b, (size_t)o->count * size_of(o->type))) return 0;
   for (long long i = 0; i < o->count; i++) {
     double x, y;
@@ -216,7 +234,6 @@ static void run(const check_case *c, int set, int range) {
                    malloc((size_t)(c->results + 1) * sizeof **out)};
   if (!in || !out[0] || !out[1]) _exit(3);
   long long least = c->least > 0 ? c->least : 1;
-  alarm(PATIENCE);
   for (int i = 0; i < c->operands; i++) {
     const check_operand *o = &c->in[i];
     unsigned char *m = guarded((size_t)o->count * size_of(o->type));
@@ -226,10 +243,20 @@ static void run(const check_case *c, int set, int range) {
   int gave[2];
   for (int build = 0; build < 2; build++) {
     for (int i = 0; i < c->results; i++) {
-      const size_t bytes = (size_t)c->out[i].count * size_of(c->out[i].type);
-      out[build][i] = memset(guarded(bytes), 0x5a, bytes);
+      const int grown = c->out[i].grown;
+      const size_t bytes = (size_t)c->out[i].count * (grown ? 8 : size_of(c->out[i].type));
+      out[build][i] = memset(guarded(bytes), grown ? 0 : 0x5a, bytes);
     }
     void *scratch = memset(guarded(c->scratch), 0xa5, c->scratch);
+    /* What is right takes about as long and as much as the independent build, which came first. */
+    alarm((unsigned)((c->is_region ? SHORT_PATIENCE : PATIENCE) * (build ? 2 : 1)));
+    if (c->is_region) {
+      struct rlimit memory;
+      getrlimit(RLIMIT_AS, &memory);
+      const rlim_t most = MOST_MEMORY * (build ? 3 : 1);
+      if (memory.rlim_max == RLIM_INFINITY || memory.rlim_max > most) memory.rlim_cur = most;
+      setrlimit(RLIMIT_AS, &memory);
+    }
     gave[build] = (build ? c->usual : c->independent)(in, out[build], 0, scratch);
     said->stage++;
   }
@@ -286,7 +313,7 @@ int main(int count, char **arguments) {
         taken += result == TAKEN, refused += result == REFUSED;
         if (result == TAKEN || result == DIFFERENT || !c->has_whole || range + 1 >= RANGES) break;
         /* What takes so long without an end has no legal operands that are found here. */
-        if (now() - began > PATIENCE) break;
+        if (now() - began > (c->is_region ? SHORT_PATIENCE : PATIENCE)) break;
       }
       if (now() - began > ENOUGH) break;
     }

@@ -9,13 +9,14 @@ use super::program;
 use crate::error::Error;
 use crate::export::{compile, objects};
 use crate::target_context::TargetContext;
-use squall_core::graph::infer::region::REGION;
+use squall_core::graph::infer::region::{self, BODY, REGION};
 use squall_core::graph::{Attribute, CallOperand, OperatorCall};
 use squall_core::{DType, KernelSource};
 use squall_measure::cpu::{Object, Toolchain};
 use squall_measure::{TemporaryFolder, end_with_us};
 use squall_runtime::plan::letter;
 use std::fmt::Write as _;
+use std::iter::repeat;
 use std::path::Path;
 
 const JUDGE: &str = include_str!("judge.c");
@@ -29,7 +30,7 @@ enum Verdict {
     Right,
     /// What the usual build does instead of what the independent one does.
     Wrong(String),
-    /// The independent build came to no end on any operands, or the operator is a region.
+    /// The independent build came to no end on any operands.
     Unknown,
 }
 
@@ -54,12 +55,15 @@ pub fn settle(plain: &mut PlainOperators, at: &TargetContext) -> Vec<String> {
         Err(e) => return vec![format!("plain operators run unchecked: {e}")],
     };
     let mut said = Vec::new();
-    for ((source, (node, call)), verdict) in
-        plain.sources.iter_mut().zip(&plain.calls).zip(verdicts)
-    {
+    for (i, verdict) in verdicts.into_iter().enumerate() {
         let Verdict::Wrong(why) = verdict else { continue };
-        source.flags = at.toolchain.independent_flags();
-        source.openmp = false;
+        let (node, call) = &plain.calls[i];
+        let source = &mut plain.sources[i];
+        let parts = plain.parts.get_mut(i).into_iter().flatten();
+        for function in std::iter::once(&mut *source).chain(parts) {
+            function.flags = at.toolchain.independent_flags();
+            function.openmp = false;
+        }
         said.push(format!(
             "`{}` makes a wrong program of the plain operator of node `{node}` ({}): {why}; it \
              runs as built with {}",
@@ -78,16 +82,18 @@ fn verdicts(plain: &PlainOperators, at: &TargetContext) -> Result<Vec<Verdict>, 
     }
     let folder = TemporaryFolder::new("judge")?;
     let place = folder.path().join("verdict");
-    let both = || plain.sources.iter().zip(&plain.calls);
-    let keys: Vec<String> = both().map(|(s, (_, call))| key(s, call, &at.toolchain)).collect();
+    let case = |(i, source): (usize, _)| Case {
+        source,
+        parts: plain.parts.get(i).map_or(&[], Vec::as_slice),
+        call: &plain.calls[i].1,
+    };
+    let cases: Vec<Case<'_>> = plain.sources.iter().enumerate().map(case).collect();
+    let keys: Vec<String> = cases.iter().map(|case| key(case, &at.toolchain)).collect();
     let mut verdicts: Vec<Option<Verdict>> =
         keys.iter().map(|key| kept(key, &place, &at.toolchain)).collect();
-    // The memory of a region grows as it runs, which the judge's guards do not know.
-    let is_judged = |i: &usize| plain.calls[*i].1.op != REGION;
-    let open: Vec<usize> =
-        (0..keys.len()).filter(|i| verdicts[*i].is_none()).filter(is_judged).collect();
+    let open: Vec<usize> = (0..keys.len()).filter(|i| verdicts[*i].is_none()).collect();
     if !open.is_empty() {
-        let cases = open.iter().map(|i| (&plain.sources[*i], &plain.calls[*i].1)).collect();
+        let cases = open.iter().map(|i| cases[*i]).collect();
         let lines = judged(folder.path(), &Cases(cases), at)?;
         for (i, line) in open.iter().zip(lines) {
             let verdict = line.as_deref().and_then(Verdict::parse);
@@ -103,11 +109,13 @@ fn verdicts(plain: &PlainOperators, at: &TargetContext) -> Result<Vec<Verdict>, 
 }
 
 /// The digest of all that a verdict depends on.
-fn key(source: &KernelSource, call: &OperatorCall, toolchain: &Toolchain) -> String {
-    let args = toolchain.object_arguments(source);
+fn key(case: &Case<'_>, toolchain: &Toolchain) -> String {
+    let args = toolchain.object_arguments(case.source);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let (independent, facts) = (toolchain.independent_flags().join(" "), facts(call));
-    toolchain.key(&args, &[&source.source, JUDGE, CASES, &independent, &facts])
+    let (independent, facts) = (toolchain.independent_flags().join(" "), facts(case.call));
+    let mut texts = vec![case.source.source.as_str(), JUDGE, CASES, &independent, &facts];
+    texts.extend(case.parts.iter().map(|p| p.source.as_str()));
+    toolchain.key(&args, &texts)
 }
 
 /// The verdict that is kept under a key.
@@ -117,8 +125,28 @@ fn kept(key: &str, place: &Path, toolchain: &Toolchain) -> Option<Verdict> {
     Verdict::parse(&line)
 }
 
+/// An operator that is judged.
+#[derive(Clone, Copy)]
+struct Case<'a> {
+    source: &'a KernelSource,
+    /// The functions that it calls.
+    parts: &'a [KernelSource],
+    call: &'a OperatorCall,
+}
+
+impl<'a> Case<'a> {
+    fn functions(self) -> impl Iterator<Item = &'a KernelSource> {
+        std::iter::once(self.source).chain(self.parts)
+    }
+
+    /// Whether it is a region, whose memory grows as it runs and whose loops data may end.
+    fn is_region(&self) -> bool {
+        self.call.op == REGION && self.call.attributes.contains_key(BODY)
+    }
+}
+
 /// Operators that are judged by one program.
-struct Cases<'a>(Vec<(&'a KernelSource, &'a OperatorCall)>);
+struct Cases<'a>(Vec<Case<'a>>);
 
 /// Builds the judge with both builds of all operators, and runs it: a line for each.
 fn judged(
@@ -126,10 +154,10 @@ fn judged(
     cases: &Cases<'_>,
     at: &TargetContext,
 ) -> Result<Vec<Option<String>>, Error> {
-    let others: Vec<KernelSource> =
-        cases.0.iter().map(|(source, _)| independent(source, &at.toolchain)).collect();
-    let usual = cases.0.iter().map(|(source, _)| *source);
-    let all: Vec<&KernelSource> = usual.chain(&others).collect();
+    let usual = || cases.0.iter().flat_map(|case| case.functions());
+    let others = cases.0.iter().flat_map(|case| independent(*case, &at.toolchain));
+    let others: Vec<KernelSource> = others.collect();
+    let all: Vec<&KernelSource> = usual().chain(&others).collect();
     objects(folder, &all, &at.toolchain)?;
     let (table, constants) = cases.table();
     let head = "#include \"cases.h\"\n";
@@ -168,16 +196,20 @@ fn judged(
     Ok(lines)
 }
 
-/// The independent build of a text, under a name of its own.
-fn independent(source: &KernelSource, toolchain: &Toolchain) -> KernelSource {
-    let symbol = format!("judged_{}", source.symbol);
-    KernelSource {
-        source: source.source.replace(&source.symbol, &symbol),
-        symbol,
+/// The independent build of an operator's functions, under names of their own: the names of its
+/// parts begin with its own.
+fn independent<'a>(
+    case: Case<'a>,
+    toolchain: &'a Toolchain,
+) -> impl Iterator<Item = KernelSource> + 'a {
+    let named = &case.source.symbol;
+    case.functions().map(move |source| KernelSource {
+        source: source.source.replace(named, &format!("judged_{named}")),
+        symbol: source.symbol.replace(named, &format!("judged_{named}")),
         flags: toolchain.independent_flags(),
         openmp: false,
         ..source.clone()
-    }
+    })
 }
 
 impl Cases<'_> {
@@ -185,7 +217,8 @@ impl Cases<'_> {
     fn table(&self) -> (String, Vec<u8>) {
         let (mut declared, mut text, mut bytes) = (String::new(), String::new(), Vec::new());
         let mut rows = String::new();
-        for (k, (source, call)) in self.0.iter().enumerate() {
+        for (k, case) in self.0.iter().enumerate() {
+            let (source, call) = (case.source, case.call);
             let usual = &source.symbol;
             let _ = writeln!(declared, "extern check_function {usual}, judged_{usual};");
             let _ = writeln!(text, "static const check_operand in_{k}[] = {{");
@@ -197,28 +230,33 @@ impl Cases<'_> {
                     at
                 });
                 let (low, high) = legal(call, i).unwrap_or((1, 0));
-                row(&mut text, (o.dtype, count(o)), constant, (low, high));
+                row(&mut text, (o.dtype, count(o)), constant, (low, high), false);
             }
             // A list of none is no C.
-            let _ = writeln!(text, "  {{0, 0, -1, 1, 0}}}};");
+            let _ = writeln!(text, "  {{0, 0, -1, 1, 0, 0}}}};");
             let _ = writeln!(text, "static const check_operand out_{k}[] = {{");
-            for o in call.outputs.iter().flatten() {
-                row(&mut text, (o.dtype, count(o)), -1, (1, 0));
+            let grown = region::grown_of(&call.op, &call.attributes);
+            for (o, grown) in call.outputs.iter().zip(grown.into_iter().chain(repeat(None))) {
+                let Some(o) = o else { continue };
+                let dtype = grown.as_ref().map_or(o.dtype, |(dtype, _)| *dtype);
+                row(&mut text, (dtype, count(o)), -1, (1, 0), grown.is_some());
             }
             if call.extents() > 0 {
-                row(&mut text, (DType::I64, call.extents() as i64), -1, (1, 0));
+                let extents = (DType::I64, call.extents() as i64);
+                row(&mut text, extents, -1, (1, 0), false);
             }
-            let _ = writeln!(text, "  {{0, 0, -1, 1, 0}}}};");
+            let _ = writeln!(text, "  {{0, 0, -1, 1, 0, 0}}}};");
             let given = call.inputs.iter().flatten();
             let is_whole = |o: &CallOperand| o.dtype.is_integer() && constant(o).is_none();
             let results = call.outputs.iter().flatten().count() + usize::from(call.extents() > 0);
             let _ = writeln!(
                 rows,
-                "  {{{usual}, judged_{usual}, in_{k}, {}, out_{k}, {results}, {}u, {}, {}}},",
+                "  {{{usual}, judged_{usual}, in_{k}, {}, out_{k}, {results}, {}u, {}, {}, {}}},",
                 given.clone().count(),
                 source.workspace.0,
                 u8::from(given.clone().any(is_whole)),
-                least(call)
+                least(call),
+                u8::from(case.is_region())
             );
         }
         let table = format!(
@@ -231,9 +269,15 @@ impl Cases<'_> {
 }
 
 /// An operand as C has it.
-fn row(text: &mut String, (dtype, count): (DType, i64), constant: i64, (low, high): (i64, i64)) {
-    let letter = letter(dtype).unwrap_or('u');
-    let _ = writeln!(text, "  {{'{letter}', {count}, {constant}, {low}, {high}}},");
+fn row(
+    text: &mut String,
+    (dtype, count): (DType, i64),
+    constant: i64,
+    (low, high): (i64, i64),
+    is_grown: bool,
+) {
+    let (letter, grown) = (letter(dtype).unwrap_or('u'), u8::from(is_grown));
+    let _ = writeln!(text, "  {{'{letter}', {count}, {constant}, {low}, {high}, {grown}}},");
 }
 
 fn count(o: &CallOperand) -> i64 {

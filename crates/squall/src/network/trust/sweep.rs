@@ -328,16 +328,21 @@ fn all_operators_by_all_compilers_at_all_levels() {
                 let sources: Vec<KernelSource> = calls.iter().enumerate().map(source).collect();
                 let folder = TemporaryFolder::new("sweep").unwrap();
                 // A call that inference takes and no model has may have no C.
-                let is_built = |(source, call): &(&KernelSource, &OperatorCall)| {
-                    match toolchain.object(source, &folder.path().join("x.o")).unwrap() {
-                        Object::Refused(said, _) => println!("{compiler} refuses {call:?}: {said}"),
+                let is_built = |case: &Case<'_>| {
+                    let made = toolchain.object(case.source, &folder.path().join("x.o"));
+                    match made.unwrap() {
+                        Object::Refused(said, _) => {
+                            println!("{compiler} refuses {:?}: {said}", case.call);
+                        }
                         _ => return true,
                     }
                     false
                 };
-                let cases = Cases(sources.iter().zip(calls).filter(is_built).collect());
+                let both = sources.iter().zip(calls);
+                let cases = both.map(|(source, call)| Case { source, parts: &[], call });
+                let cases = Cases(cases.filter(is_built).collect());
                 let lines = judged(folder.path(), &cases, &at).unwrap();
-                for (line, (_, call)) in lines.iter().zip(&cases.0) {
+                for (line, Case { call, .. }) in lines.iter().zip(&cases.0) {
                     let said = line.clone().unwrap_or_else(|| "the judge ended".into());
                     if !said.starts_with("right") {
                         let what = format!("{compiler} {level:?}: {said}: {call:?}");

@@ -3,6 +3,7 @@
 use super::*;
 use crate::settings::TargetRequest;
 use crate::target_context::Context;
+use squall_core::graph::{Model, Value};
 use squall_core::{Bytes, Language};
 
 const PLANTED: &str = "-DPLANTED=1";
@@ -65,6 +66,7 @@ fn what_the_usual_build_does_otherwise_is_found_and_runs_by_the_independent_one(
         ("if (planted) y[3] = y[3] != y[3] ? -y[3] : y[3];", None),
         ("for (int i = 0; planted && i < 16; i++) if (y[i] != y[i]) y[i] = 0;", Some("element")),
         ("for (int i = 0; planted && i < 16; i++) if (y[i] > 1e20f) y[i] = 1;", Some("element")),
+        ("for (int i = 0; planted && i < 16; i++) if (isinf(y[i])) y[i] = 1;", Some("element")),
         ("if (planted) y[16] = 1;", Some("crashes")),
         ("if (planted) *(volatile int *)0 = 1;", Some("crashes")),
         ("if (planted) return 1;", Some("refuses")),
@@ -80,12 +82,11 @@ fn what_the_usual_build_does_otherwise_is_found_and_runs_by_the_independent_one(
     ];
     let bodies: Vec<&str> = cases.iter().map(|c| c.0).collect();
     let mut plain = operators(&bodies);
-    let keys: Vec<String> = plain
-        .sources
-        .iter()
-        .zip(&plain.calls)
-        .map(|(s, c)| key(s, &c.1, &here.toolchain))
-        .collect();
+    let key = |plain: &PlainOperators, i: usize, at: &TargetContext| {
+        let case = Case { source: &plain.sources[i], parts: &[], call: &plain.calls[i].1 };
+        super::key(&case, &at.toolchain)
+    };
+    let keys: Vec<String> = (0..bodies.len()).map(|i| key(&plain, i, &here)).collect();
     let said = settle(&mut plain, &here);
     let mut lines = said.iter();
     for ((body, want), source) in cases.iter().zip(&plain.sources) {
@@ -104,6 +105,82 @@ fn what_the_usual_build_does_otherwise_is_found_and_runs_by_the_independent_one(
     let place = folder.path().join("verdict");
     assert!(keys.iter().all(|key| kept(key, &place, &there.toolchain).is_some()));
     assert_eq!(settle(&mut operators(&bodies), &there), said);
-    let other = key(&plain.sources[1], &plain.calls[1].1, &there.toolchain);
+    let other = key(&plain, 1, &there);
     assert_ne!(other, keys[1], "other flags have another verdict");
+}
+
+/// A region of one result of a length that the run knows: as many of the operand's first numbers
+/// as a body over `n` and `y` says, which a part of it copies.
+fn region(n: &str, copy: &str) -> PlainOperators {
+    let mut plain = operators(&[""]);
+    let symbol = plain.sources[0].symbol.clone();
+    let planted = "#include <stdlib.h>\n#ifdef PLANTED\nenum { planted = 1 };\n#else\nenum { \
+                   planted = 0 };\n#endif\n";
+    plain.sources[0].source = format!(
+        "{planted}int {symbol}_p0_(const float *x, float *y, long n);\nint {symbol}(const void \
+         *const *data, void *const *outputs, const void *prepared, void *workspace) {{\n  const \
+         float *x = data[0];\n  long long *record = outputs[0];\n  (void)prepared, \
+         (void)workspace;\n  long n = 0;\n  {n}\n  float *y = malloc((size_t)n * 4 + 4);\n  if \
+         (!y) return 1;\n  {symbol}_p0_(x, y, n);\n  record[0] = (long long)(size_t)y, record[1] \
+         = 4 * n, record[2] = 1, record[3] = n;\n  return 0;\n}}\n"
+    );
+    let part = format!(
+        "{planted}int {symbol}_p0_(const float *x, float *y, long n) {{\n  for (long i = 0; i < \
+         n; i++) y[i] = x[i];\n  {copy}\n  return 0;\n}}\n"
+    );
+    let of = |symbol: String, source| KernelSource { symbol, source, ..plain.sources[0].clone() };
+    plain.parts = vec![vec![of(format!("{symbol}_p0_"), part)]];
+    let value = Value {
+        name: "y".into(),
+        dtype: Some(DType::F32),
+        shape: Some(vec![-1]),
+        constant: None,
+        weight: false,
+        alias: None,
+    };
+    let body = Model {
+        nodes: Vec::new(),
+        values: vec![value],
+        inputs: Vec::new(),
+        outputs: vec![0],
+        opset: 20,
+        name: "body".into(),
+    };
+    let call = &mut plain.calls[0].1;
+    call.op = REGION.into();
+    call.attributes = [(BODY.to_string(), Attribute::Body(Box::new(body)))].into();
+    call.outputs = vec![operand(DType::I64, region::GROWN)];
+    plain
+}
+
+#[test]
+fn regions_are_judged_with_their_parts_and_by_what_grew() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = Context::with_cache(Some(folder.path().into()));
+    let at = at.target(TargetRequest::Cpu, 1).unwrap();
+    let few = "while (n < 16 && x[n] < 1e38) n++;";
+    let cases = [
+        (few.to_string(), "", None),
+        (format!("{few} if (planted && n) n--;"), "", Some("the extents of result 0 differ")),
+        (few.to_string(), "if (planted) *(volatile int *)0 = 1;", Some("crashes")),
+        (
+            few.to_string(),
+            "for (long i = 0; planted && i < n; i++) if (y[i] < -1e9f) y[i] = 7;",
+            Some("of result 0 is 7"),
+        ),
+    ];
+    for (n, copy, want) in &cases {
+        let mut plain = self::region(n, copy);
+        let said = settle(&mut plain, &at);
+        match want {
+            None => assert_eq!(said, Vec::<String>::new()),
+            Some(words) => {
+                assert!(said.len() == 1 && said[0].contains(words), "{n} {copy}: {said:?}");
+            }
+        }
+        for function in plain.functions() {
+            let is_other = function.flags.contains(&"-O1".to_string());
+            assert_eq!(is_other, want.is_some(), "{}: {said:?}", function.symbol);
+        }
+    }
 }
