@@ -1,6 +1,6 @@
 /* How the network of a program is made ready and run. */
 #define _GNU_SOURCE
-#include "network.h"
+#include "prepare.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -86,19 +86,12 @@ static unsigned char *fresh_region(rt_network *n, uint32_t i, uint64_t bytes) {
   return p + ahead;
 }
 
-/* The buffer that a call's weights are packed into, if they are. */
-static const rt_buffer *packed_of(const rt_plan *p, const rt_step *s) {
-  if (s->kind != RT_CALL) return NULL;
-  const rt_kernel *k = &p->kernels[s->kernel];
-  return k->prepared ? &p->buffers[s->buffers[k->parameter_count]] : NULL;
-}
-
 /* The parts of a region of prepared weights, in the order of the calls. */
 static rt_section *sections_of(const rt_plan *p, uint32_t region, uint32_t *count) {
   rt_section *all = calloc(p->step_count + 1u, sizeof *all);
   *count = 0;
   for (uint32_t i = 0; all && i < p->step_count; i++) {
-    const rt_buffer *b = packed_of(p, &p->steps[i]);
+    const rt_buffer *b = rt_packed_of(p, &p->steps[i]);
     if (b && b->region == region) all[(*count)++] = (rt_section){b->offset, b->is.count};
   }
   return all;
@@ -154,135 +147,12 @@ static int load_kernels(rt_network *n, const rt_plan *p) {
   return 1;
 }
 
-/* Lets pages of a mapped file go that were read. */
-static void let_go(const rt_network *n, const rt_buffer *b) {
-  if (!n->mapped[b->region]) return;
-  unsigned char *from = n->regions[b->region] + b->offset;
-  size_t bytes = (size_t)b->is.count * rt_size_of(b->is.type), ahead = (uintptr_t)from % page();
-  madvise(from - ahead, bytes + ahead, MADV_DONTNEED);
-}
-
-/* Has pages of a mapped file read before they are wanted. */
-static void read_ahead(const rt_network *n, const rt_step *s) {
-  const rt_plan *p = &n->model.plan;
-  if (!packed_of(p, s)) return;
-  const rt_kernel *k = &p->kernels[s->kernel];
-  for (uint32_t i = 0; i < k->parameter_count; i++) {
-    const rt_buffer *b = &p->buffers[s->buffers[i]];
-    if (k->parameters[i].role != RT_WEIGHT) continue;
-    if (b->region == RT_NONE || !n->mapped[b->region]) continue;
-    unsigned char *from = n->regions[b->region] + b->offset;
-    size_t bytes = (size_t)b->is.count * rt_size_of(b->is.type), ahead = (uintptr_t)from % page();
-    madvise(from - ahead, bytes + ahead, MADV_WILLNEED);
-  }
-}
-
-/* A weight where kernels take it: lying at any byte of a model's file, it is copied. `copied` says
- * how many bytes of the copies' memory are used. */
-static const void *aligned(rt_network *n, const rt_buffer *b, size_t *copied) {
-  unsigned char *from = n->regions[b->region] + b->offset;
-  size_t bytes = (size_t)b->is.count * rt_size_of(b->is.type), at = *copied;
-  if ((uintptr_t)from % RT_ALIGNMENT == 0) return from;
-  if (bytes > n->copy_bytes - at) return NULL;
-  memcpy(n->copies + at, from, bytes);
-  *copied += (bytes + RT_ALIGNMENT - 1) / RT_ALIGNMENT * RT_ALIGNMENT;
-  return n->copies + at;
-}
-
-/* Has memory for copies of a call's weights. */
-static int room_for_copies(rt_network *n, const rt_step *s) {
-  const rt_kernel *k = &n->model.plan.kernels[s->kernel];
-  size_t bytes = 0;
-  for (uint32_t i = 0; i < k->parameter_count; i++) {
-    const rt_buffer *b = &n->model.plan.buffers[s->buffers[i]];
-    if (k->parameters[i].role != RT_WEIGHT) continue;
-    if (b->region == RT_NONE || !n->regions[b->region]) continue;
-    if ((uintptr_t)(n->regions[b->region] + b->offset) % RT_ALIGNMENT)
-      bytes += (size_t)b->is.count * rt_size_of(b->is.type) + RT_ALIGNMENT;
-  }
-  if (bytes <= n->copy_bytes) return 1;
-  free(n->copies);
-  n->copies = rt_large_memory(bytes);
-  n->copy_bytes = n->copies ? bytes : 0;
-  return n->copies != NULL || no_memory(n);
-}
-
-/* Packs the weights of a call. */
-static int prepare(rt_network *n, const rt_step *s, void *to) {
-  const rt_plan *p = &n->model.plan;
-  const rt_kernel *k = &p->kernels[s->kernel];
-  const void *weights[RT_PARAMETERS];
-  uint32_t w = 0;
-  size_t copied = 0;
-  if (!room_for_copies(n, s)) return 0;
-  for (uint32_t i = 0; i < k->parameter_count; i++) {
-    if (k->parameters[i].role != RT_WEIGHT) continue;
-    const rt_buffer *b = &p->buffers[s->buffers[i]];
-    if (b->region == RT_NONE || !n->regions[b->region])
-      return rt_fail(&n->host->error, "plan", "a weight of %s is not constant", k->symbol);
-    weights[w++] = aligned(n, b, &copied);
-  }
-  if (!rt_prepare(n->host, k, &n->kernels[s->kernel], weights, to)) return 0;
-  for (uint32_t i = 0; i < k->parameter_count; i++)
-    if (k->parameters[i].role == RT_WEIGHT) let_go(n, &p->buffers[s->buffers[i]]);
-  return 1;
-}
-
-/* Packs the weights of all calls into their file, by memory that each has in turn: 1 where that is
- * done, 0 where a kernel fails, -1 where the file does. */
-static int prepare_file(rt_network *n) {
-  const rt_plan *p = &n->model.plan;
-  uint64_t most = 1;
-  for (uint32_t i = 0; i < p->step_count; i++) {
-    const rt_buffer *b = packed_of(p, &p->steps[i]);
-    if (b && b->is.count > most) most = b->is.count;
-  }
-  void *room = rt_large_memory((size_t)most);
-  int done = room ? 1 : -1;
-  for (uint32_t i = 0; i < p->step_count && done == 1; i++) {
-    const rt_buffer *b = packed_of(p, &p->steps[i]);
-    if (!b || b->region != n->packed_region) continue;
-    const rt_section section = {b->offset, b->is.count};
-    if (i + 1 < p->step_count) read_ahead(n, &p->steps[i + 1]);
-    memset(room, 0, (size_t)section.bytes);
-    if (!prepare(n, &p->steps[i], room)) done = 0;
-    else if (!rt_packed_put(&n->packed, &section, room)) done = -1;
-  }
-  free(room);
-  int is_written = rt_packed_end(&n->packed, done == 1);
-  return done == 1 && !is_written ? -1 : done;
-}
-
-/* Packs all weights. */
-static int prepare_all(rt_network *n) {
-  const rt_plan *p = &n->model.plan;
-  if (n->packed_region != RT_NONE && !n->is_ready) {
-    int done = prepare_file(n);
-    if (done == 0) return 0;
-    n->is_ready = done == 1;
-    /* Without a file the same addresses are of memory. */
-    if (done < 0 && mmap(n->packed.map, n->packed.bytes, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
-      return no_memory(n);
-  }
-  for (uint32_t i = 0; i < p->step_count; i++) {
-    const rt_buffer *b = packed_of(p, &p->steps[i]);
-    if (!b || (n->is_ready && b->region == n->packed_region)) continue;
-    if (i + 1 < p->step_count) read_ahead(n, &p->steps[i + 1]);
-    if (!prepare(n, &p->steps[i], n->regions[b->region] + b->offset)) return 0;
-  }
-  return 1;
-}
-
 static int make_ready(rt_network *n, rt_plan *plan, const char *packed) {
   if (!make_regions(n, plan, packed) || !load_kernels(n, plan)) return 0;
   const void *const *contents = (const void *const *)n->regions;
   if (!rt_model_open(&n->model, plan, contents, n->runs, &n->host->error)) return 0;
   const rt_plan *p = &n->model.plan;
-  int fine = prepare_all(n);
-  free(n->copies);
-  n->copies = NULL, n->copy_bytes = 0;
-  if (!fine) return 0;
+  if (!rt_prepare_all(n)) return 0;
   n->workspace = rt_large_memory(n->model.workspace_bytes);
   if (!n->workspace) return no_memory(n);
   /* Not a number: what no step wrote shows in the output. */

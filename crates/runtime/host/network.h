@@ -17,8 +17,6 @@ typedef struct {
   rt_loaded *kernels;
   rt_run_function **runs;
   void *workspace;
-  unsigned char *copies;   /* of weights that are prepared, where their file has them anywhere */
-  size_t copy_bytes;
   rt_pool pool;
   int has_pool;
   volatile uint32_t current; /* the step that runs, for the message of a crash */

@@ -1,5 +1,5 @@
 /* Runs a network. Made by Squall. The table of its kernels stands in `kernels.c`, a unit of its
- * own, so that this one is compiled once for all networks.
+ * own, so that this one is compiled once for all networks; `moves.c` is a unit, too.
  *
  *   network SECONDS [FILE]  in the folder of plan.txt, its constants and input_0.bin ..; writes
  *                           output_0.bin ..; reads prepared weights from FILE, or keeps them there

@@ -152,7 +152,7 @@ unsigned char *rt_packed_open(rt_packed *p, const char *path, uint64_t bytes,
 
 unsigned char *rt_packed_begin(rt_packed *p, const char *path, uint64_t bytes, uint32_t count) {
   memset(p, 0, sizeof *p);
-  p->path = path, p->file = -1;
+  p->path = path, p->file = -1, p->sections = count;
   p->first = first_of(count), p->bytes = p->first + (size_t)bytes;
   const char *slash = strrchr(path, '/');
   int folder = slash ? (int)(slash - path) + 1 : 0;
@@ -174,8 +174,9 @@ unsigned char *rt_packed_begin(rt_packed *p, const char *path, uint64_t bytes, u
   return NULL;
 }
 
-int rt_packed_put(rt_packed *p, const rt_section *section, const void *content) {
-  p->digests[p->sections++] = rt_digest(content, (size_t)section->bytes);
+int rt_packed_put(const rt_packed *p, uint32_t number, const rt_section *section,
+                  const void *content) {
+  p->digests[number] = rt_digest(content, (size_t)section->bytes);
   return put_at(p->file, content, (size_t)section->bytes, p->first + section->at);
 }
 

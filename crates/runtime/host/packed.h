@@ -37,8 +37,9 @@ unsigned char *rt_packed_open(rt_packed *p, const char *path, uint64_t bytes,
 /* Begins a file with room for the region, which can be read where it is mapped: NULL where there is
  * no room on the disk or no right. */
 unsigned char *rt_packed_begin(rt_packed *p, const char *path, uint64_t bytes, uint32_t count);
-/* Writes the next section; 0 where that fails. */
-int rt_packed_put(rt_packed *p, const rt_section *section, const void *content);
+/* Writes a section, the `number`th, which several threads may do at once; 0 where that fails. */
+int rt_packed_put(const rt_packed *p, uint32_t number, const rt_section *section,
+                  const void *content);
 /* Gives the file that is whole its name, or removes one that is not; 0 where what was written may
  * not be read back from its map. */
 int rt_packed_end(rt_packed *p, int is_whole);

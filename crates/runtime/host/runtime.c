@@ -1,5 +1,6 @@
 /* The library as one translation unit, which a program includes: SQUALL_CUDA adds GPUs,
- * SQUALL_NETWORK plans of many steps, SQUALL_RUNNER the conversation with a host. */
+ * SQUALL_NETWORK plans of many steps (of which moves.c is a unit of its own on CPUs), SQUALL_RUNNER
+ * the conversation with a host. */
 #define _GNU_SOURCE
 #include "element.c"
 #include "error.c"
@@ -14,15 +15,16 @@
 #include "digest.c"
 #include "execute.c"
 #include "model.c"
-#include "moves.c"
 #include "weights.c"
 #ifdef SQUALL_CUDA
 #include "branches.c"
 #include "gpu.c"
 #include "gpu_network.c"
 #include "module.c"
+#include "moves.c"
 #else
 #include "packed.c"
+#include "prepare.c"
 #include "network.c"
 #endif
 #else

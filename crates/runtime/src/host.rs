@@ -11,7 +11,7 @@ macro_rules! sources {
 }
 
 /// The library. A main file includes `runtime.c`, which includes the others.
-pub const LIBRARY: [HostFile; 57] = sources![
+pub const LIBRARY: [HostFile; 59] = sources![
     "runtime.c",
     "branches.c",
     "branches.h",
@@ -63,6 +63,8 @@ pub const LIBRARY: [HostFile; 57] = sources![
     "plan.h",
     "pool.c",
     "pool.h",
+    "prepare.c",
+    "prepare.h",
     "session.c",
     "session.h",
     "timing.c",
@@ -143,6 +145,9 @@ pub const GPU_ROOF: HostFile = sources!["roof.cu"][0];
 
 /// The program that runs a network; it includes `kernels.c`, the table of what is linked in.
 pub const NETWORK: HostFile = sources!["network_main.c"][0];
+
+/// Its moves of data, a unit of their own.
+pub const MOVES: HostFile = sources!["moves.c"][0];
 
 /// The program that runs a network on a GPU.
 pub const GPU_NETWORK: HostFile = sources!["gpu_network_main.c"][0];

@@ -1,7 +1,7 @@
 //! The C host library compiles without a warning in all of its forms, and its runner refuses a host
 //! of another version.
 
-use squall_runtime::host::{DRIVER, GPU_NETWORK, LAUNCH, NETWORK, RUNNER, whole};
+use squall_runtime::host::{DRIVER, GPU_NETWORK, LAUNCH, MOVES, NETWORK, RUNNER, whole};
 use squall_runtime::protocol::{Clock, Failure, Line, Place, Reply, Start, VERSION};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -68,7 +68,9 @@ fn all_programs_compile_without_a_warning() {
         + "const rt_symbol rt_symbols[] = {{\"one\", (void (*)(void))one, NULL}};\nconst size_t \
            rt_symbol_count = 1;\nconst int rt_threads = 1;\n";
     std::fs::write(f.join("kernels.c"), table).unwrap();
-    let network = compile(f, "network", &whole(NETWORK.1), &["-fopenmp", "kernels.c"]);
+    std::fs::write(f.join("moves.c"), whole(MOVES.1)).unwrap();
+    let with = ["-fopenmp", "moves.c", "kernels.c"];
+    let network = compile(f, "network", &whole(NETWORK.1), &with);
     std::fs::write(f.join("plan.txt"), plan.replace("\\n", "\n")).unwrap();
     std::fs::write(f.join("input_0.bin"), [1, 2, 3, 4]).unwrap();
     let said = Command::new(&network).arg("0.01").current_dir(f).output().unwrap();

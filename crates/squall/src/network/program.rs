@@ -16,8 +16,10 @@ use std::time::Duration;
 
 /// The program's file.
 pub const NAME: &str = "network";
-/// What it is linked from beside the kernels: the runtime, and the table.
-const UNITS: [&str; 2] = ["network", "kernels"];
+/// What it is linked from beside the kernels, and how hard a compiler works on each: the runtime,
+/// its moves of data, which want vectors, and the table. The first run of all networks waits for
+/// them: all by -O3 take twice the time.
+const UNITS: [(&str, &str); 3] = [("network", "-O2"), ("moves", "-O3"), ("kernels", "-O2")];
 
 /// A function that is linked in.
 pub struct LinkedSource<'a> {
@@ -55,8 +57,13 @@ pub struct Site<'a> {
 pub fn with_runtime_ahead<T>(at: &TargetContext, work: impl FnOnce() -> T) -> T {
     let runtime = || {
         if let Ok(folder) = TemporaryFolder::new("network") {
-            // Whether it compiles shows when it is asked for.
-            let _ = unit(at, &runtime_text(), &folder.path().join("network.o"));
+            std::thread::scope(|scope| {
+                for ((name, level), text) in UNITS.into_iter().zip(runtime_texts()) {
+                    let to = folder.path().join(format!("{name}.o"));
+                    // Whether it compiles shows when it is asked for.
+                    scope.spawn(move || unit(at, (&text, level), &to).ok());
+                }
+            });
         }
     };
     if !at.gpus.is_empty() || !at.toolchain.objects().is_kept() {
@@ -71,9 +78,10 @@ pub fn build(
     kernels: &[LinkedSource<'_>],
     at: &TargetContext,
 ) -> Result<(), Error> {
-    let texts = [runtime_text(), table(kernels, at.device.cores.len())];
+    let [runtime, moves] = runtime_texts();
+    let texts = [runtime, moves, table(kernels, at.device.cores.len())];
     if site.is_kept {
-        for (name, text) in UNITS.iter().zip(&texts) {
+        for ((name, _), text) in UNITS.iter().zip(&texts) {
             put(&site.folder.join(format!("{name}.c")), text)?;
         }
     }
@@ -90,8 +98,8 @@ pub fn build(
     let to = site.folder.join(NAME);
     let make = || -> Result<(), Error> {
         objects(site.folder, &changed, &at.toolchain)?;
-        for (name, text) in UNITS.iter().zip(&texts) {
-            unit(at, text, &site.folder.join(format!("{name}.o")))?;
+        for ((name, level), text) in UNITS.into_iter().zip(&texts) {
+            unit(at, (text, level), &site.folder.join(format!("{name}.o")))?;
         }
         compile(site.folder, &at.toolchain, &link)
     };
@@ -131,8 +139,9 @@ pub(super) fn on_cores(command: &mut Command, device: &Device) {
     command.envs(ours).env_remove("OMP_THREAD_LIMIT").env_remove("GOMP_CPU_AFFINITY");
 }
 
-fn runtime_text() -> String {
-    host::whole(host::NETWORK.1)
+/// The texts of the units that are the same for all networks.
+fn runtime_texts() -> [String; 2] {
+    [host::whole(host::NETWORK.1), host::whole(host::MOVES.1)]
 }
 
 /// The table of the kernels, and the number of threads.
@@ -148,9 +157,9 @@ fn table(kernels: &[LinkedSource<'_>], threads: usize) -> String {
     )
 }
 
-/// Compiles a text of ours.
-fn unit(at: &TargetContext, text: &str, to: &Path) -> Result<(), Error> {
-    let mut args = vec!["-c", "-O3"];
+/// Compiles a text of ours at a level of optimisation.
+fn unit(at: &TargetContext, (text, level): (&str, &str), to: &Path) -> Result<(), Error> {
+    let mut args = vec!["-c", level];
     args.extend(at.toolchain.flags().iter().map(String::as_str));
     args.extend(openmp(at));
     match at.toolchain.compiled_text(text, &args, to)? {
@@ -170,7 +179,7 @@ fn link_arguments(kernels: &[LinkedSource<'_>], at: &TargetContext) -> Vec<Strin
     let needs_openmp = kernels.iter().any(|k| k.source.openmp).then_some("-fopenmp");
     let mut args: Vec<String> = openmp(at).or(needs_openmp).into_iter().map(String::from).collect();
     args.extend(["-o".into(), NAME.into()]);
-    args.extend(UNITS.iter().map(|name| format!("{name}.o")));
+    args.extend(UNITS.iter().map(|(name, _)| format!("{name}.o")));
     args.extend(kernels.iter().map(|k| format!("{}.o", k.source.symbol)));
     args.extend(["-lm".into(), "-ldl".into()]);
     args
