@@ -5,6 +5,7 @@ mod copies;
 mod covers;
 mod dynamic;
 mod examples;
+mod fused_tasks;
 mod generated_code;
 mod halves;
 mod hostile;

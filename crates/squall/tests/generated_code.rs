@@ -1,9 +1,10 @@
 //! Generated kernels stay as they are, byte for byte, unless a change means to change them: a
 //! digest of the sources of sampled configurations of every sketch, for the workloads of
-//! `examples/workloads.ops`, `benches/narrow.ops` and `benches/gpu.ops`, and for operators that no
-//! operator line says, compared with `generated_code.txt`.
+//! `examples/workloads.ops`, `benches/narrow.ops`, `benches/gpu.ops` and `kinds.ops`, and for
+//! operators that no operator line says (`fused_tasks.rs`), compared with `generated_code.txt`.
 //! `SQUALL_BLESS=1 cargo test -p squall --test generated_code` writes that file anew.
 
+use crate::fused_tasks::{attentions, chunked, maps, pairs, separables};
 use crate::machine;
 
 use machine::h200;
@@ -11,10 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall::Input;
 use squall_compiler::{sketches, untuned};
-use squall_core::operator::{
-    Conv, LayerNorm, MatMul, Pool, PoolKind, back_to_back, made_in_chunks, normed, separable,
-};
-use squall_core::{Bytes, Isa, KernelSource, Mapped, Target, Task, TensorKind, Tunable, Workload};
+use squall_core::{Bytes, Isa, KernelSource, Mapped, Target, Task, Tunable};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -74,72 +72,6 @@ fn list(target: &str, on: &Target, operators: &str) -> String {
     list_of(target, on, &input.tasks)
 }
 
-/// A convolution of an image of 28 x 28.
-fn conv(c: i64, k: i64, r: i64, groups: i64) -> Workload {
-    let conv = Conv {
-        n: 1,
-        c,
-        h: 28,
-        w: 28,
-        k,
-        r,
-        s: r,
-        stride: [1; 2],
-        pads: [r / 2; 4],
-        dilation: [1; 2],
-        groups,
-    };
-    conv.workload().expect("a convolution")
-}
-
-/// An inverted residual, and what remains of it without its last and its first convolution.
-fn separables() -> Vec<Task> {
-    let [a, b, c] = [conv(32, 192, 1, 1), conv(192, 192, 3, 192), conv(192, 32, 1, 1)];
-    let named = [
-        ("inverted_residual", separable(a.clone(), &[&b, &c])),
-        ("expand_and_windows", separable(a, &[&b])),
-        ("windows_and_project", separable(b.clone(), &[&c])),
-    ];
-    named.map(|(name, w)| Task::new(name, w.expect("separable"))).to_vec()
-}
-
-/// Two operators back to back, which no operator line says.
-fn pairs() -> Vec<Task> {
-    let expanded = back_to_back(conv(32, 192, 1, 1), &conv(192, 192, 3, 192));
-    let product = |n, k| MatMul::plain(64, n, k, TensorKind::Weight).workload().expect("a product");
-    let products = back_to_back(product(96, 48), &product(32, 96));
-    let named = [("expand_and_depthwise", expanded), ("two_products", products)];
-    named.map(|(name, w)| Task::new(name, w.expect("a pair"))).to_vec()
-}
-
-/// What GPUs alone make of two operators: a convolution with its pooling, two products, a norm and
-/// its product.
-fn chunked() -> Vec<Task> {
-    let pool = Pool {
-        kind: PoolKind::Max,
-        n: 1,
-        c: 64,
-        h: 28,
-        w: 28,
-        r: 3,
-        s: 3,
-        stride: [2; 2],
-        pads: [1; 4],
-        dilation: [1; 2],
-        positions: None,
-    };
-    let product = |n, k| MatMul::plain(77, n, k, TensorKind::Weight).workload().expect("a product");
-    let (gain, bias) = (TensorKind::Weight, Some(TensorKind::Weight));
-    let norm = LayerNorm { rows: 77, cols: 96, eps: 1e-5, gain, bias };
-    let (pool, norm) = (pool.workload().expect("a pooling"), norm.workload().expect("a norm"));
-    let named = [
-        ("pooled", made_in_chunks(conv(3, 64, 3, 1), &pool)),
-        ("hidden_layer", made_in_chunks(product(96, 48), &product(32, 96))),
-        ("norm_and_product", normed(norm, &product(64, 96))),
-    ];
-    named.map(|(name, w)| Task::new(name, w.expect("a pair"))).to_vec()
-}
-
 fn list_of(target: &str, on: &Target, tasks: &[Task]) -> String {
     let lines = |task: &Task| {
         let all = sketches(&task.workload, on);
@@ -173,7 +105,15 @@ fn generated_kernels_are_what_they_were() {
         + &list("h200", &h200(), "examples/workloads.ops")
         + &list("h200", &h200(), "benches/gpu.ops")
         + &list_of("h200", &h200(), &separables())
-        + &list_of("h200", &h200(), &chunked());
+        + &list_of("h200", &h200(), &chunked())
+        + &list("avx512", &cpu(64, 32), "crates/squall/tests/kinds.ops")
+        + &list("v2", &Target::at_level(Isa::X86_64V2, &[]), "crates/squall/tests/kinds.ops")
+        + &list("armv8.6", &Target::at_level(Isa::Armv86A, &[]), "crates/squall/tests/kinds.ops")
+        + &list_of("avx512", &Target { threads: 2, ..cpu(64, 32) }, &attentions())
+        + &list_of("avx2", &cpu(32, 16), &maps())
+        + &list("h200", &h200(), "crates/squall/tests/kinds.ops")
+        + &list_of("h200", &h200(), &attentions())
+        + &list_of("h200", &h200(), &maps());
     if std::env::var_os("SQUALL_BLESS").is_some() {
         std::fs::write(&path, &now).expect("the file can be written");
     }
