@@ -2,7 +2,7 @@
 
 use crate::support;
 
-use squall_testing::onnx::{Build, f32s, stored, text};
+use squall_testing::onnx::{Build, f32s, i64s, int, stored, text};
 use support::Place;
 
 #[test]
@@ -139,5 +139,52 @@ fn a_cubic_sample_at_a_border_brings_its_pixels_inside_one_by_one() {
         p.file(&format!("data/{name}.pb"), stored(value, &tensor));
     }
     let c = p.squall(&["check", "sampled.onnx", "--test-data", "data", "--json"]).ok().json();
+    assert_eq!(c["right"], true, "{c}");
+}
+
+/// Values of onnxruntime 1.32 for the first three regions; the others have a billion samples along
+/// an axis, nearly all outside of the image, or are no numbers.
+#[test]
+fn regions_far_larger_than_their_image_end_at_once() {
+    let p = Place::new();
+    let attributes = |mode| [text("mode", mode), int("output_height", 2), int("output_width", 2)];
+    let model = Build::new(16)
+        .input("x", &[1, 1, 4, 4])
+        .input("r", &[5, 4])
+        .init("b", i64s(&[5], &[0; 5]))
+        .node("RoiAlign", &["x", "r", "b"], &["mean"], &attributes("avg"))
+        .node("RoiAlign", &["x", "r", "b"], &["most"], &attributes("max"))
+        .output("mean")
+        .output("most");
+    p.file("regions.onnx", model.bytes());
+    let x: Vec<f32> = (0..16).map(|i| (i * 7 % 11) as f32 * 0.5 - 1.5).collect();
+    let (far, none) = (1e9, f32::NAN);
+    #[rustfmt::skip]
+    let regions = [
+        0.3, 0.2, 3.1, 2.7, -6.0, -5.0, 9.0, 3.5, 0.0, 0.0, 40.0, 30.0,
+        0.0, 0.0, far, far, none, none, none, none,
+    ];
+    #[rustfmt::skip]
+    let mean = [
+        0.33125, 1.236875, 0.64375, 1.236562, 0.0, 0.0,
+        0.03521485, 0.5179101, 0.09833334, 0.0, 0.0, 0.0,
+        0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0,
+    ];
+    #[rustfmt::skip]
+    let most = [
+        1.67875, 1.434375, 1.885937, 1.659375, 0.0, 0.0,
+        1.3125, 3.5, 3.5, 0.0, 0.0, 0.0,
+        3.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0,
+    ];
+    std::fs::create_dir(p.path().join("data")).expect("made");
+    for (name, value, tensor) in [
+        ("input_0", "x", f32s(&[1, 1, 4, 4], &x)),
+        ("input_1", "r", f32s(&[5, 4], &regions)),
+        ("output_0", "mean", f32s(&[5, 1, 2, 2], &mean)),
+        ("output_1", "most", f32s(&[5, 1, 2, 2], &most)),
+    ] {
+        p.file(&format!("data/{name}.pb"), stored(value, &tensor));
+    }
+    let c = p.squall(&["check", "regions.onnx", "--test-data", "data", "--json"]).ok().json();
     assert_eq!(c["right"], true, "{c}");
 }

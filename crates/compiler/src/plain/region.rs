@@ -35,6 +35,24 @@ const REFLECT: &str = "static inline R reflect(R x, R low, R high) {
 }
 ";
 
+/// Samples of a bin along an axis: how many, and which of them may lie in the image. A region of a
+/// billion pixels has as many samples, and all but few of them lie outside, where they are 0.
+const SAMPLES: &str = "typedef struct { long begin, end; } roi_span;
+static inline long roi_count(R count) {
+  return count > 0 && count < C(2147483648.0) ? (long)count : 0;
+}
+static inline roi_span roi_span_of(R from, R step, long count, long extent) {
+  roi_span all = {0, count < 0 ? 0 : count};
+  if (!(step > 0)) return all;
+  const double a = (-1.0 - (double)from) / (double)step;
+  const double b = ((double)extent - (double)from) / (double)step;
+  const double first = a - 2 - 1e-5 * fabs(a), last = b + 2 + 1e-5 * fabs(b);
+  if (first > 0) all.begin = first < (double)all.end ? (long)first : all.end;
+  if (last < (double)all.end) all.end = last > (double)all.begin ? (long)last : all.begin;
+  return all;
+}
+";
+
 const CUBIC: &str = "static inline void cubic(R x, R *w) {
   const R a = C(-0.75);
   w[0] = ((a * (x + 1) - 5 * a) * (x + 1) + 8 * a) * (x + 1) - 4 * a;
@@ -182,6 +200,7 @@ fn roi_align(p: &mut Program) -> Result<(), String> {
     let scale = p.ctx.float_or("spatial_scale", 1.0)?;
     p.float("SCALE", scale);
     p.float("SHIFT", if half { 0.5 } else { 0.0 });
+    p.table("roi_span", SAMPLES.into());
     for (name, v) in [
         ("IMAGES", x[0]),
         ("CHANNELS", x[1]),
@@ -199,7 +218,8 @@ fn roi_align(p: &mut Program) -> Result<(), String> {
     };
     let count = |extent: &str, of: &str| match ratio > 0 {
         true => format!("{ratio}L"),
-        false => format!("(long)F(ceil)({extent} / C({of}))"),
+        // An extent that is no number, or beyond 32 bits, has no samples.
+        false => format!("roi_count(F(ceil)({extent} / C({of})))"),
     };
     p.body(&format!(
         "  for (long n = 0; n < REGIONS; n++) {{
@@ -216,8 +236,15 @@ fn roi_align(p: &mut Program) -> Result<(), String> {
       const T0 *x = x0 + (image * CHANNELS + ch) * HEIGHT * WIDTH;
       R s = 0;
       int first = 1;
-      for (long i = 0; i < rows; i++)
-      for (long j = 0; j < columns; j++) {{
+      const roi_span ys = roi_span_of(top + C(r) * high, high / C(rows), rows, HEIGHT);
+      const roi_span xs = roi_span_of(left + C(q) * wide, wide / C(columns), columns, WIDTH);
+      if ((ys.end - ys.begin < rows || xs.end - xs.begin < columns) && rows > 0 && columns > 0) {{
+        const R a = 0, b = 0, c = 0, d = 0;
+        {step}
+        first = 0;
+      }}
+      for (long i = ys.begin; i < ys.end; i++)
+      for (long j = xs.begin; j < xs.end; j++) {{
         R v = top + C(r) * high + (C(i) + C(0.5)) * high / C(rows);
         R u = left + C(q) * wide + (C(j) + C(0.5)) * wide / C(columns);
         R a = 0, b = 0, c = 0, d = 0;

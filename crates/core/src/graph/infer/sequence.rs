@@ -245,6 +245,9 @@ fn rotary(ctx: &Ctx) -> Result<Vec<Output>, String> {
     if !(3..=4).contains(&x.len()) {
         return Err(format!("its input has shape {x:?}"));
     }
+    // Its caches of cosines and sines.
+    ctx.shape(1)?;
+    ctx.shape(2)?;
     like_first(ctx)
 }
 

@@ -1,7 +1,7 @@
 //! A long test, which is run by hand: random calls of all operators that have plain kernels, at
 //! extents of 1 to 9 and 16, by each compiler at hand and each level of optimisation, against the
-//! independent build. `SQUALL_SWEEP=N` is how many calls of an operator are drawn, and
-//! `SQUALL_COMPILERS` names compilers, with commas between them.
+//! independent build. `SQUALL_SWEEP=N` is how many calls of an operator are drawn, `SQUALL_SEED`
+//! which ones, and `SQUALL_COMPILERS` names compilers, with commas between them.
 
 use super::*;
 use crate::network::plain;
@@ -277,8 +277,8 @@ impl Draw {
 }
 
 /// The calls of all operators, and those of which none was found.
-fn calls(each: usize) -> (Vec<OperatorCall>, Vec<&'static str>) {
-    let mut draw = Draw(Random::seed_from_u64(56));
+fn calls(each: usize, seed: u64) -> (Vec<OperatorCall>, Vec<&'static str>) {
+    let mut draw = Draw(Random::seed_from_u64(seed));
     let (mut all, mut none) = (Vec::new(), Vec::new());
     for op in operators::operators() {
         let before = all.len();
@@ -299,7 +299,8 @@ fn calls(each: usize) -> (Vec<OperatorCall>, Vec<&'static str>) {
 #[ignore = "takes minutes: SQUALL_SWEEP=20 cargo test -p squall --lib sweep -- --ignored"]
 fn all_operators_by_all_compilers_at_all_levels() {
     let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<usize>().ok());
-    let (calls, none) = calls(number("SQUALL_SWEEP").unwrap_or(4));
+    let seed = number("SQUALL_SEED").unwrap_or(56) as u64;
+    let (calls, none) = calls(number("SQUALL_SWEEP").unwrap_or(4), seed);
     println!("{} calls; none of {}", calls.len(), none.join(", "));
     let named = std::env::var("SQUALL_COMPILERS").unwrap_or_else(|_| "gcc,clang".into());
     let mut wrong = Vec::new();
