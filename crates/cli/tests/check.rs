@@ -154,8 +154,12 @@ fn regions_far_larger_than_their_image_end_at_once() {
         .init("b", i64s(&[5], &[0; 5]))
         .node("RoiAlign", &["x", "r", "b"], &["mean"], &attributes("avg"))
         .node("RoiAlign", &["x", "r", "b"], &["most"], &attributes("max"))
+        .init("around", f32s(&[1, 4], &[-1e9, -1e9, 1e9, 1e9]))
+        .init("image", i64s(&[1], &[0]))
+        .node("RoiAlign", &["x", "around", "image"], &["all"], &attributes("avg"))
         .output("mean")
-        .output("most");
+        .output("most")
+        .output("all");
     p.file("regions.onnx", model.bytes());
     let x: Vec<f32> = (0..16).map(|i| (i * 7 % 11) as f32 * 0.5 - 1.5).collect();
     let (far, none) = (1e9, f32::NAN);
@@ -182,6 +186,7 @@ fn regions_far_larger_than_their_image_end_at_once() {
         ("input_1", "r", f32s(&[5, 4], &regions)),
         ("output_0", "mean", f32s(&[5, 1, 2, 2], &mean)),
         ("output_1", "most", f32s(&[5, 1, 2, 2], &most)),
+        ("output_2", "all", f32s(&[1, 1, 2, 2], &[0.0; 4])),
     ] {
         p.file(&format!("data/{name}.pb"), stored(value, &tensor));
     }

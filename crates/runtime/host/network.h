@@ -13,7 +13,7 @@ typedef struct {
   size_t *mapped;          /* of a region that is mapped, its bytes */
   rt_packed packed;        /* the file of the region of prepared weights, where they are kept */
   uint32_t packed_region;  /* that region, or RT_NONE */
-  int is_ready;            /* whether that file was there */
+  int is_ready;            /* whether that file is whole */
   rt_loaded *kernels;
   rt_run_function **runs;
   void *workspace;

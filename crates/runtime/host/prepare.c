@@ -12,7 +12,7 @@ const rt_buffer *rt_packed_of(const rt_plan *p, const rt_step *s) {
   return k->prepared ? &p->buffers[s->buffers[k->parameter_count]] : NULL;
 }
 
-/* Why packing ended early. */
+/* Why packing ended early. By the file means that the weights are packed in memory instead. */
 typedef enum { BY_NOTHING, BY_MEMORY, BY_FILE, BY_PLAN, BY_KERNEL } ended;
 
 /* Calls whose weights are packed, which threads take one by one. */
@@ -20,7 +20,8 @@ typedef struct {
   rt_network *network;
   uint32_t *calls; /* steps of the plan */
   uint32_t count, next;
-  size_t room; /* bytes of the most for one call, where they go into the file; else 0 */
+  int is_file; /* whether they go into the file */
+  size_t most; /* bytes of the most packed weights of one call */
   int has_ended;
   ended why; /* of the first that failed, with its kernel and the kernel's answer */
   const rt_kernel *kernel;
@@ -69,8 +70,8 @@ static const void *aligned(const rt_network *n, packer *w, const rt_buffer *b, s
   return w->copies + at;
 }
 
-/* Has memory for copies of a call's weights. */
-static int room_for_copies(const rt_network *n, packer *w, const rt_step *s) {
+/* The bytes that copies of a call's weights take. */
+static size_t copies_of(const rt_network *n, const rt_step *s) {
   const rt_kernel *k = &n->model.plan.kernels[s->kernel];
   size_t bytes = 0;
   for (uint32_t i = 0; i < k->parameter_count; i++) {
@@ -80,6 +81,12 @@ static int room_for_copies(const rt_network *n, packer *w, const rt_step *s) {
     if ((uintptr_t)(n->regions[b->region] + b->offset) % RT_ALIGNMENT)
       bytes += (size_t)b->is.count * rt_size_of(b->is.type) + RT_ALIGNMENT;
   }
+  return bytes;
+}
+
+/* Has memory for copies of a call's weights. */
+static int room_for_copies(const rt_network *n, packer *w, const rt_step *s) {
+  const size_t bytes = copies_of(n, s);
   if (bytes <= w->copy_bytes) return 1;
   free(w->copies);
   w->copies = rt_large_memory(bytes);
@@ -114,7 +121,7 @@ static int pack_into_file(packing *all, packer *w, uint32_t number) {
   const rt_step *s = &n->model.plan.steps[all->calls[number]];
   const rt_buffer *b = rt_packed_of(&n->model.plan, s);
   const rt_section section = {b->offset, b->is.count};
-  if (!w->room) w->room = rt_large_memory(all->room);
+  if (!w->room) w->room = rt_large_memory(all->most);
   if (!w->room) return end_packing(all, BY_FILE, NULL, 0);
   memset(w->room, 0, (size_t)section.bytes);
   if (!pack(all, w, s, w->room)) return 0;
@@ -136,7 +143,7 @@ static void pack_some(void *argument, size_t thread) {
     if (all->count - i > ahead) advise_on(n, &p->steps[all->calls[i + ahead]], MADV_WILLNEED);
     const rt_step *s = &p->steps[all->calls[i]];
     const rt_buffer *b = rt_packed_of(p, s);
-    if (all->room) pack_into_file(all, &own, i);
+    if (all->is_file) pack_into_file(all, &own, i);
     else pack(all, &own, s, n->regions[b->region] + b->offset);
   }
   free(own.room), free(own.copies);
@@ -145,10 +152,9 @@ static void pack_some(void *argument, size_t thread) {
 /* Packs the calls of one region, or of all regions but that one. */
 static ended pack_calls(rt_network *n, packing *all, int is_file) {
   const rt_plan *p = &n->model.plan;
-  uint64_t bytes = 0;
+  size_t bytes = 0, copies = 0;
   memset(all, 0, sizeof *all);
-  all->network = n;
-  all->room = is_file ? 1 : 0;
+  all->network = n, all->is_file = is_file, all->most = 1;
   all->calls = calloc(p->step_count + 1u, sizeof *all->calls);
   if (!all->calls) return all->why = BY_MEMORY;
   for (uint32_t i = 0; i < p->step_count; i++) {
@@ -156,12 +162,16 @@ static ended pack_calls(rt_network *n, packing *all, int is_file) {
     const int is_kept = b && b->region == n->packed_region;
     if (!b || (is_file ? !is_kept : is_kept && n->is_ready)) continue;
     all->calls[all->count++] = i;
-    bytes += b->is.count;
-    if (is_file && b->is.count > all->room) all->room = (size_t)b->is.count;
+    const size_t own = copies_of(n, &p->steps[i]);
+    bytes += (size_t)b->is.count;
+    if (b->is.count > all->most) all->most = (size_t)b->is.count;
+    if (own > copies) copies = own;
   }
-  /* On their way into a file, weights are in memory twice: of an eighth of all, and of one call. */
+  /* What each thread has for itself is bounded: all but the first have an eighth of all packed
+   * weights at most. */
+  const size_t each = copies + (is_file ? all->most : 0);
   size_t tasks = n->has_pool ? n->pool.tasks : 1;
-  if (all->room && tasks > 1 + bytes / 8 / all->room) tasks = 1 + (size_t)(bytes / 8 / all->room);
+  if (each && tasks > 1 + bytes / 8 / each) tasks = 1 + bytes / 8 / each;
   if (tasks > all->count) tasks = all->count;
   n->host->phase = "the preparation of weights";
   if (tasks > 1) n->pool.parallel_for(n->pool.state, tasks, pack_some, all);

@@ -10,7 +10,8 @@ macro_rules! sources {
     };
 }
 
-/// The library. A main file includes `runtime.c`, which includes the others.
+/// The library. A main file includes `runtime.c`, which includes the others, but for `moves.c` on
+/// CPUs.
 pub const LIBRARY: [HostFile; 59] = sources![
     "runtime.c",
     "branches.c",
@@ -143,7 +144,8 @@ pub const KEEPER: HostFile = sources!["keeper.c"][0];
 /// Kernels that measure what a GPU can do at most; the runner compiles them.
 pub const GPU_ROOF: HostFile = sources!["roof.cu"][0];
 
-/// The program that runs a network; it includes `kernels.c`, the table of what is linked in.
+/// The program that runs a network; `kernels.c`, the table of what is linked in, and [`MOVES`] are
+/// linked with it.
 pub const NETWORK: HostFile = sources!["network_main.c"][0];
 
 /// Its moves of data, a unit of their own.

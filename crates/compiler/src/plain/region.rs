@@ -39,14 +39,15 @@ const REFLECT: &str = "static inline R reflect(R x, R low, R high) {
 /// billion pixels has as many samples, and all but few of them lie outside, where they are 0.
 const SAMPLES: &str = "typedef struct { long begin, end; } roi_span;
 static inline long roi_count(R count) {
-  return count > 0 && count < C(2147483648.0) ? (long)count : 0;
+  return count > 0 && count < C(1e15) ? (long)count : 0;
 }
 static inline roi_span roi_span_of(R from, R step, long count, long extent) {
   roi_span all = {0, count < 0 ? 0 : count};
   if (!(step > 0)) return all;
   const double a = (-1.0 - (double)from) / (double)step;
   const double b = ((double)extent - (double)from) / (double)step;
-  const double first = a - 2 - 1e-5 * fabs(a), last = b + 2 + 1e-5 * fabs(b);
+  const double share = sizeof(R) == 4 ? 1e-6 : 2e-15;
+  const double first = a - 2 - share * fabs(a), last = b + 2 + share * fabs(b);
   if (first > 0) all.begin = first < (double)all.end ? (long)first : all.end;
   if (last < (double)all.end) all.end = last > (double)all.begin ? (long)last : all.begin;
   return all;
@@ -182,7 +183,9 @@ fn half_pixel(p: &Program) -> Result<bool, String> {
 /// What the four parts of a sample do to `s`, and the result of `s`.
 fn joined(p: &Program) -> Result<(&'static str, &'static str), String> {
     Ok(match p.ctx.text("mode", "avg")? {
-        "avg" => ("s += a + b + c + d;", "s / C(rows * columns > 1 ? rows * columns : 1)"),
+        "avg" => {
+            ("s += a + b + c + d;", "s / (rows > 0 && columns > 0 ? C(rows) * C(columns) : C(1))")
+        }
         "max" => {
             ("R m = larger_r(larger_r(a, b), larger_r(c, d)); s = first ? m : larger_r(s, m);", "s")
         }
@@ -218,7 +221,7 @@ fn roi_align(p: &mut Program) -> Result<(), String> {
     };
     let count = |extent: &str, of: &str| match ratio > 0 {
         true => format!("{ratio}L"),
-        // An extent that is no number, or beyond 32 bits, has no samples.
+        // An extent that is no number, or beyond what is counted here, has no samples.
         false => format!("roi_count(F(ceil)({extent} / C({of})))"),
     };
     p.body(&format!(

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,13 +34,13 @@ enum { ROUNDS = 4, FEW = 4096 };
  * small ones, those that count from both ends of the least extent, and ever fewer. */
 enum { RANGES = 7 };
 
-/* Seconds that a build may take, those of a region, whose loops random data may never end, and
- * seconds after which no further set is tried. */
+/* Seconds of a processor that the independent build may take, those of a region, whose loops random
+ * data may never end, and seconds after which no further set is tried. */
 enum { PATIENCE = 20, SHORT_PATIENCE = 2 };
 static const double ENOUGH = 1.0;
 
-/* Bytes of memory that a region may grow to, for the same reason. */
-static const rlim_t MOST_MEMORY = (rlim_t)4 << 30;
+/* Bytes of memory that a process with a region may have, which grows for the same reason. */
+static const double MOST_MEMORY = 4e9;
 
 /* How far a process of a run came, and what came of it. */
 enum { NOTHING, TAKEN, REFUSED, DIFFERENT };
@@ -51,6 +52,8 @@ typedef struct {
 
 static report *said;
 static unsigned char *blob;
+/* The memory that the user allows a process. */
+static rlim_t allowed;
 
 static double now(void) {
   struct timespec t;
@@ -227,6 +230,22 @@ static int differ(int n, const check_operand *o, const unsigned char *a, const u
   return 0;
 }
 
+/* Bounds what a build may take. The usual build has the time that the independent one took many
+ * times over, since the machine may be busy, and more memory, since that of the first run is still
+ * held. */
+static void bound(const check_case *c, int is_usual, double first_took) {
+  const int patience = c->is_region ? SHORT_PATIENCE : PATIENCE;
+  struct itimerval left = {{0, 0}, {is_usual ? 0 : patience, 0}};
+  setitimer(ITIMER_PROF, &left, 0);
+  alarm(is_usual ? PATIENCE + (unsigned)(20 * first_took) : 10u * (unsigned)patience);
+  struct rlimit memory;
+  const double most = MOST_MEMORY * (is_usual ? 3 : 1);
+  if (!c->is_region || getrlimit(RLIMIT_AS, &memory) != 0) return;
+  if (!is_usual) allowed = memory.rlim_cur;
+  memory.rlim_cur = allowed == RLIM_INFINITY || (double)allowed > most ? (rlim_t)most : allowed;
+  setrlimit(RLIMIT_AS, &memory);
+}
+
 /* One run of both builds, in a process that ends here. */
 static void run(const check_case *c, int set, int range) {
   const void **in = malloc((size_t)(c->operands + 1) * sizeof *in);
@@ -241,6 +260,7 @@ static void run(const check_case *c, int set, int range) {
     in[i] = m;
   }
   int gave[2];
+  double took = 0;
   for (int build = 0; build < 2; build++) {
     for (int i = 0; i < c->results; i++) {
       const int grown = c->out[i].grown;
@@ -248,19 +268,17 @@ static void run(const check_case *c, int set, int range) {
       out[build][i] = memset(guarded(bytes), grown ? 0 : 0x5a, bytes);
     }
     void *scratch = memset(guarded(c->scratch), 0xa5, c->scratch);
-    /* What is right takes about as long and as much as the independent build, which came first. */
-    alarm((unsigned)((c->is_region ? SHORT_PATIENCE : PATIENCE) * (build ? 2 : 1)));
-    if (c->is_region) {
-      struct rlimit memory;
-      getrlimit(RLIMIT_AS, &memory);
-      const rlim_t most = MOST_MEMORY * (build ? 3 : 1);
-      if (memory.rlim_max == RLIM_INFINITY || memory.rlim_max > most) memory.rlim_cur = most;
-      setrlimit(RLIMIT_AS, &memory);
-    }
+    bound(c, build, took);
+    const double began = now();
     gave[build] = (build ? c->usual : c->independent)(in, out[build], 0, scratch);
+    took = now() - began;
     said->stage++;
   }
-  if (!gave[0] != !gave[1]) {
+  alarm(PATIENCE);
+  if (c->is_region && gave[0] && !gave[1]) {
+    /* It may have had too little memory. */
+    said->result = REFUSED;
+  } else if (!gave[0] != !gave[1]) {
     said->result = DIFFERENT;
     snprintf(said->text, sizeof said->text, "it %s",
              gave[1] ? "refuses its operands" : "takes what it should refuse");
@@ -284,9 +302,15 @@ static int tried(const check_case *c, int set, int range, uint64_t seed) {
   int status = 0;
   waitpid(child, &status, 0);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return said->result;
-  if (said->stage != 1) return NOTHING;
-  snprintf(said->text, sizeof said->text, "it %s",
-           WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? "does not end" : "crashes");
+  const int by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  const int crashed = by == SIGSEGV || by == SIGBUS || by == SIGILL || by == SIGFPE || by == SIGABRT;
+  const char *what = 0;
+  if (said->stage == 1 && by == SIGALRM) what = "does not end";
+  if (said->stage == 1 && crashed) what = "crashes";
+  if (said->stage == 2 && crashed) what = "gives memory that cannot be read";
+  /* The system may end a process as well, for memory or threads that it does not have. */
+  if (!what) return NOTHING;
+  snprintf(said->text, sizeof said->text, "it %s", what);
   return DIFFERENT;
 }
 
