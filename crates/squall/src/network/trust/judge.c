@@ -303,7 +303,8 @@ static int tried(const check_case *c, int set, int range, uint64_t seed) {
   waitpid(child, &status, 0);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return said->result;
   const int by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-  const int crashed = by == SIGSEGV || by == SIGBUS || by == SIGILL || by == SIGFPE || by == SIGABRT;
+  const int crashed =
+      by == SIGSEGV || by == SIGBUS || by == SIGILL || by == SIGFPE || by == SIGABRT;
   const char *what = 0;
   if (said->stage == 1 && by == SIGALRM) what = "does not end";
   if (said->stage == 1 && crashed) what = "crashes";
