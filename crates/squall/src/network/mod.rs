@@ -6,12 +6,14 @@ pub mod arena;
 mod branches;
 mod device;
 mod files;
+mod launch;
 mod operands;
 mod packed;
 mod parts;
 mod plain;
 mod program;
 mod trust;
+mod units;
 mod values;
 mod weights;
 
@@ -447,14 +449,14 @@ impl Network {
     fn launch(&self, arguments: &[&OsStr]) -> Result<String, Error> {
         let mut command = self.device.command(&self.folder.join(program::NAME));
         command.args(arguments).current_dir(&self.folder).stdin(Stdio::null());
-        program::on_cores(&mut command, &self.device);
+        launch::on_cores(&mut command, &self.device);
         let fail = |message: String| Error::Build {
             message,
             hint: "an operand may have an illegal value, such as an index out of range; else \
                    please report this"
                 .into(),
         };
-        let done = program::output(end_with_us(&mut command))
+        let done = launch::output(end_with_us(&mut command))
             .map_err(|e| fail(format!("the network's program does not start: {e}")))?;
         if !done.status.success() {
             let said = String::from_utf8_lossy(&done.stderr);

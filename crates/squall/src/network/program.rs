@@ -1,25 +1,19 @@
 //! The program of a network: the runtime, compiled once for all networks, linked with the table of
 //! this one's kernels and with the kernels themselves. The linked program is kept as objects are.
 
+use super::trust;
+use super::units::{MOVES, UNITS, Unit, openmp, usual_arguments};
 use crate::error::Error;
 use crate::export::{Chosen, comment, compile, declarations, objects, refused, symbols};
 use crate::target_context::TargetContext;
 use squall_core::KernelSource;
 use squall_measure::TemporaryFolder;
-use squall_measure::cpu::{
-    Device, Object, Toolchain, WAIT_POLICY, on_spare_cores, openmp_environment,
-};
+use squall_measure::cpu::{Object, Toolchain, on_spare_cores};
 use squall_runtime::host;
 use std::path::Path;
-use std::process::{Command, Output};
-use std::time::Duration;
 
 /// The program's file.
 pub const NAME: &str = "network";
-/// What it is linked from beside the kernels, and how hard a compiler works on each: the runtime,
-/// its moves of data, which want vectors, and the table. The first run of all networks waits for
-/// them: all by -O3 take 1.6 times the time.
-const UNITS: [(&str, &str); 3] = [("network", "-O2"), ("moves", "-O3"), ("kernels", "-O2")];
 
 /// A function that is linked in.
 pub struct LinkedSource<'a> {
@@ -58,10 +52,10 @@ pub fn with_runtime_ahead<T>(at: &TargetContext, work: impl FnOnce() -> T) -> T 
     let runtime = || {
         if let Ok(folder) = TemporaryFolder::new("network") {
             std::thread::scope(|scope| {
-                for ((name, level), text) in UNITS.into_iter().zip(runtime_texts()) {
-                    let to = folder.path().join(format!("{name}.o"));
+                for (u, text) in UNITS.iter().zip(runtime_texts()) {
+                    let to = folder.path().join(format!("{}.o", u.0));
                     // Whether it compiles shows when it is asked for.
-                    scope.spawn(move || unit(at, (&text, level), &to).ok());
+                    scope.spawn(move || unit(at, (&text, &arguments(u, at)), &to).ok());
                 }
             });
         }
@@ -93,13 +87,14 @@ pub fn build(
         // They lie beside their sources, wherever the program comes from.
         objects(site.folder, &changed, &at.toolchain)?;
     }
+    let arguments = UNITS.each_ref().map(|u| arguments(u, at));
     let link = link_arguments(kernels, at);
     let link: Vec<&str> = link.iter().map(String::as_str).collect();
     let to = site.folder.join(NAME);
     let make = || -> Result<(), Error> {
         objects(site.folder, &changed, &at.toolchain)?;
-        for ((name, level), text) in UNITS.into_iter().zip(&texts) {
-            unit(at, (text, level), &site.folder.join(format!("{name}.o")))?;
+        for (((name, _), text), arguments) in UNITS.iter().zip(&texts).zip(&arguments) {
+            unit(at, (text, arguments), &site.folder.join(format!("{name}.o")))?;
         }
         compile(site.folder, &at.toolchain, &link)
     };
@@ -107,38 +102,11 @@ pub fn build(
         kernels.iter().map(|k| at.toolchain.object_key(k.source)).collect();
     // A program with a kernel that may change behind its source is linked anew.
     let Some(parts) = parts else { return make() };
-    let with = format!("{UNITS:?} {:?}", at.toolchain.flags());
+    let with = format!("{arguments:?}");
     let all = texts.iter().chain(&parts).map(String::as_str);
     let all: Vec<&str> = all.chain([with.as_str()]).collect();
     let key = at.toolchain.key(&link, &all);
     at.toolchain.kept_program(&key, &to, make)
-}
-
-/// Runs a program that may just have been written: its file stays open in a child that another
-/// thread forked until that child runs its own program.
-pub fn output(command: &mut Command) -> std::io::Result<Output> {
-    for _ in 0..200 {
-        match command.output() {
-            Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            other => return other,
-        }
-    }
-    command.output()
-}
-
-/// Has a program's threads run as kernels are measured: one thread a core, on the same cores.
-pub(super) fn on_cores(command: &mut Command, device: &Device) {
-    let cores = &device.cores;
-    if cores.len() < 2 {
-        return;
-    }
-    // How threads wait may be the user's choice.
-    let is_chosen = std::env::var_os(WAIT_POLICY).is_some();
-    let ours = openmp_environment(cores).into_iter();
-    let ours = ours.filter(|(name, _)| *name != WAIT_POLICY || !is_chosen);
-    command.envs(ours).env_remove("OMP_THREAD_LIMIT").env_remove("GOMP_CPU_AFFINITY");
 }
 
 /// The texts of the units that are the same for all networks.
@@ -159,22 +127,20 @@ fn table(kernels: &[LinkedSource<'_>], threads: usize) -> String {
     )
 }
 
-/// Compiles a text of ours at a level of optimisation.
-fn unit(at: &TargetContext, (text, level): (&str, &str), to: &Path) -> Result<(), Error> {
-    let mut args = vec!["-c", level];
-    args.extend(at.toolchain.flags().iter().map(String::as_str));
-    args.extend(openmp(at));
+/// How a unit is compiled.
+fn arguments(unit: &Unit, at: &TargetContext) -> Vec<String> {
+    if *unit == MOVES { trust::moves_build(at).arguments } else { usual_arguments(unit, at) }
+}
+
+/// Compiles a text of ours.
+fn unit(at: &TargetContext, (text, arguments): (&str, &[String]), to: &Path) -> Result<(), Error> {
+    let args: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match at.toolchain.compiled_text(text, &args, to)? {
         Object::Refused(said, _) => {
             Err(refused(to.parent().unwrap_or(Path::new(".")), &at.toolchain, &said))
         }
         _ => Ok(()),
     }
-}
-
-/// Several threads share the work of a network by OpenMP.
-fn openmp(at: &TargetContext) -> Option<&'static str> {
-    (at.device.cores.len() > 1 && at.toolchain.openmp()).then_some("-fopenmp")
 }
 
 fn link_arguments(kernels: &[LinkedSource<'_>], at: &TargetContext) -> Vec<String> {

@@ -4,8 +4,12 @@
 //! the network runs the independent build, and that is said. Verdicts are kept as objects are,
 //! under the digest of all that made them.
 
+mod moves;
+
+pub use moves::moves_build;
+
+use super::launch;
 use super::plain::PlainOperators;
-use super::program;
 use crate::error::Error;
 use crate::export::{compile, objects};
 use crate::target_context::TargetContext;
@@ -47,14 +51,17 @@ impl Verdict {
     }
 }
 
-/// Judges a network's plain operators and gives those that are built wrong the independent build's
-/// flags; what the user is to know of them.
+/// Judges moves of data and a network's plain operators, and gives those of these that are built
+/// wrong the independent build's flags; what the user is to know of them.
 pub fn settle(plain: &mut PlainOperators, at: &TargetContext) -> Vec<String> {
+    let mut said: Vec<String> = moves_build(at).fallback.into_iter().collect();
     let verdicts = match verdicts(plain, at) {
         Ok(verdicts) => verdicts,
-        Err(e) => return vec![format!("plain operators run unchecked: {e}")],
+        Err(e) => {
+            said.push(format!("plain operators run unchecked: {e}"));
+            return said;
+        }
     };
-    let mut said = Vec::new();
     for (i, verdict) in verdicts.into_iter().enumerate() {
         let Verdict::Wrong(why) = verdict else { continue };
         let (node, call) = &plain.calls[i];
@@ -188,8 +195,8 @@ fn judged(
     let program = folder.join(NAME);
     let mut command = at.device.command(&program);
     command.arg(&file).arg(constants.len().to_string()).current_dir(folder);
-    program::on_cores(&mut command, &at.device);
-    let done = program::output(end_with_us(&mut command)).map_err(|e| fail(&program, e))?;
+    launch::on_cores(&mut command, &at.device);
+    let done = launch::output(end_with_us(&mut command)).map_err(|e| fail(&program, e))?;
     let mut lines = vec![None; cases.0.len()];
     for line in String::from_utf8_lossy(&done.stdout).lines() {
         if let Some((number, rest)) = line.split_once(' ')

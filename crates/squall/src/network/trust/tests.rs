@@ -184,3 +184,26 @@ fn regions_are_judged_with_their_parts_and_by_what_grew() {
         }
     }
 }
+
+#[test]
+fn moves_of_data_are_judged_and_the_verdict_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = Context::with_cache(Some(folder.path().join("cache")));
+    let at = at.target(TargetRequest::Cpu, 1).unwrap();
+    let right = [vec!["-c".to_string(), "-O3".into()], at.toolchain.flags().to_vec()].concat();
+    let independent = [&right[..], &at.toolchain.independent_flags()].concat();
+    assert_eq!(moves::verdict(&right, &independent, &at).unwrap(), Verdict::Right);
+    let cases = [("(n) - ((n) > 64)", "byte"), ("(n) > 64 ? 1u << 30 : (n)", "crashes")];
+    for (i, (length, words)) in cases.into_iter().enumerate() {
+        let planted = folder.path().join(format!("planted{i}.h"));
+        let text = format!("#include <string.h>\n#define memcpy(a, b, n) memcpy(a, b, {length})\n");
+        std::fs::write(&planted, text).unwrap();
+        let usual = ["-include".to_string(), planted.display().to_string()];
+        let usual = [&right[..], &usual].concat();
+        let verdict = moves::verdict(&usual, &independent, &at).unwrap();
+        assert!(matches!(&verdict, Verdict::Wrong(why) if why.contains(words)), "{verdict:?}");
+        // Without the fault the kept verdict is what is read.
+        std::fs::write(&planted, "").unwrap();
+        assert_eq!(moves::verdict(&usual, &independent, &at).unwrap(), verdict);
+    }
+}

@@ -1,0 +1,103 @@
+//! Whether the compiler makes a right program of moves of data, whose text is the same in all
+//! networks: it is built as networks run it and by an independent build, and both make the same
+//! random moves (`moves_judge.c`). Where they differ, networks get the independent build.
+
+use super::{Verdict, kept};
+use crate::error::Error;
+use crate::export::compile;
+use crate::network::launch;
+use crate::network::units::{MOVES, usual_arguments};
+use crate::target_context::TargetContext;
+use squall_measure::cpu::Object;
+use squall_measure::{TemporaryFolder, end_with_us};
+use squall_runtime::host;
+use std::path::Path;
+use std::process::Command;
+
+const JUDGE: &str = include_str!("moves_judge.c");
+/// The judge's program.
+const NAME: &str = "moves_judge";
+/// What the independent build calls its functions.
+const RENAMED: [&str; 2] = ["-Drt_move_run=judged_move_run", "-Drt_move_ready=judged_move_ready"];
+
+/// How moves are compiled: the arguments, and a sentence for the user where these are not the usual
+/// ones.
+pub struct MovesBuild {
+    pub arguments: Vec<String>,
+    pub fallback: Option<String>,
+}
+
+/// How a network's moves are compiled.
+pub fn moves_build(at: &TargetContext) -> MovesBuild {
+    let usual = usual_arguments(&MOVES, at);
+    let independent = [&usual[..], &at.toolchain.independent_flags()].concat();
+    match verdict(&usual, &independent, at) {
+        Ok(Verdict::Wrong(why)) => MovesBuild {
+            fallback: Some(format!(
+                "`{}` makes a wrong program of moves of data: {why}; they run as built with {}",
+                at.toolchain.command(),
+                at.toolchain.independent_flags().join(" ")
+            )),
+            arguments: independent,
+        },
+        // What cannot be judged here shows when the network is built.
+        Ok(_) | Err(_) => MovesBuild { arguments: usual, fallback: None },
+    }
+}
+
+/// The kept verdict, or a new one, which is kept.
+pub(super) fn verdict(
+    usual: &[String],
+    independent: &[String],
+    at: &TargetContext,
+) -> Result<Verdict, Error> {
+    let folder = TemporaryFolder::new(NAME)?;
+    let place = folder.path().join("verdict");
+    let text = host::whole(host::MOVES.1);
+    let joined = independent.join(" ");
+    let key: Vec<&str> = usual.iter().map(String::as_str).collect();
+    let key = at.toolchain.key(&key, &[&text, JUDGE, &joined]);
+    if let Some(verdict) = kept(&key, &place, &at.toolchain) {
+        return Ok(verdict);
+    }
+    let line = judged(folder.path(), &text, (usual, independent), at)?;
+    let verdict = Verdict::parse(&line).unwrap_or(Verdict::Unknown);
+    if verdict != Verdict::Unknown {
+        // What cannot be kept is judged again.
+        let _ = at.toolchain.kept_program(&key, &place, || std::fs::write(&place, &line));
+    }
+    Ok(verdict)
+}
+
+/// Builds the judge with both builds, and runs it: its line.
+fn judged(
+    folder: &Path,
+    text: &str,
+    (usual, independent): (&[String], &[String]),
+    at: &TargetContext,
+) -> Result<String, Error> {
+    let judge = host::whole(JUDGE);
+    let own = [vec!["-c".to_string(), "-O1".into()], at.toolchain.flags().to_vec()].concat();
+    let renamed = [independent, &RENAMED.map(String::from)].concat();
+    let units =
+        [(NAME, judge.as_str(), &own[..]), ("usual", text, usual), ("other", text, &renamed)];
+    for (name, text, arguments) in units {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let to = folder.join(format!("{name}.o"));
+        if let Object::Refused(said, _) = at.toolchain.compiled_text(text, &arguments, &to)? {
+            return Err(crate::export::refused(folder, &at.toolchain, &said));
+        }
+    }
+    let openmp = usual.iter().find(|a| *a == "-fopenmp").map(String::as_str);
+    let object = format!("{NAME}.o");
+    let mut link: Vec<&str> = openmp.into_iter().collect();
+    link.extend(["-o", NAME, &object, "usual.o", "other.o", "-lm"]);
+    compile(folder, &at.toolchain, &link)?;
+    let path = folder.join(NAME);
+    let mut command: Command = at.device.command(&path);
+    command.current_dir(folder);
+    let done = launch::output(end_with_us(&mut command))
+        .map_err(|source| Error::Write { path, source })?;
+    let said = String::from_utf8_lossy(&done.stdout).trim().to_string();
+    Ok(if done.status.success() { said } else { "unknown".into() })
+}
