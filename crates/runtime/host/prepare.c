@@ -20,6 +20,7 @@ typedef struct {
   rt_network *network;
   uint32_t *calls; /* steps of the plan */
   uint32_t count, next;
+  uint32_t tasks; /* threads that take them */
   int is_file; /* whether they go into the file */
   size_t most; /* bytes of the most packed weights of one call */
   int has_ended;
@@ -130,16 +131,16 @@ static int pack_into_file(packing *all, packer *w, uint32_t number) {
 }
 
 /* Packs calls that no other thread has taken. */
-static void pack_some(void *argument, size_t thread) {
+static void pack_some(void *argument, size_t task) {
   packing *all = (packing *)argument;
   rt_network *n = all->network;
   const rt_plan *p = &n->model.plan;
   packer own = {NULL, NULL, 0};
-  (void)thread;
-  const uint32_t ahead = n->has_pool ? (uint32_t)n->pool.tasks : 1;
+  (void)task;
   while (!__atomic_load_n(&all->has_ended, __ATOMIC_ACQUIRE)) {
     uint32_t i = __atomic_fetch_add(&all->next, 1, __ATOMIC_RELAXED);
     if (i >= all->count) break;
+    const uint32_t ahead = all->tasks;
     if (all->count - i > ahead) advise_on(n, &p->steps[all->calls[i + ahead]], MADV_WILLNEED);
     const rt_step *s = &p->steps[all->calls[i]];
     const rt_buffer *b = rt_packed_of(p, s);
@@ -173,6 +174,7 @@ static ended pack_calls(rt_network *n, packing *all, int is_file) {
   size_t tasks = n->has_pool ? n->pool.tasks : 1;
   if (each && tasks > 1 + bytes / 8 / each) tasks = 1 + bytes / 8 / each;
   if (tasks > all->count) tasks = all->count;
+  all->tasks = (uint32_t)tasks;
   n->host->phase = "the preparation of weights";
   if (tasks > 1) n->pool.parallel_for(n->pool.state, tasks, pack_some, all);
   else pack_some(all, 0);

@@ -73,8 +73,12 @@ pub fn chunked() -> Vec<Task> {
     named.map(|(name, w)| Task::new(name, w.expect("a pair"))).to_vec()
 }
 
-/// Attention of 12 heads of 64: 197 tokens, 1,024, one token over 300 keys; with a mask; in each
-/// format.
+/// A workload in a format, of which floats of 32 bits are that of all workloads here.
+fn formatted(w: Workload, format: DType) -> Result<Workload, String> {
+    if format == DType::F32 { Ok(w) } else { in_format(w, format) }
+}
+
+/// Attention of 12 heads of 64: 197 tokens, 1,024, 77 over 300 keys; with a mask; in each format.
 pub fn attentions() -> Vec<Task> {
     let made = |rows: i64, keys: i64, is_masked: bool, format: DType| {
         let product = |m, n, k, b_transposed| {
@@ -89,8 +93,7 @@ pub fn attentions() -> Vec<Task> {
         }
         let scores = product(rows, keys, 64, true).workload()?;
         let scores = scaled.attach(scores, &[12, rows, keys])?;
-        let w = attention(scores, &product(rows, 64, keys, false).workload()?)?;
-        if format == DType::F32 { Ok(w) } else { in_format(w, format) }
+        formatted(attention(scores, &product(rows, 64, keys, false).workload()?)?, format)
     };
     let cases = [
         ("attention_197", 197, 197, false, DType::F32),
@@ -113,8 +116,7 @@ pub fn maps() -> Vec<Task> {
         let x = steps.operand("X", TensorKind::Data, shape.to_vec());
         let r = steps.operand("R", TensorKind::Data, other.to_vec());
         steps.body = functions::add(x, r);
-        let w = elementwise(&steps, shape)?;
-        if format == DType::F32 { Ok(w) } else { in_format(w, format) }
+        formatted(elementwise(&steps, shape)?, format)
     };
     let named = [
         ("sum", made(&[8, 64, 28, 28], &[8, 64, 28, 28], DType::F32)),

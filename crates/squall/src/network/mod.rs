@@ -39,6 +39,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use trust::MovesBuild;
 use values::{ends, fitting};
 use weights::weights_but;
 
@@ -223,6 +224,7 @@ fn compiled(
     (folder, is_kept): (&Path, bool),
     kernels: &[Chosen],
     plain: &PlainOperators,
+    moves: &MovesBuild,
     at: &TargetContext,
 ) -> Result<(), Error> {
     if let Some(gpu) = at.gpus.first() {
@@ -232,7 +234,7 @@ fn compiled(
     }
     let parts = plain.functions().map(LinkedSource::plain);
     let parts: Vec<LinkedSource> = kernels.iter().map(LinkedSource::of).chain(parts).collect();
-    program::build(program::Site { folder, is_kept }, &parts, at)
+    program::build(program::Site { folder, is_kept }, &parts, moves, at)
 }
 
 impl Network {
@@ -278,9 +280,10 @@ impl Network {
         };
         let mut plain = plain.map_err(|e| fault(e, UNTUNED_HINT))?;
         let tasks: Vec<&Task> = input.tasks.iter().collect();
-        let (made, fallbacks) = program::with_runtime_ahead(at, || {
+        let ((made, mut fallbacks), moves) = program::with_runtime_ahead(at, || {
             (make(&tasks), if gpu.is_none() { trust::settle(&mut plain, at) } else { Vec::new() })
         });
+        fallbacks.extend(moves.fallback.clone());
         let mut kernels = made?;
         if let Some(gpu) = gpu {
             let sources = kernels.iter_mut().map(|k| &mut k.source);
@@ -296,7 +299,7 @@ impl Network {
         // They are in the file now.
         plan.constants = Vec::new();
         let is_kept = keep.is_some();
-        compiled((&folder, is_kept), &kernels, &plain, at)?;
+        compiled((&folder, is_kept), &kernels, &plain, &moves, at)?;
         let (name, graph, device) = (input.name.clone(), graph.clone(), at.device.clone());
         Ok(Network {
             name,

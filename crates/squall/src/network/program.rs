@@ -1,14 +1,14 @@
 //! The program of a network: the runtime, compiled once for all networks, linked with the table of
 //! this one's kernels and with the kernels themselves. The linked program is kept as objects are.
 
-use super::trust;
-use super::units::{MOVES, UNITS, Unit, openmp, usual_arguments};
+use super::trust::{self, MovesBuild};
+use super::units::{MOVES, RUNTIME, TABLE, compile_text, openmp, usual_arguments};
 use crate::error::Error;
-use crate::export::{Chosen, comment, compile, declarations, objects, refused, symbols};
+use crate::export::{Chosen, comment, compile, declarations, objects, symbols};
 use crate::target_context::TargetContext;
 use squall_core::KernelSource;
 use squall_measure::TemporaryFolder;
-use squall_measure::cpu::{Object, Toolchain, on_spare_cores};
+use squall_measure::cpu::{Toolchain, on_spare_cores};
 use squall_runtime::host;
 use std::path::Path;
 
@@ -47,35 +47,48 @@ pub struct Site<'a> {
     pub is_kept: bool,
 }
 
-/// Does `work` while the runtime is compiled on the spare cores, where it is not kept.
-pub fn with_runtime_ahead<T>(at: &TargetContext, work: impl FnOnce() -> T) -> T {
-    let runtime = || {
-        if let Ok(folder) = TemporaryFolder::new("network") {
-            std::thread::scope(|scope| {
-                for (u, text) in UNITS.iter().zip(runtime_texts()) {
-                    let to = folder.path().join(format!("{}.o", u.0));
-                    // Whether it compiles shows when it is asked for.
-                    scope.spawn(move || unit(at, (&text, &arguments(u, at)), &to).ok());
-                }
-            });
-        }
-    };
-    if !at.gpus.is_empty() || !at.toolchain.objects().is_kept() {
-        return work();
+/// Does `work` while the runtime is compiled on the spare cores, where it is not kept, and its
+/// moves of data are judged; how these are compiled, of which a GPU needs nothing.
+pub fn with_runtime_ahead<T>(at: &TargetContext, work: impl FnOnce() -> T) -> (T, MovesBuild) {
+    let mut moves = MovesBuild::default();
+    if !at.gpus.is_empty() {
+        return (work(), moves);
     }
-    on_spare_cores(&at.device, runtime, work)
+    let runtime = || {
+        std::thread::scope(|scope| {
+            if at.toolchain.objects().is_kept() {
+                // Whether it compiles shows when it is asked for.
+                scope.spawn(|| compile_runtime(at).ok());
+            }
+            moves = trust::moves_build(at);
+        });
+    };
+    let done = on_spare_cores(&at.device, runtime, work);
+    (done, moves)
+}
+
+/// Compiles the runtime but for its moves, whose judge has them compiled.
+fn compile_runtime(at: &TargetContext) -> Result<(), Error> {
+    let folder = TemporaryFolder::new("network")?;
+    let to = folder.path().join("network.o");
+    compile_text(at, &runtime_text(), &usual_arguments(&RUNTIME, at), &to)
 }
 
 /// Builds the program.
 pub fn build(
     site: Site<'_>,
     kernels: &[LinkedSource<'_>],
+    moves: &MovesBuild,
     at: &TargetContext,
 ) -> Result<(), Error> {
-    let [runtime, moves] = runtime_texts();
-    let texts = [runtime, moves, table(kernels, at.device.cores.len())];
+    let usual = |unit| usual_arguments(unit, at);
+    let units = [
+        (RUNTIME.name, runtime_text(), usual(&RUNTIME)),
+        (MOVES.name, host::whole(host::MOVES.1), moves.arguments.clone()),
+        (TABLE.name, table(kernels, at.device.cores.len()), usual(&TABLE)),
+    ];
     if site.is_kept {
-        for ((name, _), text) in UNITS.iter().zip(&texts) {
+        for (name, text, _) in &units {
             put(&site.folder.join(format!("{name}.c")), text)?;
         }
     }
@@ -87,14 +100,13 @@ pub fn build(
         // They lie beside their sources, wherever the program comes from.
         objects(site.folder, &changed, &at.toolchain)?;
     }
-    let arguments = UNITS.each_ref().map(|u| arguments(u, at));
     let link = link_arguments(kernels, at);
     let link: Vec<&str> = link.iter().map(String::as_str).collect();
     let to = site.folder.join(NAME);
     let make = || -> Result<(), Error> {
         objects(site.folder, &changed, &at.toolchain)?;
-        for (((name, _), text), arguments) in UNITS.iter().zip(&texts).zip(&arguments) {
-            unit(at, (text, arguments), &site.folder.join(format!("{name}.o")))?;
+        for (name, text, arguments) in &units {
+            compile_text(at, text, arguments, &site.folder.join(format!("{name}.o")))?;
         }
         compile(site.folder, &at.toolchain, &link)
     };
@@ -102,16 +114,14 @@ pub fn build(
         kernels.iter().map(|k| at.toolchain.object_key(k.source)).collect();
     // A program with a kernel that may change behind its source is linked anew.
     let Some(parts) = parts else { return make() };
-    let with = format!("{arguments:?}");
-    let all = texts.iter().chain(&parts).map(String::as_str);
-    let all: Vec<&str> = all.chain([with.as_str()]).collect();
+    let units: Vec<String> = units.iter().map(|(_, t, args)| format!("{args:?}\n{t}")).collect();
+    let all: Vec<&str> = units.iter().chain(&parts).map(String::as_str).collect();
     let key = at.toolchain.key(&link, &all);
     at.toolchain.kept_program(&key, &to, make)
 }
 
-/// The texts of the units that are the same for all networks.
-fn runtime_texts() -> [String; 2] {
-    [host::whole(host::NETWORK.1), host::whole(host::MOVES.1)]
+fn runtime_text() -> String {
+    host::whole(host::NETWORK.1)
 }
 
 /// The table of the kernels, and the number of threads.
@@ -127,27 +137,11 @@ fn table(kernels: &[LinkedSource<'_>], threads: usize) -> String {
     )
 }
 
-/// How a unit is compiled.
-fn arguments(unit: &Unit, at: &TargetContext) -> Vec<String> {
-    if *unit == MOVES { trust::moves_build(at).arguments } else { usual_arguments(unit, at) }
-}
-
-/// Compiles a text of ours.
-fn unit(at: &TargetContext, (text, arguments): (&str, &[String]), to: &Path) -> Result<(), Error> {
-    let args: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match at.toolchain.compiled_text(text, &args, to)? {
-        Object::Refused(said, _) => {
-            Err(refused(to.parent().unwrap_or(Path::new(".")), &at.toolchain, &said))
-        }
-        _ => Ok(()),
-    }
-}
-
 fn link_arguments(kernels: &[LinkedSource<'_>], at: &TargetContext) -> Vec<String> {
     let needs_openmp = kernels.iter().any(|k| k.source.openmp).then_some("-fopenmp");
     let mut args: Vec<String> = openmp(at).or(needs_openmp).into_iter().map(String::from).collect();
     args.extend(["-o".into(), NAME.into()]);
-    args.extend(UNITS.iter().map(|(name, _)| format!("{name}.o")));
+    args.extend([RUNTIME, MOVES, TABLE].map(|unit| format!("{}.o", unit.name)));
     args.extend(kernels.iter().map(|k| format!("{}.o", k.source.symbol)));
     args.extend(["-lm".into(), "-ldl".into()]);
     args

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #endif
 #include "cases.h"
+#include "guarded.h"
 #include <math.h>
 #include <signal.h>
 #include <stdint.h>
@@ -17,10 +18,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#ifndef MAP_ANONYMOUS
-#define MAP_ANONYMOUS MAP_ANON
-#endif
 
 /* Sets of operands: ordinary ones, ordinary ones with zeros of both signs and denormals, large and
  * tiny ones, and ones with infinities and what is no number. */
@@ -61,27 +58,8 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static uint64_t state;
-
-static uint64_t next(void) {
-  uint64_t z = state += 0x9e3779b97f4a7c15u;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return z ^ z >> 31;
-}
-
 /* A number from 0 up to 1. */
 static double part(void) { return (double)(next() >> 11) * 0x1p-53; }
-
-/* Bytes that end where memory that may not be touched begins. */
-static unsigned char *guarded(size_t bytes) {
-  size_t page = (size_t)sysconf(_SC_PAGESIZE), all = (bytes + 63 + page) / page * page;
-  const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
-  unsigned char *m = mmap(0, all + page, PROT_READ | PROT_WRITE, flags, -1, 0);
-  if (m == MAP_FAILED) _exit(3);
-  mprotect(m + all, page, PROT_NONE);
-  return m + (all - bytes) / 64 * 64;
-}
 
 static size_t size_of(char type) {
   switch (type) {

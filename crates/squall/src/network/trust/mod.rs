@@ -6,18 +6,20 @@
 
 mod moves;
 
-pub use moves::moves_build;
+pub use moves::{MovesBuild, moves_build};
 
 use super::launch;
 use super::plain::PlainOperators;
+use super::units::compile_text;
 use crate::error::Error;
 use crate::export::{compile, objects};
 use crate::target_context::TargetContext;
 use squall_core::graph::infer::region::{self, BODY, REGION};
 use squall_core::graph::{Attribute, CallOperand, OperatorCall};
 use squall_core::{DType, KernelSource};
-use squall_measure::cpu::{Object, Toolchain};
+use squall_measure::cpu::Toolchain;
 use squall_measure::{TemporaryFolder, end_with_us};
+use squall_runtime::host;
 use squall_runtime::plan::letter;
 use std::fmt::Write as _;
 use std::iter::repeat;
@@ -25,6 +27,7 @@ use std::path::Path;
 
 const JUDGE: &str = include_str!("judge.c");
 const CASES: &str = include_str!("cases.h");
+const GUARDED: &str = include_str!("guarded.h");
 /// The judge's program.
 const NAME: &str = "judge";
 
@@ -51,17 +54,14 @@ impl Verdict {
     }
 }
 
-/// Judges moves of data and a network's plain operators, and gives those of these that are built
-/// wrong the independent build's flags; what the user is to know of them.
+/// Judges a network's plain operators and gives those that are built wrong the independent build's
+/// flags; what the user is to know of them.
 pub fn settle(plain: &mut PlainOperators, at: &TargetContext) -> Vec<String> {
-    let mut said: Vec<String> = moves_build(at).fallback.into_iter().collect();
     let verdicts = match verdicts(plain, at) {
         Ok(verdicts) => verdicts,
-        Err(e) => {
-            said.push(format!("plain operators run unchecked: {e}"));
-            return said;
-        }
+        Err(e) => return vec![format!("plain operators run unchecked: {e}")],
     };
+    let mut said = Vec::new();
     for (i, verdict) in verdicts.into_iter().enumerate() {
         let Verdict::Wrong(why) = verdict else { continue };
         let (node, call) = &plain.calls[i];
@@ -107,9 +107,7 @@ fn verdicts(plain: &PlainOperators, at: &TargetContext) -> Result<Vec<Verdict>, 
             // A busy machine may be why something does not end.
             let is_sure = |line: &&String| !line.contains("does not end");
             if let (Some(line), Some(_)) = (line.as_ref().filter(is_sure), &verdict) {
-                let keep = || std::fs::write(&place, line);
-                // What cannot be kept is judged again.
-                let _ = at.toolchain.kept_program(&keys[*i], &place, keep);
+                keep(&keys[*i], line, &place, &at.toolchain);
             }
             verdicts[*i] = verdict;
         }
@@ -125,7 +123,7 @@ fn key(case: &Case<'_>, toolchain: &Toolchain) -> String {
     // Kernels inside of a region may share loops where the region does not.
     let part = |p: &KernelSource| format!("{:?}\n{}", toolchain.object_arguments(p), p.source);
     let parts: Vec<String> = case.parts.iter().map(part).collect();
-    let mut texts = vec![case.source.source.as_str(), JUDGE, CASES, &independent, &facts];
+    let mut texts = vec![case.source.source.as_str(), JUDGE, GUARDED, CASES, &independent, &facts];
     texts.extend(parts.iter().map(String::as_str));
     toolchain.key(&args, &texts)
 }
@@ -135,6 +133,17 @@ fn kept(key: &str, place: &Path, toolchain: &Toolchain) -> Option<Verdict> {
     toolchain.kept_program(key, place, || Err(())).ok()?;
     let line = std::fs::read_to_string(place).ok()?;
     Verdict::parse(&line)
+}
+
+/// Keeps a verdict's line under a key; what cannot be kept is judged again.
+fn keep(key: &str, line: &str, place: &Path, toolchain: &Toolchain) {
+    let _ = toolchain.kept_program(key, place, || std::fs::write(place, line));
+}
+
+/// The text of a judge with our headers in place of the lines that include them.
+fn with_headers(text: &str) -> String {
+    let text = text.replace("#include \"guarded.h\"\n", GUARDED);
+    host::whole(&text.replace("#include \"cases.h\"\n", CASES))
 }
 
 /// An operator that is judged.
@@ -157,6 +166,15 @@ impl<'a> Case<'a> {
     }
 }
 
+/// How a judge's own text is compiled.
+fn own_arguments(level: &str, toolchain: &Toolchain) -> Vec<String> {
+    ["-c", level]
+        .into_iter()
+        .chain(toolchain.flags().iter().map(String::as_str))
+        .map(String::from)
+        .collect()
+}
+
 /// Operators that are judged by one program.
 struct Cases<'a>(Vec<Case<'a>>);
 
@@ -172,16 +190,11 @@ fn judged(
     let all: Vec<&KernelSource> = usual().chain(&others).collect();
     objects(folder, &all, &at.toolchain)?;
     let (table, constants) = cases.table();
-    let head = "#include \"cases.h\"\n";
     for (name, text, level) in
-        [(NAME, JUDGE.replace(head, CASES), "-O1"), ("cases", format!("{CASES}{table}"), "-O0")]
+        [(NAME, with_headers(JUDGE), "-O1"), ("cases", format!("{CASES}{table}"), "-O0")]
     {
-        let mut args = vec!["-c", level];
-        args.extend(at.toolchain.flags().iter().map(String::as_str));
-        let to = folder.join(format!("{name}.o"));
-        if let Object::Refused(said, _) = at.toolchain.compiled_text(&text, &args, &to)? {
-            return Err(crate::export::refused(folder, &at.toolchain, &said));
-        }
+        let arguments = own_arguments(level, &at.toolchain);
+        compile_text(at, &text, &arguments, &folder.join(format!("{name}.o")))?;
     }
     let openmp = all.iter().any(|s| s.openmp).then(|| "-fopenmp".to_string());
     let mut link: Vec<String> = openmp.into_iter().collect();

@@ -2,17 +2,15 @@
 //! networks: it is built as networks run it and by an independent build, and both make the same
 //! random moves (`moves_judge.c`). Where they differ, networks get the independent build.
 
-use super::{Verdict, kept};
+use super::{GUARDED, Verdict, keep, kept, own_arguments, with_headers};
 use crate::error::Error;
 use crate::export::compile;
 use crate::network::launch;
-use crate::network::units::{MOVES, usual_arguments};
+use crate::network::units::{MOVES, compile_text, usual_arguments};
 use crate::target_context::TargetContext;
-use squall_measure::cpu::Object;
 use squall_measure::{TemporaryFolder, end_with_us};
 use squall_runtime::host;
 use std::path::Path;
-use std::process::Command;
 
 const JUDGE: &str = include_str!("moves_judge.c");
 /// The judge's program.
@@ -20,10 +18,12 @@ const NAME: &str = "moves_judge";
 /// What the independent build calls its functions.
 const RENAMED: [&str; 2] = ["-Drt_move_run=judged_move_run", "-Drt_move_ready=judged_move_ready"];
 
-/// How moves are compiled: the arguments, and a sentence for the user where these are not the usual
-/// ones.
+/// How moves are compiled.
+#[derive(Default)]
 pub struct MovesBuild {
+    /// The compiler's arguments.
     pub arguments: Vec<String>,
+    /// A sentence for the user, where these are not the usual ones, or could not be judged.
     pub fallback: Option<String>,
 }
 
@@ -40,8 +40,11 @@ pub fn moves_build(at: &TargetContext) -> MovesBuild {
             )),
             arguments: independent,
         },
-        // What cannot be judged here shows when the network is built.
-        Ok(_) | Err(_) => MovesBuild { arguments: usual, fallback: None },
+        Ok(_) => MovesBuild { arguments: usual, fallback: None },
+        Err(e) => MovesBuild {
+            arguments: usual,
+            fallback: Some(format!("moves of data run unchecked: {e}")),
+        },
     }
 }
 
@@ -56,15 +59,14 @@ pub(super) fn verdict(
     let text = host::whole(host::MOVES.1);
     let joined = independent.join(" ");
     let key: Vec<&str> = usual.iter().map(String::as_str).collect();
-    let key = at.toolchain.key(&key, &[&text, JUDGE, &joined]);
+    let key = at.toolchain.key(&key, &[&text, JUDGE, GUARDED, &joined]);
     if let Some(verdict) = kept(&key, &place, &at.toolchain) {
         return Ok(verdict);
     }
     let line = judged(folder.path(), &text, (usual, independent), at)?;
     let verdict = Verdict::parse(&line).unwrap_or(Verdict::Unknown);
     if verdict != Verdict::Unknown {
-        // What cannot be kept is judged again.
-        let _ = at.toolchain.kept_program(&key, &place, || std::fs::write(&place, &line));
+        keep(&key, &line, &place, &at.toolchain);
     }
     Ok(verdict)
 }
@@ -76,17 +78,12 @@ fn judged(
     (usual, independent): (&[String], &[String]),
     at: &TargetContext,
 ) -> Result<String, Error> {
-    let judge = host::whole(JUDGE);
-    let own = [vec!["-c".to_string(), "-O1".into()], at.toolchain.flags().to_vec()].concat();
+    let (judge, own) = (with_headers(JUDGE), own_arguments("-O1", &at.toolchain));
     let renamed = [independent, &RENAMED.map(String::from)].concat();
     let units =
         [(NAME, judge.as_str(), &own[..]), ("usual", text, usual), ("other", text, &renamed)];
     for (name, text, arguments) in units {
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let to = folder.join(format!("{name}.o"));
-        if let Object::Refused(said, _) = at.toolchain.compiled_text(text, &arguments, &to)? {
-            return Err(crate::export::refused(folder, &at.toolchain, &said));
-        }
+        compile_text(at, text, arguments, &folder.join(format!("{name}.o")))?;
     }
     let openmp = usual.iter().find(|a| *a == "-fopenmp").map(String::as_str);
     let object = format!("{NAME}.o");
@@ -94,7 +91,7 @@ fn judged(
     link.extend(["-o", NAME, &object, "usual.o", "other.o", "-lm"]);
     compile(folder, &at.toolchain, &link)?;
     let path = folder.join(NAME);
-    let mut command: Command = at.device.command(&path);
+    let mut command = at.device.command(&path);
     command.current_dir(folder);
     let done = launch::output(end_with_us(&mut command))
         .map_err(|source| Error::Write { path, source })?;

@@ -1,17 +1,11 @@
 /* Holds moves of data as networks run them against an independent build of the same text, on random
  * copies, conversions, runs and fills. Prints "right", or "wrong" and what differs. */
+#include "guarded.h"
 #include "moves.h"
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
-
-#ifndef MAP_ANONYMOUS
-#define MAP_ANONYMOUS MAP_ANON
-#endif
 
 /* The independent build. */
 void judged_move_ready(rt_move *m, const rt_step *s, rt_moved from, rt_moved to);
@@ -21,25 +15,10 @@ void judged_move_run(const rt_move *m, const void *from, void *to, const rt_pool
 enum { MOVES = 8000, BYTES = 1 << 18 };
 static const double ENOUGH = 0.5;
 
-static uint64_t state = 0x5eed;
-
-static uint64_t next(void) {
-  uint64_t z = state += 0x9e3779b97f4a7c15u;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return z ^ z >> 31;
-}
-
 static uint64_t below(uint64_t n) { return next() % n; }
 
-/* Memory of a buffer; what lies behind it may not be touched. */
-static unsigned char *guarded(void) {
-  const size_t page = (size_t)sysconf(_SC_PAGESIZE), all = (BYTES + page - 1) / page * page;
-  const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
-  unsigned char *m = mmap(0, all + page, PROT_READ | PROT_WRITE, flags, -1, 0);
-  if (m == MAP_FAILED || mprotect(m + all, page, PROT_NONE)) exit(3);
-  return m + all;
-}
+/* Where memory of a buffer ends. */
+static unsigned char *end_of_buffer(void) { return guarded(BYTES) + BYTES; }
 
 /* An extent: those of small images and one vector more or less. */
 static uint64_t extent(void) {
@@ -107,7 +86,8 @@ static void fault(int number) {
 
 int main(void) {
   static const size_t sizes[][2] = {{1, 1}, {2, 2}, {4, 4}, {8, 8}, {4, 2}, {2, 4}};
-  unsigned char *const end = guarded(), *const to_end[2] = {guarded(), guarded()};
+  unsigned char *const end = end_of_buffer();
+  unsigned char *const to_end[2] = {end_of_buffer(), end_of_buffer()};
   struct timespec began, now;
   clock_gettime(CLOCK_MONOTONIC, &began);
   alarm(20);

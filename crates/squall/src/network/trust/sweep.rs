@@ -13,6 +13,7 @@ use squall_core::graph::infer::{Ctx, NodeOperand, infer};
 use squall_core::graph::{Constant, Node};
 use squall_core::{Bytes, Language};
 use squall_measure::ObjectCache;
+use squall_measure::cpu::Object;
 use std::collections::BTreeMap;
 
 /// Flags behind the usual ones: the levels, and what networks had once.
