@@ -4,6 +4,7 @@
 use crate::support;
 use squall_testing::emulator as emulated;
 
+use squall_testing::onnx::{Build, int, text};
 use support::{Place, example};
 
 #[test]
@@ -147,6 +148,7 @@ fn a_whole_model_is_run_checked_and_timed_on_an_emulated_gpu() {
     let checked =
         run(&["check", &model, "--input", &x, "--expect", &example("small_net_output.npy")]);
     assert_eq!((&checked["right"], checked["guessed"].as_u64() > Some(0)), (&true.into(), true));
+    assert_eq!(checked["fallbacks"], serde_json::json!([]), "generated kernels are right");
     let lost = run(&["check", &model, "--precision", "bf16"]);
     assert_eq!(lost["loss"]["precision"], "bf16", "{lost}");
     let relative = lost["loss"]["relative"].as_f64();
@@ -159,6 +161,43 @@ fn a_whole_model_is_run_checked_and_timed_on_an_emulated_gpu() {
     assert!((shares.sum::<f64>() - 1.0).abs() < 1e-6, "{timed}");
     // No naive loops where a sketch is.
     assert_eq!(timed["plain"], 0, "{timed}");
+}
+
+/// Moves and plain operators are held against plain C at their first use: what a compiler makes
+/// wrong is said, and runs as built without its optimiser where that is right.
+#[test]
+fn generated_kernels_that_a_compiler_makes_wrong_are_found() {
+    let Some(gpu) = emulated::emulator() else { return };
+    let attributes = [text("mode", "bilinear"), text("padding_mode", "zeros")];
+    let model = Build::new(20)
+        .input("x", &[1, 2, 5, 6])
+        .input("g", &[1, 4, 3, 2])
+        .node("GridSample", &["x", "g"], &["s"], &attributes)
+        .node("Concat", &["s", "s"], &["y"], &[int("axis", 1)])
+        .output("y")
+        .bytes();
+    // Floors are off by one as the optimiser makes them, or whatever is built.
+    const FAULT: &str = "floorf(x) (floorf(x) + 1)";
+    let always = &[("EMULATED_FAULT", FAULT), ("EMULATED_FAULT_STAYS", "1")][..];
+    for (faults, says, is_right) in [
+        (&always[..1], "it runs as built with --ptxas-options=-O0", true),
+        (always, "differs from plain C: element", false),
+    ] {
+        // Other tests' compiler has no fault.
+        let p = Place::that_compiles_all();
+        p.file("model.onnx", &model);
+        // The second time the verdict is known.
+        for _ in 0..2 {
+            let mut command = p.command(&["check", "model.onnx", "--target", "cuda", "--json"]);
+            let ran = command.envs(gpu.clone()).envs(faults.iter().copied()).output().unwrap();
+            let ran = support::Ran::from(ran);
+            let said = ran.json();
+            assert_eq!(said["right"], is_right, "{said}");
+            let [fallback] = &said["fallbacks"].as_array().unwrap()[..] else { panic!("{said}") };
+            let fallback = fallback.as_str().unwrap();
+            assert!(fallback.contains(says) && fallback.contains("`GridSample_0`"), "{said}");
+        }
+    }
 }
 
 /// A file's kernels tuned by so many trials each on an emulated GPU of a capability.

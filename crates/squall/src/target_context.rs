@@ -210,6 +210,11 @@ impl TargetContext {
         }
     }
 
+    /// The same machine's CPU, where kernels are for its GPUs.
+    pub fn without_gpus(&self) -> TargetContext {
+        TargetContext::of_cpu(self.device.clone(), self.toolchain.clone())
+    }
+
     /// The same, whose kernels are checked under an emulator where that is asked for.
     fn checking_only(self, is_asked: bool) -> Result<TargetContext, Error> {
         if is_asked && !self.device.is_emulated() {

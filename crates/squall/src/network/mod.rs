@@ -219,6 +219,15 @@ fn fault(input: &Input, message: String, hint: &str) -> Error {
     Error::Input { place: input.name.clone(), message, hint: hint.into() }
 }
 
+/// What makes the steps that no task makes.
+fn untasked(plan: &Plan, at: &TargetContext) -> Result<PlainOperators, String> {
+    if !at.gpus.is_empty() {
+        return device::generated(plan);
+    }
+    let on_threads = at.device.cores.len() > 1 && at.toolchain.openmp();
+    PlainOperators::of(plan, on_threads, &at.toolchain.plain_flags())
+}
+
 /// Builds the program of a network in its folder.
 fn compiled(
     (folder, is_kept): (&Path, bool),
@@ -271,14 +280,8 @@ impl Network {
                 input.tasks.iter().map(|t| (t.id, &t.workload)).collect();
             plan.in_formats(&all).map_err(|e| fault(e, UNTUNED_HINT))?;
         }
-        let plain = match gpu {
-            Some(_) => device::generated(&plan),
-            None => {
-                let on_threads = at.device.cores.len() > 1 && at.toolchain.openmp();
-                PlainOperators::of(&plan, on_threads, &at.toolchain.plain_flags())
-            }
-        };
-        let mut plain = plain.map_err(|e| fault(e, UNTUNED_HINT))?;
+        let hint = if gpu.is_some() { ON_CPU_HINT } else { UNTUNED_HINT };
+        let mut plain = untasked(&plan, at).map_err(|e| fault(e, hint))?;
         let tasks: Vec<&Task> = input.tasks.iter().collect();
         let ((made, mut fallbacks), moves) = program::with_runtime_ahead(at, || {
             (make(&tasks), if gpu.is_none() { trust::settle(&mut plain, at) } else { Vec::new() })
@@ -288,6 +291,7 @@ impl Network {
         if let Some(gpu) = gpu {
             let sources = kernels.iter_mut().map(|k| &mut k.source);
             sources.chain(&mut plain.sources).for_each(|s| device::awaiting(s, gpu));
+            fallbacks.extend(trust::settle_on_gpu(&plan, &mut plain, at, gpu));
         }
         let layout = match gpu {
             Some(_) => FileLayout::parted(&plan, &kernels, &plain, device::ALIGNMENT),
@@ -547,6 +551,8 @@ pub fn accepts(input: &Input, given: &[NamedArray]) -> Result<(), Error> {
 
 /// What helps where a model cannot be run.
 const UNTUNED_HINT: &str = "such models can be tuned, but not run";
+/// The same, where a GPU has no kernel for one of its nodes.
+const ON_CPU_HINT: &str = "CPUs run more operators: leave out --target";
 
 fn folder(keep: Option<&Path>) -> Result<(PathBuf, Option<TemporaryFolder>), Error> {
     if let Some(path) = keep {

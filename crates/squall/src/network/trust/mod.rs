@@ -5,8 +5,12 @@
 //! under the digest of all that made them.
 
 mod moves;
+mod on_gpu;
+mod probe;
+mod values;
 
 pub use moves::{MovesBuild, moves_build};
+pub use on_gpu::settle as settle_on_gpu;
 
 use super::launch;
 use super::plain::PlainOperators;
@@ -21,7 +25,7 @@ use squall_measure::cpu::Toolchain;
 use squall_measure::{TemporaryFolder, end_with_us};
 use squall_runtime::host;
 use squall_runtime::plan::letter;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::iter::repeat;
 use std::path::Path;
 
@@ -50,6 +54,16 @@ impl Verdict {
             "wrong" => Some(Verdict::Wrong(rest.trim().into())),
             "unknown" => Some(Verdict::Unknown),
             _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Right => f.write_str("right"),
+            Verdict::Wrong(why) => write!(f, "wrong {why}"),
+            Verdict::Unknown => f.write_str("unknown"),
         }
     }
 }

@@ -1,0 +1,343 @@
+//! Whether the kernels are right that are generated for a GPU's network: moves of data and plain
+//! operators. Each step runs by itself there, on random operands, hard ones too, and by plain C on
+//! this machine, built without what goes wrong in compilers. A kernel that differs is assembled
+//! once more without optimisation; the network runs that one where it does not differ. Either is
+//! said. Verdicts are kept as those of other plain operators are.
+
+use super::probe::{Probe, TRIAL};
+use super::values::{NONE, RANGES, SETS};
+use super::{MovesBuild, Verdict, keep, kept};
+use crate::error::Error;
+use crate::network::files::{self, FileLayout, Places};
+use crate::network::operands::{source_of, target_of};
+use crate::network::plain::{PlainOperators, text};
+use crate::network::units::{MOVES, usual_arguments};
+use crate::network::{compiled, device, launch, program};
+use crate::target_context::TargetContext;
+use squall_core::DType;
+use squall_graph::plan::{Plan, PlanStep, Work};
+use squall_measure::TemporaryFolder;
+use squall_measure::cuda::Gpu;
+use std::path::Path;
+use std::time::Duration;
+
+/// Has NVRTC's assembler optimise nothing.
+const UNOPTIMISED: &str = "--ptxas-options=-O0";
+/// What names a way to judge: verdicts of another are not read.
+const WAY: &str = "generated kernels of a GPU against plain C, 1";
+/// Bytes of operands and results that one program holds at most, unless one step has more.
+const MOST_BYTES: usize = 256 << 20;
+/// A step with more elements is tried on ordinary operands and on those with NaN alone.
+const MANY: usize = 1 << 20;
+/// After this time a program is ended.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Judges a network's generated kernels and has those assembled otherwise that differ from plain C;
+/// what the user is to know of them.
+pub fn settle(
+    plan: &Plan,
+    plain: &mut PlainOperators,
+    at: &TargetContext,
+    gpu: &Gpu,
+) -> Vec<String> {
+    let judge = Judge { plan, at, gpu };
+    let unchecked = |e: Error| vec![format!("generated kernels run unchecked: {e}")];
+    let first = match judge.verdicts(plain) {
+        Ok(verdicts) => verdicts,
+        Err(e) => return unchecked(e),
+    };
+    let wrong = |verdicts: Vec<Verdict>| {
+        let all = verdicts.into_iter().enumerate();
+        all.filter_map(|(i, v)| match v {
+            Verdict::Wrong(why) => Some((i, why)),
+            Verdict::Right | Verdict::Unknown => None,
+        })
+        .collect::<Vec<_>>()
+    };
+    let differing = wrong(first);
+    if differing.is_empty() {
+        return Vec::new();
+    }
+    let mut otherwise = plain.clone();
+    for (i, _) in &differing {
+        otherwise.sources[*i].flags = vec!["-default-device".into(), UNOPTIMISED.into()];
+    }
+    let still = match judge.verdicts(&otherwise) {
+        Ok(verdicts) => wrong(verdicts),
+        Err(e) => return unchecked(e),
+    };
+    let mut said = Vec::new();
+    for (i, why) in differing {
+        let step = step(plan, plain, i);
+        let of = format!("node `{}` ({})", step.node, step.op);
+        if still.iter().any(|(k, _)| *k == i) {
+            said.push(format!(
+                "the GPU's kernel of {of} differs from plain C: {why}; `squall check MODEL \
+                 --target cuda` says whether the model's outputs do"
+            ));
+            continue;
+        }
+        plain.sources[i].flags.clone_from(&otherwise.sources[i].flags);
+        said.push(format!(
+            "NVRTC makes a wrong program of the kernel of {of}: {why}; it runs as built with \
+             {UNOPTIMISED}"
+        ));
+    }
+    said
+}
+
+/// The first step that a generated kernel makes.
+fn step<'a>(plan: &'a Plan, plain: &PlainOperators, source: usize) -> &'a PlanStep {
+    let steps = plain.of_step.iter().filter(|(_, s)| **s == source).map(|(step, _)| *step);
+    &plan.steps[steps.min().unwrap_or(0)]
+}
+
+/// A step that is tried on operands of a set.
+#[derive(Clone, Copy)]
+struct Trial {
+    /// The generated kernel.
+    source: usize,
+    /// The set of its operands.
+    set: usize,
+    /// Which range whole numbers are drawn from: the first that the operator does not refuse.
+    range: usize,
+}
+
+/// How a program ended that ran trials.
+enum Ran {
+    /// Bytes of each output.
+    Well(Vec<Vec<u8>>),
+    /// The operator of a trial refused its operands.
+    Refused(usize),
+    /// Otherwise, or not in time.
+    Failed,
+}
+
+struct Judge<'a> {
+    plan: &'a Plan,
+    at: &'a TargetContext,
+    gpu: &'a Gpu,
+}
+
+impl Judge<'_> {
+    /// The verdict of each generated kernel: the kept one, or a new one, which is kept.
+    fn verdicts(&self, plain: &PlainOperators) -> Result<Vec<Verdict>, Error> {
+        let folder = TemporaryFolder::new("judge")?;
+        let place = folder.path().join("verdict");
+        let keys: Vec<String> = (0..plain.sources.len()).map(|i| self.key(plain, i)).collect();
+        let kept = keys.iter().map(|key| kept(key, &place, &self.at.toolchain));
+        let mut verdicts: Vec<Option<Verdict>> = kept.collect();
+        let mut groups: Vec<Vec<Trial>> = Vec::new();
+        let mut bytes = MOST_BYTES;
+        for source in (0..keys.len()).filter(|i| verdicts[*i].is_none()) {
+            let (trials, own) = self.trials(plain, source);
+            bytes += own;
+            if bytes > MOST_BYTES {
+                groups.push(Vec::new());
+                bytes = own;
+            }
+            groups.last_mut().into_iter().for_each(|g| g.extend(&trials));
+        }
+        for trials in groups {
+            let mut found: Vec<(usize, Verdict)> = Vec::new();
+            self.judge(folder.path(), plain, trials, &mut found)?;
+            for (source, verdict) in found {
+                keep(&keys[source], &verdict.to_string(), &place, &self.at.toolchain);
+                verdicts[source] = Some(verdict);
+            }
+        }
+        Ok(verdicts.into_iter().map(|v| v.unwrap_or(Verdict::Unknown)).collect())
+    }
+
+    /// The digest of all that a verdict depends on.
+    fn key(&self, plain: &PlainOperators, source: usize) -> String {
+        let step = step(self.plan, plain, source);
+        let facts = match &step.work {
+            Work::Plain { call, .. } => call.0.as_deref().map(super::facts).unwrap_or_default(),
+            work => format!("{work:?} {:?}", self.ends(work)),
+        };
+        let kernel = &plain.sources[source];
+        let gpu = format!("{} {}", self.gpu.name, self.gpu.toolchain());
+        let flags: Vec<&str> = kernel.flags.iter().map(String::as_str).collect();
+        self.at.toolchain.key(&flags, &[WAY, &gpu, &kernel.source, &facts])
+    }
+
+    /// The types and the elements of what a step reads and writes.
+    fn ends(&self, work: &Work) -> Vec<(DType, usize)> {
+        let reads = work.reads().into_iter().map(|s| source_of(self.plan, &s));
+        reads.chain(work.writes().iter().map(|p| target_of(self.plan, p))).collect()
+    }
+
+    /// The trials of a kernel, and the bytes that they need.
+    fn trials(&self, plain: &PlainOperators, source: usize) -> (Vec<Trial>, usize) {
+        let work = &step(self.plan, plain, source).work;
+        // Some operators have a kernel and no plain C.
+        let has_plain_c = match work {
+            Work::Plain { call, .. } => {
+                call.0.as_deref().is_some_and(|call| text(call, "probe").is_ok())
+            }
+            _ => true,
+        };
+        let ends = self.ends(work);
+        let elements: usize = ends.iter().map(|(_, n)| n).sum();
+        let bytes: usize = ends.iter().map(|(d, n)| d.bytes() as usize * n).sum();
+        let all = [&SETS[..], &[0, NONE]][usize::from(elements > MANY)];
+        let trials =
+            all.iter().filter(|_| has_plain_c).map(|set| Trial { source, set: *set, range: 0 });
+        let trials: Vec<Trial> = trials.collect();
+        let bytes = bytes * trials.len();
+        (trials, bytes)
+    }
+
+    /// Judges the kernels of trials that fit one program. Where a program ends without a word of
+    /// which trial is why, its halves are judged.
+    fn judge(
+        &self,
+        folder: &Path,
+        plain: &PlainOperators,
+        mut trials: Vec<Trial>,
+        found: &mut Vec<(usize, Verdict)>,
+    ) -> Result<(), Error> {
+        let all: Vec<usize> = sources(&trials);
+        let mut taken: Vec<usize> = Vec::new();
+        let split = |trials: &[Trial], found: &mut Vec<(usize, Verdict)>| {
+            let own = sources(trials);
+            if own.len() < 2 {
+                return Ok(());
+            }
+            let (a, b) = own.split_at(own.len() / 2);
+            [a, b].into_iter().try_for_each(|half| {
+                let half = trials.iter().filter(|t| half.contains(&t.source));
+                self.judge(folder, plain, half.copied().collect(), found)
+            })
+        };
+        while !trials.is_empty() {
+            let steps = trials.iter().map(|t| (step(self.plan, plain, t.source), t.set, t.range));
+            let probe = Probe::new(self.plan, steps);
+            let inputs = probe.operands();
+            let want = match self.by_plain_c(folder, &probe, &inputs)? {
+                Ran::Well(outputs) => outputs,
+                Ran::Refused(t) if probe.has_whole(t) && trials[t].range + 1 < RANGES => {
+                    trials[t].range += 1;
+                    continue;
+                }
+                Ran::Refused(t) => {
+                    trials.remove(t);
+                    continue;
+                }
+                Ran::Failed => return split(&trials, found),
+            };
+            let got = match self.by_kernels(folder, plain, &probe, &inputs)? {
+                Ran::Well(outputs) => outputs,
+                Ran::Refused(t) => {
+                    let source = trials[t].source;
+                    found.push((source, Verdict::Wrong("it refuses its operands".into())));
+                    trials.retain(|t| t.source != source);
+                    continue;
+                }
+                // A network that fails so says it, too.
+                Ran::Failed => return split(&trials, found),
+            };
+            taken = sources(&trials);
+            for (t, trial) in trials.iter().enumerate() {
+                let is_wrong = |s: usize| found.iter().any(|(known, _)| *known == s);
+                if !is_wrong(trial.source)
+                    && let Some(why) = probe.difference(t, &got, &want)
+                {
+                    found.push((trial.source, Verdict::Wrong(why)));
+                }
+            }
+            break;
+        }
+        for source in all {
+            if found.iter().all(|(known, _)| *known != source) {
+                let is_tried = taken.contains(&source);
+                found.push((source, if is_tried { Verdict::Right } else { Verdict::Unknown }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs trials by plain C.
+    fn by_plain_c(&self, folder: &Path, probe: &Probe, inputs: &[Vec<u8>]) -> Result<Ran, Error> {
+        let at = self.at.without_gpus();
+        let independent = at.toolchain.independent_flags();
+        let plain = PlainOperators::of(&probe.plan, false, &independent).map_err(Error::Nothing)?;
+        let arguments = [&usual_arguments(&MOVES, &at)[..], &independent].concat();
+        let moves = MovesBuild { arguments, fallback: None };
+        let layout = FileLayout::new(&probe.plan, &[], &plain);
+        self.run(&folder.join("plain"), probe, inputs, (&plain, &layout, &moves), &at)
+    }
+
+    /// Runs them by the kernels on the GPU.
+    fn by_kernels(
+        &self,
+        folder: &Path,
+        known: &PlainOperators,
+        probe: &Probe,
+        inputs: &[Vec<u8>],
+    ) -> Result<Ran, Error> {
+        let mut plain = device::generated(&probe.plan).map_err(Error::Nothing)?;
+        for source in &mut plain.sources {
+            match known.sources.iter().find(|k| k.symbol == source.symbol) {
+                Some(k) => source.clone_from(k),
+                None => device::awaiting(source, self.gpu),
+            }
+        }
+        let layout = FileLayout::parted(&probe.plan, &[], &plain, device::ALIGNMENT);
+        let moves = MovesBuild::default();
+        self.run(&folder.join("kernels"), probe, inputs, (&plain, &layout, &moves), self.at)
+    }
+
+    /// Builds and runs a program of trials.
+    fn run(
+        &self,
+        folder: &Path,
+        probe: &Probe,
+        inputs: &[Vec<u8>],
+        (plain, layout, moves): (&PlainOperators, &FileLayout, &MovesBuild),
+        at: &TargetContext,
+    ) -> Result<Ran, Error> {
+        let fail = |path: &Path, source| Error::Write { path: path.into(), source };
+        std::fs::create_dir_all(folder).map_err(|e| fail(folder, e))?;
+        let places = Places { list: &[], is_copied: false };
+        files::write((folder, &probe.plan, &places), layout, &[], plain)?;
+        compiled((folder, false), &[], plain, moves, at)?;
+        for (i, bytes) in inputs.iter().enumerate() {
+            let path = folder.join(format!("input_{i}.bin"));
+            std::fs::write(&path, bytes).map_err(|e| fail(&path, e))?;
+        }
+        let program = folder.join(program::NAME);
+        let mut command = at.device.command(&program);
+        let ordinal = at.gpus.first().map(|g| g.ordinal.to_string());
+        // Below 0 it runs without a look at each step's time.
+        let once = if ordinal.is_some() { "-1" } else { "0" };
+        command.arg(once).args(&ordinal).current_dir(folder);
+        launch::on_cores(&mut command, &at.device);
+        let Some(done) =
+            launch::output_within(&mut command, PATIENCE, folder).map_err(|e| fail(&program, e))?
+        else {
+            return Ok(Ran::Failed);
+        };
+        if let Some(said) = done {
+            let named = said.split_once(TRIAL).map(|(_, rest)| rest);
+            let number = named.and_then(|rest| rest.split_once('`')?.0.parse().ok());
+            let is_refused = said.contains("did not succeed");
+            let number = number.filter(|n| is_refused && *n < probe.trials());
+            return Ok(number.map_or(Ran::Failed, Ran::Refused));
+        }
+        let read = |i: usize| {
+            let path = folder.join(format!("output_{i}.bin"));
+            std::fs::read(&path).map_err(|source| Error::Read { path, source })
+        };
+        let outputs = probe.plan.outputs.len() + probe.plan.bounded.len();
+        (0..outputs).map(read).collect::<Result<_, _>>().map(Ran::Well)
+    }
+}
+
+/// The kernels of trials, each once.
+fn sources(trials: &[Trial]) -> Vec<usize> {
+    let mut all: Vec<usize> = trials.iter().map(|t| t.source).collect();
+    all.dedup();
+    all
+}
