@@ -8,7 +8,8 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use squall_core::DType;
 use squall_core::graph::infer::nbits::DOMAIN;
-use squall_core::graph::{Attribute, CallOperand, Constant, Node, OperatorCall, fold};
+use squall_core::graph::{Attribute, CallOperand, Constant, Node, OperatorCall};
+use squall_core::operators;
 use squall_testing::samples;
 use std::collections::BTreeMap;
 
@@ -100,7 +101,7 @@ fn evaluated(op: &str, w: &Weights, outputs: usize) -> Vec<Constant> {
         problem: None,
     };
     let inputs: Vec<Option<Constant>> = w.operands.iter().map(|o| Some(o.1.clone())).collect();
-    fold::evaluate(&node, &inputs, 21).expect(op).expect(op)
+    operators::evaluate(&node, &inputs, 21).expect(op).expect(op)
 }
 
 fn call(

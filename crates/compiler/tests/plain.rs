@@ -7,7 +7,8 @@ use plain_cases::{Case, check, values};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use squall_core::DType;
-use squall_core::graph::{Attribute, CallOperand, Constant, Node, OperatorCall, fold};
+use squall_core::graph::{Attribute, CallOperand, Constant, Node, OperatorCall};
+use squall_core::operators;
 use squall_testing::samples;
 use std::collections::BTreeMap;
 
@@ -55,7 +56,7 @@ fn folded(
     };
     let inputs: Vec<Option<Constant>> = operands.iter().map(|o| Some(o.1.clone())).collect();
     let dtypes: Vec<Option<DType>> = operands.iter().map(|o| Some(o.0)).collect();
-    let made = fold::evaluate_as(&node, &inputs, &dtypes, 20).expect(op).expect(op);
+    let made = operators::evaluate_as(&node, &inputs, &dtypes, 20).expect(op).expect(op);
     let dtype = match (&made[0], operands.last()) {
         (Constant::Bool { .. }, _) => DType::Bool,
         (Constant::F32 { .. }, _) => DType::F32,

@@ -16,6 +16,7 @@ pub mod kernel;
 pub mod machine;
 pub mod measurer;
 pub mod operator;
+pub mod operators;
 mod recorded;
 pub mod similarity;
 pub mod space;

@@ -14,8 +14,9 @@ mod bodies;
 use self::bodies::bodies;
 use crate::numbered::{numbered, root as root_of};
 use squall_core::DType;
-use squall_core::graph::infer::{self, Ctx, onnx_type, region};
+use squall_core::graph::infer::{Ctx, onnx_type, region};
 use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId};
+use squall_core::operators;
 use std::collections::{HashMap, HashSet};
 
 /// What a widened model was.
@@ -333,7 +334,7 @@ impl Widener {
     fn infer(&mut self, node: &mut Node) {
         let mut wide = node.clone();
         self.widen_attributes(&mut wide);
-        let Ok(made) = infer::infer(&Ctx::new(&wide, self.opset, &self.values)) else { return };
+        let Ok(made) = operators::infer(&Ctx::new(&wide, self.opset, &self.values)) else { return };
         let half = node.inputs.iter().flatten().find_map(|v| self.was[*v]);
         for (&id, o) in node.outputs.iter().zip(&made) {
             (self.values[id].dtype, self.values[id].shape) = (o.dtype, Some(o.shape.clone()));

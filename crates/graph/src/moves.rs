@@ -4,14 +4,12 @@
 use crate::site::Site;
 use crate::view::{View, axis, input, int, ints};
 use squall_core::graph::{Node, ValueId};
-
-/// Operators that give their first operand another shape or name.
-const RENAMES: &[&str] = &["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"];
+use squall_core::operators::standard;
 
 /// Whether a node hands the elements of its first operand on in their order.
 pub fn renames(node: &Node) -> bool {
     let known = matches!(node.domain.as_str(), "" | "ai.onnx");
-    known && RENAMES.contains(&node.op.as_str())
+    known && standard(&node.op).is_some_and(|row| row.renames)
 }
 
 /// Whether a node is one whose moves can be seen through.

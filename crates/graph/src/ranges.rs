@@ -10,7 +10,8 @@ use crate::numbered::{add_value, needed, numbered};
 use crate::site::Site;
 use crate::view::{View, axis, input, int, is_standard};
 use squall_core::DType;
-use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId, fold};
+use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId};
+use squall_core::operators;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The attribute of a concatenation whose reader reads its parts where they are.
@@ -351,7 +352,8 @@ impl Writer<'_> {
         let of = |v: ValueId| self.values[v].constant.clone();
         let known = self.view.constant(weight).cloned().or_else(|| of(weight));
         if let Some(known) = known {
-            let made = fold::evaluate(&node, &[Some(known), of(indices)], self.view.model.opset);
+            let made =
+                operators::evaluate(&node, &[Some(known), of(indices)], self.view.model.opset);
             self.values[y].constant = made.and_then(|m| m.ok()?.pop());
         }
         y

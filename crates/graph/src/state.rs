@@ -2,7 +2,8 @@
 
 use crate::feed::{Feed, Norm};
 use squall_core::graph::infer::is_choice;
-use squall_core::graph::{Constant, Model, ValueId, fold};
+use squall_core::graph::{Constant, Model, ValueId};
+use squall_core::operators;
 use std::collections::HashMap;
 
 /// What is known while a model runs.
@@ -124,7 +125,7 @@ impl State<'_> {
             });
         }
         let types = self.model.operand_types(node);
-        let made = match fold::evaluate_as(node, &inputs, &types, self.model.opset) {
+        let made = match operators::evaluate_as(node, &inputs, &types, self.model.opset) {
             Some(made) => made.map_err(|e| format!("node `{}` ({}): {e}", node.name, node.op))?,
             None => {
                 return Err(format!("node `{}` ({}) cannot be run: {reason}", node.name, node.op));

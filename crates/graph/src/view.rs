@@ -3,7 +3,9 @@
 
 use squall_core::DType;
 use squall_core::TensorKind;
+use squall_core::graph::infer::{Ctx, NodeOperand};
 use squall_core::graph::{Attribute, Constant, Model, Node, ValueId};
+pub use squall_core::operators::decimal;
 
 /// A model with its uses.
 pub struct View<'a> {
@@ -123,6 +125,17 @@ impl<'a> View<'a> {
         self.model.values[id].dtype == Some(DType::F32)
     }
 
+    /// A node with what is known of its operands, under whatever names.
+    pub fn ctx(&self, node: &'a Node) -> Ctx<'a> {
+        let operand = |id: ValueId| {
+            let v = &self.model.values[id];
+            let shape = v.shape.as_deref().or(self.model.values[self.root(id)].shape.as_deref());
+            NodeOperand { name: &v.name, dtype: v.dtype, shape, constant: self.constant(id) }
+        };
+        let inputs = node.inputs.iter().map(|id| id.map(operand)).collect();
+        Ctx { node, opset: self.model.opset, inputs }
+    }
+
     /// The shape of a node's i-th input, which must be there, of 32-bit floats.
     pub fn operand(&self, node: &Node, i: usize) -> Result<(ValueId, &'a [i64]), String> {
         let id = input(node, i).ok_or_else(|| format!("its input {i} is missing"))?;
@@ -195,13 +208,6 @@ pub fn word<'n>(node: &'n Node, name: &str, default: &'n str) -> &'n str {
         Some(Attribute::String(s)) => s,
         _ => default,
     }
-}
-
-/// The shortest decimal that rounds to a float: `1e-5` rather than `9.99999974e-6`, so that a
-/// model's constant and a user's are one.
-pub fn decimal(x: f32) -> f64 {
-    let exact = [1.0 / 6.0, 1.0 / 3.0].into_iter().find(|c| *c as f32 == x);
-    exact.or_else(|| x.to_string().parse().ok()).unwrap_or(f64::from(x))
 }
 
 /// An axis counted from the end where it is negative.

@@ -2,7 +2,8 @@
 
 use crate::state::State;
 use squall_core::DType;
-use squall_core::graph::{Constant, Model, ValueId, Weights, fold};
+use squall_core::graph::{Constant, Model, ValueId, Weights};
+use squall_core::operators;
 use std::collections::{HashMap, HashSet};
 
 /// Weights that lie somewhere else, by name, with numbers by which the caller knows them.
@@ -43,7 +44,7 @@ pub fn complete(mut weights: Weights, placed: &Placed, state: &mut State<'_>) ->
         let inputs: Vec<Option<Constant>> =
             node.inputs.iter().map(|i| i.and_then(|i| state.get(i).cloned())).collect();
         if let Some(Ok(made)) =
-            fold::evaluate_as(node, &inputs, &model.operand_types(node), model.opset)
+            operators::evaluate_as(node, &inputs, &model.operand_types(node), model.opset)
         {
             state.values.extend(node.outputs.iter().copied().zip(made));
         }

@@ -1,8 +1,9 @@
 //! docs/operators.md says what becomes of each operator: it is made of the code's own tables.
 //! `SQUALL_BLESS=1 cargo test -p squall --test operators` writes it anew.
 
-use squall_compiler::plain::{self, catalogue};
-use squall_core::graph::{fold, infer, is_bounded};
+use squall_compiler::plain;
+use squall_core::graph::is_bounded;
+use squall_core::operators::{self, REFUSED, WRITTEN_OUT, standard};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -37,29 +38,29 @@ fn page() -> String {
         list.iter().find(|(name, _)| *name == op).map(|(_, why)| (*why).to_string())
     };
     let mut names: BTreeSet<&str> = plain::operators().collect();
-    names.extend(infer::known_operators());
-    names.extend(catalogue::NOT_SUPPORTED.iter().map(|r| r.0));
-    names.extend(catalogue::WRITTEN_OUT.iter().map(|r| r.0));
+    names.extend(operators::standard_operators().map(|row| row.name));
+    names.extend(REFUSED.iter().map(|r| r.0));
+    names.extend(WRITTEN_OUT.iter().map(|r| r.0));
     let mut text = HEAD.to_string();
     for op in names {
         let ways = [
             (squall_graph::is_tuned(op), "tuned"),
-            (squall_graph::candidates::MOVES.contains(&op), "move"),
-            (fold::evaluates_operator(op), "folded"),
+            (squall_graph::candidates::moves_data(op), "move"),
+            (operators::is_folded(op), "folded"),
             (plain::has("", op), "plain"),
-            (reasons(catalogue::WRITTEN_OUT, op).is_some(), "written out"),
+            (reasons(WRITTEN_OUT, op).is_some(), "written out"),
         ];
         let ways: Vec<&str> = ways.iter().filter(|w| w.0).map(|w| w.1).collect();
-        let refused = reasons(catalogue::NOT_SUPPORTED, op);
+        let refused = reasons(REFUSED, op);
         let ways = match (ways.is_empty(), &refused) {
             (true, _) => "not supported".to_string(),
             (false, None) => ways.join(", "),
             (false, Some(_)) => panic!("{op} is said not to be supported, and is"),
         };
         assert!(ways != "not supported" || refused.is_some(), "{op} runs by nothing, and why?");
-        let limits = reasons(catalogue::WRITTEN_OUT, op)
+        let limits = reasons(WRITTEN_OUT, op)
             .or(refused)
-            .or_else(|| reasons(catalogue::LIMITS, op))
+            .or_else(|| Some(standard(op)?.limits.to_string()))
             .unwrap_or_default();
         let _ = writeln!(text, "| {op} | {ways} | {limits} |");
     }
@@ -77,12 +78,12 @@ fn page() -> String {
         let is_read = squall_frontend::onnx::onnxruntime_operators().any(|o| o == *op);
         assert!(is_read, "{op} has limits, but is not read");
     }
-    for (op, _) in catalogue::LIMITS {
-        assert!(plain::has("", op), "{op} has limits, but no plain kernel");
+    for row in operators::standard_operators().filter(|row| !row.limits.is_empty()) {
+        assert!(plain::has("", row.name), "{} has limits, but no plain kernel", row.name);
     }
     for op in plain::operators().filter(|op| is_bounded("", op)) {
         assert!(
-            reasons(catalogue::LIMITS, op).is_some(),
+            standard(op).is_some_and(|row| !row.limits.is_empty()),
             "{op} has extents that depend on elements"
         );
     }

@@ -1,7 +1,8 @@
 //! A call as inference and generators see it: as a node with operands whose shapes are known.
 
-use squall_core::graph::infer::{self, Ctx, NodeOperand, Output};
+use squall_core::graph::infer::{Ctx, NodeOperand, Output};
 use squall_core::graph::{CallOperand, Node, OperatorCall};
+use squall_core::operators;
 
 /// The node that a call is.
 pub(super) fn node_of(call: &OperatorCall) -> Node {
@@ -38,5 +39,5 @@ pub(super) fn inferred(
     opset: i64,
     inputs: &[Option<CallOperand>],
 ) -> Result<Vec<Output>, String> {
-    infer::infer(&Ctx { node: n, opset, inputs: operands(inputs) })
+    operators::infer(&Ctx { node: n, opset, inputs: operands(inputs) })
 }

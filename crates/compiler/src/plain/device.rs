@@ -1,7 +1,9 @@
 //! Plain kernels on a GPU: the same text of an operator, whose loops are spread over threads where
 //! their instances do not depend on each other, and which one thread runs elsewhere.
 
+use super::elementwise;
 use super::program::Program;
+use squall_core::operators::operator;
 use std::fmt::Write as _;
 
 /// The CUDA C++ of one operator at constant shapes.
@@ -50,28 +52,15 @@ impl DeviceSource {
     }
 }
 
-/// Operators whose outermost loops have instances that do not depend on each other: each writes
-/// places of its own, and reads none that others write. Families whose loops share scratch memory
-/// are not among them.
-const SPREAD: &str = "AffineGrid ArgMax ArgMin AveragePool BatchNormalization Cast CastLike \
-    CenterCropPad Choose Clip ConstantOfShape Conv ConvInteger CumProd CumSum DepthToSpace \
-    DequantizeLinear Dropout Einsum Expand EyeLike Gather GatherElements GatherND \
-    GlobalAveragePool GlobalLpPool GlobalMaxPool GridSample GroupNormalization Hardmax \
-    InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization LpPool MatMulNBits \
-    MaxPool MeanVarianceNormalization OneHot PackNBits Pad QuantizeLinear RMSNormalization Range \
-    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd \
-    ReduceSum ReduceSumSquare Resize Slice Softmax SpaceToDepth Split Tile Transpose Trilu \
-    UnpackNBits Upsample";
-
-/// Of those the ones whose scratch memory is handed from one loop to the next, whole, or that need
-/// none on a GPU.
+/// Of the operators whose loops may be spread the ones whose scratch memory is handed from one loop
+/// to the next, whole, or that need none on a GPU.
 const HANDS_ON: &[&str] = &["MatMulNBits", "Resize", "Upsample"];
 
 /// Whether loops of a call may be spread.
 fn is_spread(p: &Program) -> bool {
-    let op = p.ctx.node.op.as_str();
-    let is_free =
-        SPREAD.split(' ').any(|n| n == op) || super::elementwise::OPS.iter().any(|(n, _)| *n == op);
+    let (domain, op) = (&p.ctx.node.domain, p.ctx.node.op.as_str());
+    let row = operator(domain, op);
+    let is_free = row.is_some_and(|row| row.spreads || elementwise::writes(row));
     is_free && (p.scratch_bytes() == 0 || HANDS_ON.contains(&op))
 }
 
@@ -308,6 +297,6 @@ mod tests {
         // A loop that counts is no statement of which threads could have a share each.
         let counts = "  long count = 0;\n  for (long i = 0; i < 4; i++) count += x0[i];\n";
         assert!(parts(counts).is_some());
-        assert!(!SPREAD.split(' ').any(|n| n == "NonZero"));
+        assert!(!operator("", "NonZero").unwrap().spreads);
     }
 }

@@ -4,151 +4,53 @@ use super::Generator;
 use super::broadcast::nest;
 use super::program::{Program, is_unsigned, limits};
 use squall_core::DType;
+use squall_core::operators::{Each, Row, standard};
 use squall_core::text::shown;
 
+/// Operators whose C is more than the text of an element. That of the others stands in their rows.
 pub(super) const OPS: &[(&str, Generator)] = &[
-    ("Abs", unary),
-    ("Acos", unary),
-    ("Acosh", unary),
-    ("Add", binary),
-    ("And", binary),
-    ("Asin", unary),
-    ("Asinh", unary),
-    ("Atan", unary),
-    ("Atanh", unary),
     ("BitShift", binary),
-    ("BitwiseAnd", binary),
-    ("BitwiseNot", unary),
-    ("BitwiseOr", binary),
-    ("BitwiseXor", binary),
-    ("Ceil", unary),
-    ("Celu", unary),
     ("Clip", clip),
-    ("Cos", unary),
-    ("Cosh", unary),
     ("Div", binary),
     ("Dropout", dropout),
-    ("Elu", unary),
-    ("Equal", binary),
-    ("Erf", unary),
-    ("Exp", unary),
-    ("Floor", unary),
     ("Gelu", unary),
-    ("Greater", binary),
-    ("GreaterOrEqual", binary),
-    ("HardSigmoid", unary),
-    ("HardSwish", unary),
     ("IsInf", unary),
-    ("IsNaN", unary),
-    ("LeakyRelu", unary),
-    ("Less", binary),
-    ("LessOrEqual", binary),
-    ("Log", unary),
     ("Max", variadic),
     ("Mean", variadic),
     ("Min", variadic),
-    ("Mish", unary),
     ("Mod", binary),
-    ("Mul", binary),
-    ("Neg", unary),
-    ("Not", unary),
-    ("Or", binary),
     ("PRelu", prelu),
     ("Pow", power),
-    ("Reciprocal", unary),
-    ("Relu", unary),
-    ("Round", unary),
-    ("Selu", unary),
-    ("Shrink", unary),
-    ("Sigmoid", unary),
-    ("Sign", unary),
-    ("Sin", unary),
-    ("Sinh", unary),
-    ("Softplus", unary),
-    ("Softsign", unary),
-    ("Sqrt", unary),
-    ("Sub", binary),
     ("Sum", variadic),
-    ("SwiGLU", binary),
-    ("Swish", unary),
-    ("Tan", unary),
-    ("Tanh", unary),
-    ("ThresholdedRelu", unary),
     ("Where", select),
-    ("Xor", binary),
 ];
 
-/// Functions of one float `x` (in `R`), and of one integer or boolean (in `T0`); empty where
-/// there is none. `A` and `B` are attributes.
-const UNARY: &[(&str, &str, &str)] = &[
-    ("Abs", "F(fabs)(x)", "(T0)(x < 0 ? 0 - (U)x : (U)x)"),
-    ("Acos", "F(acos)(x)", ""),
-    ("Acosh", "F(acosh)(x)", ""),
-    ("Asin", "F(asin)(x)", ""),
-    ("Asinh", "F(asinh)(x)", ""),
-    ("Atan", "F(atan)(x)", ""),
-    ("Atanh", "F(atanh)(x)", ""),
-    ("BitwiseNot", "", "(T0)~x"),
-    ("Ceil", "F(ceil)(x)", "x"),
-    ("Celu", "x > 0 ? x : A * F(expm1)(x / A)", ""),
-    ("Cos", "F(cos)(x)", ""),
-    ("Cosh", "F(cosh)(x)", ""),
-    ("Elu", "x > 0 ? x : A * F(expm1)(x)", ""),
-    ("Erf", "F(erf)(x)", ""),
-    ("Exp", "EXP(x)", ""),
-    ("Floor", "F(floor)(x)", "x"),
-    ("HardSigmoid", "unit_r(A * x + B)", ""),
-    ("HardSwish", "x * unit_r(x * C(0.16666666666666666) + C(0.5))", ""),
-    ("IsNaN", "x != x", "0"),
-    ("LeakyRelu", "x < 0 ? A * x : x", ""),
-    ("Log", "F(log)(x)", ""),
-    ("Mish", "x * F(tanh)(softplus_r(x))", ""),
-    ("Neg", "-x", "(T0)(0 - (U)x)"),
-    ("Not", "", "!x"),
-    ("Reciprocal", "C(1) / x", ""),
-    ("Relu", "x < 0 ? C(0) : x", "x < 0 ? (T0)0 : x"),
-    ("Round", "F(rint)(x)", "x"),
-    ("Selu", "x > 0 ? B * x : B * (A * F(expm1)(x))", ""),
-    ("Shrink", "x < -A ? x + B : x > A ? x - B : C(0)", ""),
-    ("Sigmoid", "sigmoid_r(x)", ""),
-    ("Sign", "x != x ? x : (R)((x > 0) - (x < 0))", "(T0)((x > 0) - (x < 0))"),
-    ("Sin", "F(sin)(x)", ""),
-    ("Sinh", "F(sinh)(x)", ""),
-    ("Softplus", "softplus_r(x)", ""),
-    ("Softsign", "x / (C(1) + F(fabs)(x))", ""),
-    ("Sqrt", "F(sqrt)(x)", ""),
-    ("Swish", "x * sigmoid_r(A * x)", ""),
-    ("Tan", "F(tan)(x)", ""),
-    ("Tanh", "F(tanh)(x)", ""),
-    ("ThresholdedRelu", "x > A ? x : C(0)", ""),
-];
+/// What writes an operator by the text in its row.
+pub(super) fn by_row(row: &Row) -> Option<Generator> {
+    match row.each?.c?.operands {
+        1 => Some(unary),
+        _ => Some(binary),
+    }
+}
 
-/// The attributes that functions of one operand have, with their values where they are absent.
-const ATTRIBUTES: &[(&str, &str, f32, &str, f32)] = &[
-    ("Celu", "alpha", 1.0, "", 0.0),
-    ("Elu", "alpha", 1.0, "", 0.0),
-    ("HardSigmoid", "alpha", 0.2, "beta", 0.5),
-    ("LeakyRelu", "alpha", 0.01, "", 0.0),
-    ("Selu", "alpha", 1.673_263_2, "gamma", 1.050_701),
-    ("Shrink", "lambd", 0.5, "bias", 0.0),
-    ("SwiGLU", "alpha", 1.0, "", 0.0),
-    ("Swish", "alpha", 1.0, "", 0.0),
-    ("ThresholdedRelu", "alpha", 1.0, "", 0.0),
-];
+/// Whether an operator's C is written here, as loops over elements.
+pub(super) fn writes(row: &Row) -> bool {
+    by_row(row).is_some() || OPS.iter().any(|(name, _)| *name == row.name)
+}
+
+/// What a row says of a program's operator.
+fn each_of(p: &Program) -> Option<Each> {
+    standard(&p.ctx.node.op)?.each
+}
 
 /// Gives the macros `A` and `B` their values, and refuses attributes that are not known.
 fn attributes(p: &mut Program) -> Result<(), String> {
-    let op = p.ctx.node.op.clone();
-    let row = ATTRIBUTES.iter().find(|r| r.0 == op);
-    let known = row.map_or(["", ""], |r| [r.1, r.3]);
-    for (macro_name, (name, default)) in ["A", "B"]
-        .iter()
-        .zip(row.map_or([("", 0.0); 2], |r| [(r.1, r.2), (r.3, r.4)]))
-        .filter(|x| !x.1.0.is_empty())
-    {
-        let value = p.ctx.float_or(name, default)?;
+    let list = each_of(p).map_or(&[][..], |each| each.attributes);
+    for (macro_name, (name, default)) in ["A", "B"].iter().zip(list) {
+        let value = p.ctx.float_or(name, *default)?;
         p.float(macro_name, value);
     }
+    let known: Vec<&str> = list.iter().map(|(name, _)| *name).collect();
     only(p, &known)
 }
 
@@ -175,7 +77,7 @@ fn wrapping(p: &mut Program, d: DType) {
 fn unary(p: &mut Program) -> Result<(), String> {
     let d = p.dtype(0)?;
     let op = p.ctx.node.op.clone();
-    let row = UNARY.iter().find(|r| r.0 == op);
+    let texts = each_of(p).and_then(|each| each.c);
     let (real, integer) = match op.as_str() {
         "Gelu" => {
             only(p, &["approximate"])?;
@@ -202,7 +104,7 @@ fn unary(p: &mut Program) -> Result<(), String> {
         }
         _ => {
             attributes(p)?;
-            row.map(|r| (r.1, r.2)).ok_or("it has no plain kernel")?
+            texts.map(|c| (c.of_floats, c.of_whole)).ok_or("it has no plain kernel")?
         }
     };
     let form = if is_real(d) { real } else { integer };
@@ -214,34 +116,11 @@ fn unary(p: &mut Program) -> Result<(), String> {
     }
     wrapping(p, d);
     let x = if form == "0" { "" } else { "const T0 x = x0[i]; " };
-    // Of unsigned numbers, comparisons with zero are always the same.
-    let form = match (is_unsigned(d), op.as_str()) {
-        (true, "Abs" | "Relu") => "x",
-        (true, "Sign") => "(T0)(x != 0)",
-        _ => form,
-    };
+    let of_unsigned = texts.and_then(|c| c.of_unsigned).filter(|_| is_unsigned(d));
+    let form = of_unsigned.unwrap_or(form);
     p.body(&format!("  for (long i = 0; i < M0; i++) {{ {x}y0[i] = (Y0)({form}); }}\n"));
     Ok(())
 }
-
-/// Functions of two operands `a` and `b`: of floats, of integers, of booleans.
-const BINARY: &[(&str, &str, &str, &str)] = &[
-    ("Add", "a + b", "(T0)((U)a + (U)b)", ""),
-    ("And", "", "", "a && b"),
-    ("BitwiseAnd", "", "(T0)(a & b)", ""),
-    ("BitwiseOr", "", "(T0)(a | b)", ""),
-    ("BitwiseXor", "", "(T0)(a ^ b)", ""),
-    ("Equal", "a == b", "a == b", "a == b"),
-    ("Greater", "a > b", "a > b", "a > b"),
-    ("GreaterOrEqual", "a >= b", "a >= b", "a >= b"),
-    ("Less", "a < b", "a < b", "a < b"),
-    ("LessOrEqual", "a <= b", "a <= b", "a <= b"),
-    ("Mul", "a * b", "(T0)((U)a * (U)b)", ""),
-    ("Or", "", "", "a || b"),
-    ("Sub", "a - b", "(T0)((U)a - (U)b)", ""),
-    ("SwiGLU", "a * sigmoid_r(A * a) * b", "", ""),
-    ("Xor", "", "", "!a != !b"),
-];
 
 fn binary(p: &mut Program) -> Result<(), String> {
     let d = p.dtype(0)?;
@@ -274,11 +153,11 @@ fn binary(p: &mut Program) -> Result<(), String> {
         }
         (_, real) => {
             attributes(p)?;
-            let row = BINARY.iter().find(|r| r.0 == op).ok_or("it has no plain kernel")?;
+            let texts = each_of(p).and_then(|each| each.c).ok_or("it has no plain kernel")?;
             let form = match real {
-                true => row.1,
-                false if d == DType::Bool => row.3,
-                false => row.2,
+                true => texts.of_floats,
+                false if d == DType::Bool => texts.of_booleans,
+                false => texts.of_whole,
             };
             form.into()
         }

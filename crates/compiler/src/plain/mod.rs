@@ -8,7 +8,6 @@ mod attention;
 mod broadcast;
 mod bytes;
 mod cast;
-pub mod catalogue;
 mod choice;
 mod context;
 mod convolution;
@@ -38,6 +37,7 @@ pub use self::device::{DeviceSource, Phase};
 pub(crate) use self::nbits::{FewBitsKnobs, few_bits};
 use self::program::Program;
 use squall_core::graph::OperatorCall;
+use squall_core::operators::{operator, standard_operators};
 use std::fmt;
 
 /// The C of one operator at constant shapes.
@@ -113,7 +113,9 @@ const FAMILIES: &[&[(&str, Generator)]] = &[
 
 /// The names of all operators that have plain kernels.
 pub fn operators() -> impl Iterator<Item = &'static str> {
-    FAMILIES.iter().copied().flatten().map(|(name, _)| *name)
+    let written = FAMILIES.iter().copied().flatten().map(|(name, _)| *name);
+    let by_row = standard_operators().filter(|row| elementwise::by_row(row).is_some());
+    written.chain(by_row.map(|row| row.name))
 }
 
 /// Whether an operator has a plain kernel; a call of it may still be [`Unsupported`].
@@ -130,7 +132,9 @@ fn generator(domain: &str, op: &str) -> Option<Generator> {
         }
         _ => return None,
     };
-    families.iter().copied().flatten().find(|(name, _)| *name == op).map(|(_, g)| *g)
+    let written = families.iter().copied().flatten().find(|(name, _)| *name == op);
+    let by_row = || operator(domain, op).and_then(elementwise::by_row);
+    written.map(|(_, generator)| *generator).or_else(by_row)
 }
 
 /// The C of a call, as a function of this symbol.

@@ -22,6 +22,7 @@ use squall_core::graph::{
     Attribute, Constant, MOST_CONSTANT_ELEMENTS, MOST_ELEMENTS, Model, Node, Tensor, Value,
     ValueId, elements, fold,
 };
+use squall_core::operators;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 
@@ -506,7 +507,7 @@ impl Reader<'_> {
             return;
         }
         let ctx = Ctx::new(node, self.opset, &self.values);
-        let inferred = infer::infer(&ctx);
+        let inferred = operators::infer(&ctx);
         let passes_on = inferred.as_ref().is_ok_and(|o| infer::passes_on(&ctx, o));
         let outputs = match inferred {
             Ok(outputs) => outputs,
@@ -568,7 +569,7 @@ impl Reader<'_> {
             Some(Err(problem)) => node.problem = Some(problem),
             // What depends on absent weights alone is as absent as they are, where it can be
             // evaluated as soon as they are there; the rest is computed in every run.
-            _ if (!known || !small) && fold::evaluates(node) && !self.may_be_illegal(node) => {
+            _ if (!known || !small) && operators::evaluates(node) && !self.may_be_illegal(node) => {
                 node.outputs.iter().for_each(|id| self.values[*id].weight = true);
                 node.folded = true;
             }
@@ -594,6 +595,6 @@ impl Reader<'_> {
             node.inputs.iter().map(|i| i.and_then(|i| self.values[i].constant.clone())).collect();
         let dtype = |id: &Option<ValueId>| id.and_then(|id| self.values[id].dtype);
         let dtypes: Vec<Option<DType>> = node.inputs.iter().map(dtype).collect();
-        fold::evaluate_as(node, &inputs, &dtypes, self.opset)
+        operators::evaluate_as(node, &inputs, &dtypes, self.opset)
     }
 }

@@ -22,8 +22,9 @@ use crate::view::{View, is_standard};
 pub(crate) use few_bits::KERNEL;
 use hold::{Holder, Quantised};
 use squall_core::DType;
-use squall_core::graph::infer::{Ctx, infer, nbits};
+use squall_core::graph::infer::{Ctx, nbits};
 use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId};
+use squall_core::operators::infer;
 pub use stayed::stayed;
 use std::collections::{BTreeMap, HashMap};
 

@@ -3,39 +3,7 @@
 
 use crate::view::{View, float, input, int, ints, runs};
 use squall_core::graph::Node;
-
-/// Operators whose results are never below zero.
-const ABOVE: &[&str] =
-    &["Relu", "Sigmoid", "HardSigmoid", "Softmax", "Softplus", "Exp", "Abs", "Sqrt"];
-
-/// Operators whose results are not below zero where their first operand is not.
-const KEPT: &[&str] = &[
-    "Reshape",
-    "Flatten",
-    "Squeeze",
-    "Unsqueeze",
-    "Transpose",
-    "Slice",
-    "Split",
-    "Gather",
-    "Expand",
-    "Dropout",
-    "Identity",
-    "AveragePool",
-    "GlobalAveragePool",
-    "GlobalMaxPool",
-    "ReduceMean",
-    "ReduceSum",
-    "ReduceMax",
-    "ReduceMin",
-    "Ceil",
-    "Floor",
-    "Round",
-    "HardSwish",
-];
-
-/// Operators whose results are not below zero where none of their operands is.
-const OF_ALL: &[&str] = &["Add", "Sum", "Mean", "Mul", "Div", "Min", "Concat"];
+use squall_core::operators::{Sign, standard};
 
 /// For each value of a model, whether no element of it can be below zero.
 pub(super) fn never_negative(view: &View<'_>) -> Vec<bool> {
@@ -53,13 +21,9 @@ pub(super) fn never_negative(view: &View<'_>) -> Vec<bool> {
 }
 
 fn is_above(view: &View<'_>, above: &[bool], n: &Node) -> bool {
-    let one_of = |list: &[&str]| list.iter().any(|op| runs(n, op));
     let is = |v: usize| above[v] || above[view.root(v)];
     let mut operands = n.inputs.iter().flatten().map(|&v| is(v));
     let first = input(n, 0).is_some_and(is);
-    if one_of(ABOVE) {
-        return true;
-    }
     if runs(n, "Clip") {
         // Where the bounds cross, the upper one holds.
         let low = input(n, 1).map_or(float(n, "min", -1.0) >= 0.0, is);
@@ -72,7 +36,12 @@ fn is_above(view: &View<'_>, above: &[bool], n: &Node) -> bool {
     if runs(n, "MaxPool") {
         return first && has_an_element(n);
     }
-    one_of(KEPT) && first || one_of(OF_ALL) && operands.all(|a| a)
+    match standard(&n.op).filter(|row| runs(n, row.name)).map(|row| row.sign) {
+        Some(Sign::NeverNegative) => true,
+        Some(Sign::OfFirst) => first,
+        Some(Sign::OfAll) => operands.all(|a| a),
+        Some(Sign::Any) | None => false,
+    }
 }
 
 /// Whether each window of a pool has an element of the image: one of a border alone has none.

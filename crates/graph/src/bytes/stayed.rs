@@ -1,6 +1,6 @@
 //! Which operators of a model that multiplies bytes compute floats, and why.
 
-use crate::candidates::MOVES;
+use crate::candidates::moves_data;
 use crate::fuse::step::is_elementwise;
 use crate::view::{View, input, int, is_standard};
 use squall_core::DType;
@@ -20,7 +20,7 @@ pub fn stayed(model: &Model) -> Vec<Untuned> {
     let view = View::new(model);
     let computes = |n: &&Node| {
         let op = n.op.as_str();
-        let is_other = MOVES.contains(&op) || BORDERS.contains(&op) || is_elementwise(op);
+        let is_other = moves_data(op) || BORDERS.contains(&op) || is_elementwise(op);
         let gives = n.outputs.first().and_then(|&o| model.values[o].dtype);
         let reads = n.inputs.iter().flatten().any(|&v| !view.is_weight(v));
         is_standard(n, op) && !n.folded && !is_other && gives == Some(DType::F32) && reads

@@ -11,6 +11,7 @@ use crate::view::View;
 use squall_core::graph::infer::nbits;
 use squall_core::graph::{Model, Node, ValueId};
 use squall_core::operator::FewBits;
+use squall_core::operators::standard;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -87,39 +88,10 @@ fn found(view: &View<'_>, index: usize) -> Result<Vec<FusionCandidate>, String> 
     }
 }
 
-/// Operators that move or make data without arithmetic.
-pub const MOVES: &[&str] = &[
-    "Reshape",
-    "Flatten",
-    "Squeeze",
-    "Unsqueeze",
-    "Transpose",
-    "Concat",
-    "Split",
-    "Slice",
-    "Gather",
-    "GatherElements",
-    "GatherND",
-    "ScatterElements",
-    "ScatterND",
-    "Expand",
-    "Tile",
-    "Pad",
-    "DepthToSpace",
-    "SpaceToDepth",
-    "Identity",
-    "Dropout",
-    "Constant",
-    "ConstantOfShape",
-    "Shape",
-    "Size",
-    "Range",
-    "Where",
-    "Cast",
-    "OneHot",
-    "EyeLike",
-    "ReverseSequence",
-];
+/// Whether an operator moves or makes data without arithmetic.
+pub fn moves_data(op: &str) -> bool {
+    standard(op).is_some_and(|row| row.is_movement)
+}
 
 /// Why an operator has no kernel.
 fn why_not(node: &Node) -> String {
@@ -130,7 +102,7 @@ fn why_not(node: &Node) -> String {
         "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => {
             "it only renames dimensions: nothing is computed".into()
         }
-        op if MOVES.contains(&op) => "it moves data without computing: nothing to tune".into(),
+        op if moves_data(op) => "it moves data without computing: nothing to tune".into(),
         "If" | "Loop" | "Scan" => {
             "it is control flow, and the nodes inside are not looked at".into()
         }

@@ -16,9 +16,8 @@ use crate::state::State;
 use crate::view::View;
 use crate::weights::Placed;
 use crate::weights::complete;
-use squall_core::graph::{
-    Model, Node, OperatorCall, ValueId, Weights, fold, is_bounded, type_name,
-};
+use squall_core::graph::{Model, Node, OperatorCall, ValueId, Weights, is_bounded, type_name};
+use squall_core::operators;
 use squall_core::{DType, TaskId};
 use std::collections::{HashMap, HashSet};
 
@@ -406,7 +405,7 @@ impl Builder<'_> {
                 |i: ValueId| self.state.get(i).cloned().ok_or_else(|| at(self.state.absent(i)));
             inputs.push(id.map(known).transpose()?);
         }
-        match fold::evaluate_as(node, &inputs, &model.operand_types(node), model.opset) {
+        match operators::evaluate_as(node, &inputs, &model.operand_types(node), model.opset) {
             Some(Ok(made)) if made.len() >= node.outputs.len() => {
                 self.state.values.extend(node.outputs.iter().copied().zip(made));
                 Ok(true)

@@ -3,28 +3,8 @@
 //! which cannot disagree with constant folding.
 
 use super::Stride;
-use squall_core::graph::{Attribute, Constant, Node, fold};
-
-/// Operators that put elements of some operands into new places, and nothing else: for each the
-/// operands whose elements move. The others say where to, and must be known.
-const MOVES: &[(&str, Moving)] = &[
-    ("Transpose", Moving::Only(&[0])),
-    ("Slice", Moving::Only(&[0])),
-    ("Split", Moving::Only(&[0])),
-    ("Concat", Moving::All),
-    ("Gather", Moving::Only(&[0])),
-    ("Expand", Moving::Only(&[0])),
-    ("Tile", Moving::Only(&[0])),
-    ("Pad", Moving::Only(&[0, 2])),
-    ("Where", Moving::Only(&[1, 2])),
-];
-
-/// Which operands of an operator move.
-#[derive(Clone, Copy)]
-enum Moving {
-    All,
-    Only(&'static [usize]),
-}
+use squall_core::graph::{Attribute, Constant, Node};
+use squall_core::operators::{self, Moving};
 
 /// An input of a node.
 pub enum MoveOperand {
@@ -78,10 +58,14 @@ pub fn trace(
     if !matches!(node.domain.as_str(), "" | "ai.onnx") {
         return None;
     }
-    let moving = MOVES.iter().find(|(op, _)| *op == node.op)?.1;
+    let moving = operators::standard(&node.op)?.moving;
+    if moving == Moving::No {
+        return None;
+    }
     let moves = |i: usize| match moving {
         Moving::All => true,
         Moving::Only(list) => list.contains(&i),
+        Moving::No => false,
     };
     // Index 0 stands for the fill of `Pad`, which is no operand.
     let mut next = 1i64;
@@ -107,7 +91,7 @@ pub fn trace(
             }
         });
     }
-    let made = match fold::evaluate(node, &inputs, opset)? {
+    let made = match operators::evaluate(node, &inputs, opset)? {
         Ok(made) => made,
         Err(e) => return Some(Err(e)),
     };

@@ -1,13 +1,13 @@
 //! Evaluation of operators that compute: elementwise functions, comparisons and reductions.
 
-use super::float::Float;
+use super::float::{Float, Function};
 use super::moves::{broadcast, strides, viewed};
 use super::{NOT_HERE, first, need};
 use crate::DType;
 use crate::graph::infer::{self, Ctx, Output};
 use crate::graph::{Constant, elements};
 
-pub(super) fn select(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn select(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let shape = first(outputs)?.shape.clone();
     let Constant::Bool { data: which, .. } = broadcast(need(ctx, 0)?, &shape)? else {
         return Err("its condition is not of type bool".into());
@@ -32,7 +32,7 @@ pub(super) fn select(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, Str
     }])
 }
 
-pub(super) fn arithmetic(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn arithmetic(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let shape = first(outputs)?.shape.clone();
     let op = ctx.node.op.as_str();
     let whole = Whole { fmod: ctx.int_or("fmod", 0)? != 0, is_unsigned: is_unsigned(ctx) };
@@ -44,7 +44,7 @@ pub(super) fn arithmetic(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>,
 }
 
 /// Limits are operands from version 11 on; each may be missing.
-pub(super) fn clip(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn clip(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     if ctx.opset < 11 {
         return Err(NOT_HERE.into());
     }
@@ -144,7 +144,7 @@ fn integer_power(mut base: u64, mut exponent: u64) -> u64 {
     power
 }
 
-pub(super) fn compare(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn compare(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let shape = first(outputs)?.shape.clone();
     fn all<T: PartialOrd>(op: &str, a: &[T], b: &[T]) -> Option<Vec<bool>> {
         let test: fn(&T, &T) -> bool = match op {
@@ -180,38 +180,28 @@ pub(super) fn compare(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, St
     }])
 }
 
-pub(super) fn unary(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
-    let op = ctx.node.op.as_str();
-    let (mut x, unsigned) = (need(ctx, 0)?.clone(), is_unsigned(ctx));
+/// A function of one number.
+pub(crate) fn each(ctx: &Ctx, function: &Function) -> Result<Vec<Constant>, String> {
+    let mut x = need(ctx, 0)?.clone();
     match &mut x {
-        Constant::F32 { data, .. } => {
-            let f = <f32 as Float>::function(op).ok_or(NOT_HERE)?;
-            data.iter_mut().for_each(|v| *v = f(*v));
-        }
-        Constant::F64 { data, .. } => {
-            let f = <f64 as Float>::function(op).ok_or(NOT_HERE)?;
-            data.iter_mut().for_each(|v| *v = f(*v));
-        }
+        Constant::F32 { data, .. } => data.iter_mut().for_each(|v| *v = (function.of_f32)(*v)),
+        Constant::F64 { data, .. } => data.iter_mut().for_each(|v| *v = (function.of_f64)(*v)),
         Constant::I64 { data, .. } => {
-            let f: fn(i64) -> i64 = match op {
-                "Ceil" | "Floor" | "Round" => |v| v,
-                "Relu" | "Abs" if unsigned => |v| v,
-                "Sign" if unsigned => |v| i64::from(v != 0),
-                "Neg" => i64::wrapping_neg,
-                "Relu" => |v| v.max(0),
-                "Abs" => i64::wrapping_abs,
-                "Sign" => i64::signum,
-                _ => return Err(NOT_HERE.into()),
-            };
+            let of_unsigned = function.of_unsigned.filter(|_| is_unsigned(ctx));
+            let f = of_unsigned.or(function.of_whole).ok_or(NOT_HERE)?;
             data.iter_mut().for_each(|v| *v = f(*v));
         }
-        Constant::Bool { data, .. } if op == "Not" => data.iter_mut().for_each(|v| *v = !*v),
         Constant::Bool { .. } => return Err(NOT_HERE.into()),
     }
     Ok(vec![x])
 }
 
-pub(super) fn reduce(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn not(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
+    let Constant::Bool { shape, data } = need(ctx, 0)? else { return Err(NOT_HERE.into()) };
+    Ok(vec![Constant::Bool { shape: shape.clone(), data: data.iter().map(|v| !v).collect() }])
+}
+
+pub(crate) fn reduce(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let (x, shape) = (need(ctx, 0)?, first(outputs)?.shape.clone());
     let axes = infer::reduced_axes(ctx)?;
     let own = strides(x.shape());

@@ -69,7 +69,7 @@ impl Steps {
 
 /// `PackBytes`: whole weights, and where given a bias, the weights' scales, and what the sum with
 /// its bias is multiplied by.
-pub(super) fn pack(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn pack(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let form = Weights::of(ctx)?;
     let given = need(ctx, 0)?;
     let (whole, shape) = (given.as_f32().ok_or(NOT_HERE)?, given.shape());
@@ -146,7 +146,7 @@ fn packed(form: Weights, shape: &[i64], whole: &[f32], to: &[i64]) -> Result<Con
 /// `PackScales`: what is added to floats of channels and what the sum is multiplied by, where
 /// given; or, with the attribute `epsilon`, factors, addends, means and variances of a
 /// normalisation.
-pub(super) fn pack_scales(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn pack_scales(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let channels = ctx.int_or("channels", 0)?;
     let (addends, factors): (Vec<f64>, Vec<f64>) = if ctx.node.attributes.contains_key("epsilon") {
         let epsilon = f64::from(ctx.float_or("epsilon", 0.0)?);

@@ -1,9 +1,9 @@
-//! What evaluation needs of the two types as which floats are kept.
+//! What evaluation needs of the two types as which floats are kept, and functions of one number.
 
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
 
 /// A float of 32 or 64 bits. Its functions hand a NaN on, as those of ONNX do.
-pub(super) trait Float:
+pub(crate) trait Float:
     Copy
     + PartialOrd
     + Add<Output = Self>
@@ -24,8 +24,6 @@ pub(super) trait Float:
     /// Whether it is no NaN.
     fn is_number(self) -> bool;
     fn power(self, to: Self) -> Self;
-    /// The function of an elementwise operator, where it is evaluated.
-    fn function(op: &str) -> Option<fn(Self) -> Self>;
 
     /// The smaller one.
     fn least(self, other: Self) -> Self {
@@ -60,29 +58,32 @@ macro_rules! float {
             fn power(self, to: $t) -> $t {
                 self.powf(to)
             }
-
-            fn function(op: &str) -> Option<fn($t) -> $t> {
-                Some(match op {
-                    "Neg" => |v| -v,
-                    "Abs" => $t::abs,
-                    "Floor" => $t::floor,
-                    "Ceil" => $t::ceil,
-                    "Round" => $t::round_ties_even,
-                    "Sqrt" => $t::sqrt,
-                    "Reciprocal" => $t::recip,
-                    "Cos" => $t::cos,
-                    "Exp" => $t::exp,
-                    "Relu" => |v| v.most(0.0),
-                    "Sin" => $t::sin,
-                    "Tanh" => $t::tanh,
-                    "Log" => $t::ln,
-                    "Sign" => |v| if v == 0.0 { 0.0 } else { v.signum() },
-                    _ => return None,
-                })
-            }
         }
     };
 }
 
 float!(f32);
 float!(f64);
+
+/// A function of one number, by which constants are evaluated.
+#[derive(Clone, Copy)]
+pub struct Function {
+    pub(crate) of_f32: fn(f32) -> f32,
+    pub(crate) of_f64: fn(f64) -> f64,
+    pub(crate) of_whole: Option<fn(i64) -> i64>,
+    pub(crate) of_unsigned: Option<fn(i64) -> i64>,
+}
+
+impl Function {
+    pub(crate) const fn new(of_f32: fn(f32) -> f32, of_f64: fn(f64) -> f64) -> Function {
+        Function { of_f32, of_f64, of_whole: None, of_unsigned: None }
+    }
+
+    pub(crate) const fn of_whole(self, f: fn(i64) -> i64) -> Function {
+        Function { of_whole: Some(f), ..self }
+    }
+
+    pub(crate) const fn of_unsigned(self, f: fn(i64) -> i64) -> Function {
+        Function { of_unsigned: Some(f), ..self }
+    }
+}

@@ -39,7 +39,7 @@ fn along_axis(ctx: &Ctx) -> Result<Vec<usize>, String> {
     indices.iter().enumerate().map(each).collect()
 }
 
-pub(super) fn gather_elements(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn gather_elements(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let (x, places) = (need(ctx, 0)?, along_axis(ctx)?);
     let shape = first(outputs)?.shape.clone();
     Ok(vec![map_data!(x, shape, data => places.iter().map(|p| data[*p]).collect())])
@@ -68,7 +68,7 @@ fn rows(ctx: &Ctx, batch: usize) -> Result<(Vec<usize>, usize), String> {
     Ok(((0..count).map(one).collect::<Result<_, _>>()?, size))
 }
 
-pub(super) fn gather_nd(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn gather_nd(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let x = need(ctx, 0)?;
     let (places, size) = rows(ctx, ctx.int_or("batch_dims", 0)? as usize)?;
     let shape = first(outputs)?.shape.clone();
@@ -106,7 +106,7 @@ fn without_reduction(ctx: &Ctx) -> Result<(), String> {
     if ctx.text("reduction", "none")? == "none" { Ok(()) } else { Err(NOT_HERE.into()) }
 }
 
-pub(super) fn scatter_elements(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn scatter_elements(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
     without_reduction(ctx)?;
     let (x, updates, places) = (need(ctx, 0)?, need(ctx, 2)?, along_axis(ctx)?);
     if updates.len() != places.len() {
@@ -115,7 +115,7 @@ pub(super) fn scatter_elements(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>,
     Ok(vec![written(x, updates, places.into_iter())?])
 }
 
-pub(super) fn scatter_nd(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn scatter_nd(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
     without_reduction(ctx)?;
     let (x, updates, (places, size)) = (need(ctx, 0)?, need(ctx, 2)?, rows(ctx, 0)?);
     if updates.len() != places.len() * size {
@@ -126,7 +126,7 @@ pub(super) fn scatter_nd(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, Strin
 }
 
 /// The indices of elements that are not zero, axis by axis.
-pub(super) fn non_zero(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn non_zero(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
     let x = need(ctx, 0)?;
     let found: Vec<usize> = match x {
         Constant::F32 { data, .. } => (0..data.len()).filter(|i| data[*i] != 0.0).collect(),
@@ -140,7 +140,7 @@ pub(super) fn non_zero(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String>
     Ok(vec![Constant::I64 { shape: vec![rank as i64, found.len() as i64], data }])
 }
 
-pub(super) fn trilu(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn trilu(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let x = need(ctx, 0)?;
     let shape = first(outputs)?.shape.clone();
     let [.., rows, columns] = *shape.as_slice() else { return Err(NOT_HERE.into()) };

@@ -21,90 +21,21 @@ mod moves;
 mod nbits;
 mod quantized;
 
-use self::arithmetic::{arithmetic, clip, compare, reduce, select, unary};
-use self::float::Float;
-use self::lookup::{gather_elements, gather_nd, non_zero, scatter_elements, scatter_nd, trilu};
-use self::moves::{concat, expand, gather, pad, slice, split, tile, transpose};
-use super::infer::{self, Ctx, NodeOperand, Output};
-use super::{Attribute, Constant, Node, elements};
+pub(crate) use self::arithmetic::{arithmetic, clip, compare, each, not, reduce, select};
+pub(crate) use self::bytes::{pack as pack_bytes, pack_scales};
+pub(crate) use self::float::{Float, Function};
+pub(crate) use self::lookup::{
+    gather_elements, gather_nd, non_zero, scatter_elements, scatter_nd, trilu,
+};
+pub(crate) use self::moves::{concat, expand, gather, pad, slice, split, tile, transpose};
+pub(crate) use self::nbits::{pack as pack_nbits, unpack as unpack_nbits};
+pub(crate) use self::quantized::dequantize;
+use super::infer::{self, Ctx, Output};
+use super::{Attribute, Constant, elements};
 use crate::DType;
 
 /// More elements than any evaluation makes: beyond it lies a hostile model.
-const MOST: i64 = 1 << 31;
-
-/// Whether a node's operator is evaluated here, at least in some of its forms.
-pub fn evaluates(node: &Node) -> bool {
-    evaluator(&node.domain, &node.op).is_some()
-}
-
-/// What evaluates an operator of a domain.
-fn evaluator(domain: &str, op: &str) -> Option<Evaluator> {
-    let table = match domain {
-        "" | "ai.onnx" => EVALUATORS,
-        infer::nbits::DOMAIN => PACKING,
-        _ => return None,
-    };
-    table.iter().find(|(names, _)| names.contains(&op)).map(|(_, evaluator)| *evaluator)
-}
-
-/// Whether an operator of the standard domain is evaluated here.
-pub fn evaluates_operator(op: &str) -> bool {
-    EVALUATORS.iter().any(|(names, _)| names.contains(&op))
-}
-
-/// The results of a node over known operands; `None` where the operator is not evaluated here.
-/// Elements are taken to be of the types as which they are kept.
-pub fn evaluate(
-    node: &Node,
-    inputs: &[Option<Constant>],
-    opset: i64,
-) -> Option<Result<Vec<Constant>, String>> {
-    evaluate_as(node, inputs, &[], opset)
-}
-
-/// The same over operands of these types, where they are known: integers wrap around and floats of
-/// 16 bits are rounded as their types do.
-pub fn evaluate_as(
-    node: &Node,
-    inputs: &[Option<Constant>],
-    dtypes: &[Option<DType>],
-    opset: i64,
-) -> Option<Result<Vec<Constant>, String>> {
-    let evaluator = evaluator(&node.domain, &node.op)?;
-    fn operand(c: &Constant, dtype: Option<DType>) -> NodeOperand<'_> {
-        let dtype = Some(dtype.unwrap_or(c.dtype()));
-        NodeOperand { name: "", dtype, shape: Some(c.shape()), constant: Some(c) }
-    }
-    let typed = |i: usize| dtypes.get(i).copied().flatten();
-    let operands = inputs.iter().enumerate();
-    let operands = operands.map(|(i, c)| c.as_ref().map(|c| operand(c, typed(i)))).collect();
-    let ctx = Ctx { node, opset, inputs: operands };
-    let run = || {
-        let outputs = infer::infer(&ctx)?;
-        for o in &outputs {
-            if elements(&o.shape)? > MOST {
-                return Err(format!("its result of shape {:?} is too large", o.shape));
-            }
-        }
-        let mut made = evaluator(&ctx, &outputs)?;
-        for (c, o) in made.iter_mut().zip(&outputs) {
-            match (c, o.dtype) {
-                (Constant::I64 { data, .. }, Some(dtype)) => {
-                    data.iter_mut().for_each(|v| *v = narrowed(*v, dtype));
-                }
-                (Constant::F32 { data, .. }, Some(dtype)) if dtype.is_half() => {
-                    data.iter_mut().for_each(|v| *v = dtype.round(f64::from(*v)) as f32);
-                }
-                _ => {}
-            }
-        }
-        Ok(made)
-    };
-    match run() {
-        Err(e) if e == NOT_HERE => None,
-        other => Some(other),
-    }
-}
+pub(crate) const MOST: i64 = 1 << 31;
 
 /// `Shape` and `Size`, which need no elements.
 pub fn of_shape(ctx: &Ctx) -> Result<Vec<Constant>, String> {
@@ -112,68 +43,7 @@ pub fn of_shape(ctx: &Ctx) -> Result<Vec<Constant>, String> {
 }
 
 /// What an evaluator says of a form that it leaves alone.
-const NOT_HERE: &str = "not evaluated here";
-
-type Evaluator = fn(&Ctx, &[Output]) -> Result<Vec<Constant>, String>;
-
-const EVALUATORS: &[(&[&str], Evaluator)] = &[
-    (&["Identity", "Dropout", "Reshape", "Flatten", "Squeeze", "Unsqueeze"], renamed),
-    (&["Constant"], constant),
-    (&["Shape"], shape),
-    (&["Size"], size),
-    (&["ConstantOfShape"], constant_of_shape),
-    (&["Range"], range),
-    (&["Cast", "CastLike"], cast),
-    (&["Transpose"], transpose),
-    (&["Slice"], slice),
-    (&["Split"], split),
-    (&["Concat"], concat),
-    (&["Gather"], gather),
-    (&["Expand"], expand),
-    (&["GatherElements"], gather_elements),
-    (&["GatherND"], gather_nd),
-    (&["NonZero"], non_zero),
-    (&["ScatterElements"], scatter_elements),
-    (&["ScatterND"], scatter_nd),
-    (&["Trilu"], trilu),
-    (&["Tile"], tile),
-    (&["Pad"], pad),
-    (&["Where"], select),
-    (&["Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Sum"], arithmetic),
-    (&["Clip"], clip),
-    (&["Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor"], compare),
-    (
-        &[
-            "Neg",
-            "Abs",
-            "Floor",
-            "Ceil",
-            "Round",
-            "Sqrt",
-            "Reciprocal",
-            "Exp",
-            "Log",
-            "Sign",
-            "Not",
-            "Cos",
-            "Relu",
-            "Sin",
-            "Tanh",
-        ],
-        unary,
-    ),
-    (&["ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin"], reduce),
-    (&["DequantizeLinear"], quantized::dequantize),
-];
-
-/// Operators that only readers write.
-const PACKING: &[(&[&str], Evaluator)] = &[
-    (&["PackNBits"], nbits::pack),
-    (&["UnpackNBits"], nbits::unpack),
-    (&["PackBytes"], bytes::pack),
-    (&["PackScales"], bytes::pack_scales),
-    (&[infer::CHOOSE], choose),
-];
+pub(crate) const NOT_HERE: &str = "not evaluated here";
 
 fn need<'a>(ctx: &Ctx<'a>, i: usize) -> Result<&'a Constant, String> {
     ctx.constant(i, "operand")?.ok_or_else(|| format!("input {i} is missing"))
@@ -183,21 +53,21 @@ fn first(outputs: &[Output]) -> Result<&Output, String> {
     outputs.first().ok_or_else(|| "it has no result".into())
 }
 
-fn choose(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn choose(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
     let Some(&[taken]) = need(ctx, 0)?.as_bool() else {
         return Err("its condition is not one boolean".into());
     };
     Ok(vec![need(ctx, if taken { 1 } else { 2 })?.clone()])
 }
 
-fn renamed(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn renamed(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     if ctx.node.outputs.len() > 1 {
         return Err(NOT_HERE.into());
     }
     Ok(vec![need(ctx, 0)?.clone().reshaped(first(outputs)?.shape.clone())])
 }
 
-fn constant(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn constant(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let shape = first(outputs)?.shape.clone();
     let attribute = |name: &str| ctx.node.attributes.get(name);
     if let Some(Attribute::Tensor(t)) = attribute("value") {
@@ -213,15 +83,15 @@ fn constant(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     }
 }
 
-fn shape(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn shape(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
     Ok(vec![Constant::ints(ctx.shape(0)?[infer::shape_range(ctx)?].to_vec())])
 }
 
-fn size(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn size(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
     Ok(vec![Constant::I64 { shape: vec![], data: vec![elements(ctx.shape(0)?)?] }])
 }
 
-fn constant_of_shape(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn constant_of_shape(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let shape = first(outputs)?.shape.clone();
     let n = elements(&shape)? as usize;
     match ctx.node.attributes.get("value") {
@@ -234,7 +104,7 @@ fn constant_of_shape(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, Str
     }
 }
 
-fn range(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn range(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let shape = first(outputs)?.shape.clone();
     let n = elements(&shape)?;
     Ok(vec![match (need(ctx, 0)?, need(ctx, 2)?) {
@@ -252,7 +122,7 @@ fn range(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     }])
 }
 
-fn cast(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn cast(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let o = first(outputs)?;
     let (x, shape) = (need(ctx, 0)?, o.shape.clone());
     let Some(dtype) = o.dtype else { return Err(NOT_HERE.into()) };
@@ -321,7 +191,7 @@ fn numbers<T: Float>(
 }
 
 /// An integer as its type keeps it.
-fn narrowed(v: i64, dtype: DType) -> i64 {
+pub(crate) fn narrowed(v: i64, dtype: DType) -> i64 {
     match dtype {
         DType::I8 => i64::from(v as i8),
         DType::I16 => i64::from(v as i16),
@@ -332,6 +202,3 @@ fn narrowed(v: i64, dtype: DType) -> i64 {
         _ => v,
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -5,7 +5,7 @@ use crate::graph::infer::{self, Ctx, GatherAxis, Output, slices, split_sizes, tr
 use crate::graph::{Attribute, Constant, elements};
 
 /// The distances of neighbours along each axis of a row-major tensor.
-pub(super) fn strides(shape: &[i64]) -> Vec<i64> {
+pub(crate) fn strides(shape: &[i64]) -> Vec<i64> {
     let mut out = vec![1; shape.len()];
     for i in (1..shape.len()).rev() {
         out[i - 1] = out[i] * shape[i].max(1);
@@ -14,7 +14,7 @@ pub(super) fn strides(shape: &[i64]) -> Vec<i64> {
 }
 
 /// The elements of a view: `shape` extents, each with its stride in `data`, from `offset` on.
-pub(super) fn view<T: Copy>(
+pub(crate) fn view<T: Copy>(
     data: &[T],
     shape: &[i64],
     strides: &[i64],
@@ -66,7 +66,7 @@ pub(super) fn view<T: Copy>(
 }
 
 /// A view of a constant, with the shape of the result.
-pub(super) fn viewed(
+pub(crate) fn viewed(
     c: &Constant,
     shape: &[i64],
     view_shape: &[i64],
@@ -77,7 +77,7 @@ pub(super) fn viewed(
 }
 
 /// A constant broadcast to a shape.
-pub(super) fn broadcast(c: &Constant, to: &[i64]) -> Result<Constant, String> {
+pub(crate) fn broadcast(c: &Constant, to: &[i64]) -> Result<Constant, String> {
     if c.shape() == to {
         return Ok(c.clone());
     }
@@ -89,14 +89,14 @@ pub(super) fn broadcast(c: &Constant, to: &[i64]) -> Result<Constant, String> {
     viewed(c, to, to, &(0..to.len()).map(stride).collect::<Vec<_>>(), 0)
 }
 
-pub(super) fn transpose(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn transpose(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let (x, shape) = (need(ctx, 0)?, &first(outputs)?.shape);
     let own = strides(x.shape());
     let strides: Vec<i64> = transpose_order(ctx)?.iter().map(|a| own[*a]).collect();
     Ok(vec![viewed(x, shape, shape, &strides, 0)?])
 }
 
-pub(super) fn slice(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn slice(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let (x, shape) = (need(ctx, 0)?, &first(outputs)?.shape);
     let (own, cuts) = (strides(x.shape()), slices(ctx)?);
     // A step may exceed 64 bits in elements only where one element is taken: it is then not used.
@@ -105,7 +105,7 @@ pub(super) fn slice(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, Stri
     Ok(vec![viewed(x, shape, shape, &strides, offset)?])
 }
 
-pub(super) fn split(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn split(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let x = need(ctx, 0)?;
     let (own, (axis, sizes)) = (strides(x.shape()), split_sizes(ctx)?);
     let mut offset = 0;
@@ -117,7 +117,7 @@ pub(super) fn split(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, Stri
     Ok(parts)
 }
 
-pub(super) fn concat(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn concat(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let shape = first(outputs)?.shape.clone();
     let axis = ctx.axis(ctx.int_or("axis", 1)?, shape.len())?;
     let outer = elements(&shape[..axis])? as usize;
@@ -147,7 +147,7 @@ pub(super) fn concat(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, Str
     }])
 }
 
-pub(super) fn gather(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn gather(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let (x, shape) = (need(ctx, 0)?, first(outputs)?.shape.clone());
     let axis = GatherAxis::of(ctx)?;
     let indices = ctx.integers(1, "indices")?.ok_or("input 1 is missing")?;
@@ -172,11 +172,11 @@ pub(super) fn gather(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, Str
     Ok(vec![map_data!(x, shape, data => picked(data, axis.outer, block, axis.inner, &places))])
 }
 
-pub(super) fn expand(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn expand(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     Ok(vec![broadcast(need(ctx, 0)?, &first(outputs)?.shape)?])
 }
 
-pub(super) fn tile(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn tile(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let (x, shape) = (need(ctx, 0)?, &first(outputs)?.shape);
     let repeats = ctx.integers(1, "repeats")?.ok_or("input 1 is missing")?;
     let own = strides(x.shape());
@@ -189,7 +189,7 @@ pub(super) fn tile(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, Strin
     Ok(vec![viewed(x, shape, &view_shape, &view_strides, 0)?])
 }
 
-pub(super) fn pad(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn pad(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let (x, shape) = (need(ctx, 0)?, first(outputs)?.shape.clone());
     let mode = ctx.text("mode", "constant")?;
     let amounts = infer::pad_amounts(ctx)?;

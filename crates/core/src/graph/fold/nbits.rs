@@ -66,7 +66,7 @@ impl<'a> PackedSource<'a> {
     }
 }
 
-pub(super) fn pack(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn pack(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let s = PackedSource::of(ctx)?;
     let w = s.of;
     let ([codes, vectors], blocks) = (w.packed(), w.blocks());
@@ -113,7 +113,7 @@ pub(super) fn pack(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, Strin
     Ok(all.into_iter().take(wanted).collect())
 }
 
-pub(super) fn unpack(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn unpack(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
     let s = PackedSource::of(ctx)?;
     let w = s.of;
     let groups = ctx.integers(3, "groups")?;

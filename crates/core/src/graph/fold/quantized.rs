@@ -4,7 +4,7 @@ use super::{NOT_HERE, first, need};
 use crate::graph::infer::{Ctx, Output};
 use crate::graph::{Constant, elements};
 
-pub(super) fn dequantize(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+pub(crate) fn dequantize(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let known = ["axis", "block_size", "output_dtype"];
     if ctx.node.attributes.keys().any(|name| !known.contains(&name.as_str())) {
         return Err(NOT_HERE.into());

@@ -15,26 +15,9 @@
 //! (`core/src/operator/bytes.rs`), and `ProductBytes` and `ConvProductBytes` give floats: images in
 //! the model's order.
 
-use super::{Ctx, OpEntry, Output, op};
+use super::{Ctx, Output};
 use crate::operator::{BytePool, ByteRange, ByteResult, ByteSum, Conv, MatMul};
 use crate::{DType, TensorKind};
-
-pub(super) const OPS: &[OpEntry] = &[
-    op("ToBytes", to_bytes),
-    op("FromBytes", from_bytes),
-    op("PackBytes", pack),
-    op("ConvBytes", conv),
-    op("MatMulBytes", matmul),
-    op("ProductBytes", dynamic_product),
-    op("ConvProductBytes", dynamic_conv),
-    op("PackScales", pack_scales),
-    op("ScaleBytes", |ctx| like(ctx, 0)),
-    op("SumBytes", |ctx| like(ctx, 0)),
-    op("GateBytes", |ctx| like(ctx, 0)),
-    op("MapBytes", |ctx| like(ctx, 0)),
-    op("MaxPoolBytes", pooled),
-    op("MeanBytes", pooled),
-];
 
 /// Bytes that kernels take at once.
 pub const FOUR: i64 = 4;
@@ -94,7 +77,7 @@ fn byte(shape: Vec<i64>) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype: Some(DType::U8), shape }])
 }
 
-fn like(ctx: &Ctx, i: usize) -> Result<Vec<Output>, String> {
+pub(crate) fn like(ctx: &Ctx, i: usize) -> Result<Vec<Output>, String> {
     byte(ctx.shape(i)?.to_vec())
 }
 
@@ -107,7 +90,7 @@ fn is_last(ctx: &Ctx) -> Result<bool, String> {
     Ok(ctx.int_or("channels_last", 0)? != 0)
 }
 
-fn to_bytes(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn to_bytes(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let shape = ctx.shape(0)?;
     if !is_last(ctx)? {
         return byte(shape.to_vec());
@@ -116,7 +99,7 @@ fn to_bytes(ctx: &Ctx) -> Result<Vec<Output>, String> {
     byte(vec![n, h, w, filled(c)])
 }
 
-fn from_bytes(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn from_bytes(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let shape = ctx.shape(0)?;
     let dtype = match ctx.text("to", "f32")? {
         "f32" => DType::F32,
@@ -137,7 +120,7 @@ fn from_bytes(ctx: &Ctx) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype: Some(dtype), shape }])
 }
 
-fn pack(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn pack(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let form = Weights::of(ctx)?;
     let (shape, channels) = form.packed(ctx.shape(0)?)?;
     let weights = if form == Weights::Depthwise { DType::F32 } else { DType::I8 };
@@ -153,7 +136,7 @@ fn ends(ctx: &Ctx, [low, high]: [&str; 2]) -> Result<ByteRange, String> {
     Ok(ByteRange { low: end(low, 0)?, high: end(high, 255)? })
 }
 
-fn pack_scales(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn pack_scales(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let channels = ctx.int_or("channels", 0)?;
     let channels = if ctx.int_or("filled", 0)? != 0 { filled(channels) } else { channels };
     let vector = || Output { dtype: Some(DType::F32), shape: vec![channels] };
@@ -223,14 +206,14 @@ pub fn convolution(ctx: &Ctx, weights: usize) -> Result<Conv, String> {
     })
 }
 
-fn conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let conv = convolution(ctx, 1)?;
     conv.in_bytes(zero(ctx)?, result(ctx)?)?;
     let [n, k, p, q] = conv.output();
     byte(vec![n, p, q, k])
 }
 
-fn dynamic_conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn dynamic_conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let conv = convolution(ctx, 2)?;
     if conv.is_padded() && elements(ctx, 4)? != FOUR {
         return Err("its border is not four bytes".into());
@@ -263,11 +246,11 @@ fn rows_of(ctx: &Ctx, weights: usize) -> Result<Vec<i64>, String> {
     Ok(rows.iter().copied().chain([n]).collect())
 }
 
-fn matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
     byte(rows_of(ctx, 1)?)
 }
 
-fn dynamic_product(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn dynamic_product(ctx: &Ctx) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype: Some(DType::F32), shape: rows_of(ctx, 2)? }])
 }
 
@@ -286,7 +269,7 @@ pub fn pool(ctx: &Ctx) -> Result<BytePool, String> {
     })
 }
 
-fn pooled(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn pooled(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let pool = pool(ctx)?;
     let [p, q] = pool.positions()?;
     byte(vec![pool.n, p, q, pool.c])

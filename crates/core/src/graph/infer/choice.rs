@@ -3,21 +3,19 @@
 //! else the third. Unlike `Where` it needs only the operand that it hands on, so what makes the
 //! other one need not run.
 
-use super::{Ctx, OpEntry, Output, op};
+use super::{Ctx, Output};
 use crate::DType;
 use crate::graph::{Node, elements};
 
 /// The operator's name.
 pub const CHOOSE: &str = "Choose";
 
-pub(super) const OPS: &[OpEntry] = &[op(CHOOSE, choose)];
-
 /// Whether a node hands one of two operands on.
 pub fn is_choice(node: &Node) -> bool {
     node.domain == super::nbits::DOMAIN && node.op == CHOOSE
 }
 
-fn choose(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn choose(ctx: &Ctx) -> Result<Vec<Output>, String> {
     if ctx.dtype(0) != Some(DType::Bool) || elements(ctx.shape(0)?)? != 1 {
         return Err("its condition is not one boolean".into());
     }

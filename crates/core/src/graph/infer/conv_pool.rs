@@ -1,26 +1,7 @@
 //! Convolutions, pooling and what keeps the shape of images.
 
-use super::{Ctx, OpEntry, Output, op};
+use super::{Ctx, Output};
 use crate::DType;
-
-pub(super) const OPS: &[OpEntry] = &[
-    op("Conv", conv),
-    op("ConvTranspose", conv_transpose),
-    op("MaxPool", pool),
-    op("AveragePool", pool),
-    op("LpPool", pool),
-    op("GlobalAveragePool", global_pool),
-    op("GlobalMaxPool", global_pool),
-    op("GlobalLpPool", global_pool),
-    op("BatchNormalization", batch_norm),
-    op("InstanceNormalization", channel_norm),
-    op("GroupNormalization", channel_norm),
-    op("LRN", image),
-    op("DepthToSpace", depth_to_space),
-    op("SpaceToDepth", space_to_depth),
-    op("Resize", resize),
-    op("Upsample", resize),
-];
 
 /// Attributes of windows are small numbers: their products stay in 64 bits.
 const MOST: i64 = 1 << 20;
@@ -174,7 +155,7 @@ fn filters<'a>(ctx: &Ctx<'a>, rank: usize) -> Result<&'a [i64], String> {
     }
 }
 
-pub(super) fn conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (head, image) = image_shape(ctx)?;
     let w = filters(ctx, image.len() + 2)?;
     let group = groups(ctx)?;
@@ -189,7 +170,7 @@ pub(super) fn conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype: ctx.dtype(0), shape }])
 }
 
-fn conv_transpose(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn conv_transpose(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (head, image) = image_shape(ctx)?;
     let rank = image.len();
     let w = filters(ctx, rank + 2)?;
@@ -244,7 +225,7 @@ fn conv_transpose(ctx: &Ctx) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype: ctx.dtype(0), shape }])
 }
 
-fn pool(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn pool(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (head, _) = image_shape(ctx)?;
     let shape = [head, window(ctx)?.out.as_slice()].concat();
     // Only max pooling has a second result: where it found its values.
@@ -254,7 +235,7 @@ fn pool(ctx: &Ctx) -> Result<Vec<Output>, String> {
     ])
 }
 
-fn global_pool(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn global_pool(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (head, image) = image_shape(ctx)?;
     if image.contains(&0) {
         return Err("its image is empty".into());
@@ -273,7 +254,7 @@ fn per_channel(ctx: &Ctx, inputs: std::ops::Range<usize>, channels: i64) -> Resu
     Ok(())
 }
 
-fn batch_norm(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn batch_norm(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     if x.len() < 2 {
         return Err(format!("its input has shape {x:?}, at least two dimensions are expected"));
@@ -289,7 +270,7 @@ fn batch_norm(ctx: &Ctx) -> Result<Vec<Output>, String> {
     Ok(outputs)
 }
 
-fn channel_norm(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn channel_norm(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (head, _) = image_shape(ctx)?;
     let per_group = ctx.node.op == "GroupNormalization" && ctx.opset < 21;
     let channels = if per_group {
@@ -304,7 +285,7 @@ fn channel_norm(ctx: &Ctx) -> Result<Vec<Output>, String> {
     image(ctx)
 }
 
-fn image(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn image(ctx: &Ctx) -> Result<Vec<Output>, String> {
     image_shape(ctx)?;
     Ok(vec![Output { dtype: ctx.dtype(0), shape: ctx.shape(0)?.to_vec() }])
 }
@@ -320,7 +301,7 @@ fn blocks(ctx: &Ctx) -> Result<([i64; 4], i64), String> {
     Ok((four, block))
 }
 
-fn depth_to_space(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn depth_to_space(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let ([n, c, h, w], b) = blocks(ctx)?;
     if c % (b * b) != 0 {
         return Err(format!("{c} channels are not divisible by blocks of {b} x {b}"));
@@ -329,7 +310,7 @@ fn depth_to_space(ctx: &Ctx) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype: ctx.dtype(0), shape: vec![n, c / (b * b), grown(h)?, grown(w)?] }])
 }
 
-fn space_to_depth(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn space_to_depth(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let ([n, c, h, w], b) = blocks(ctx)?;
     if h % b != 0 || w % b != 0 {
         return Err(format!("an image of {h} x {w} is not divisible into blocks of {b} x {b}"));
@@ -338,7 +319,7 @@ fn space_to_depth(ctx: &Ctx) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype: ctx.dtype(0), shape: vec![n, channels, h / b, w / b] }])
 }
 
-fn resize(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn resize(ctx: &Ctx) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype: ctx.dtype(0), shape: resized(ctx)?.0 }])
 }
 

@@ -1,99 +1,21 @@
 //! Operators that work on each element alone, with NumPy's broadcasting between operands.
 
-use super::{Ctx, OpEntry, Output, broadcast, onnx_type, op};
+use super::{Ctx, Output, broadcast, onnx_type};
 use crate::DType;
-
-pub(super) const OPS: &[OpEntry] = &[
-    op("Abs", same),
-    op("Acos", same),
-    op("Acosh", same),
-    op("Asin", same),
-    op("Asinh", same),
-    op("Atan", same),
-    op("Atanh", same),
-    op("Ceil", same),
-    op("Celu", same),
-    op("Clip", same),
-    op("Cos", same),
-    op("Cosh", same),
-    op("Elu", same),
-    op("Erf", same),
-    op("Exp", same),
-    op("Floor", same),
-    op("Gelu", same),
-    op("HardSigmoid", same),
-    op("HardSwish", same),
-    op("Identity", same),
-    op("LeakyRelu", same),
-    op("Log", same),
-    op("Mish", same),
-    op("Neg", same),
-    op("Not", same),
-    op("Reciprocal", same),
-    op("Relu", same),
-    op("Round", same),
-    op("Selu", same),
-    op("Shrink", same),
-    op("Sigmoid", same),
-    op("Sign", same),
-    op("Sin", same),
-    op("Sinh", same),
-    op("Softplus", same),
-    op("Softsign", same),
-    op("Sqrt", same),
-    op("Swish", same),
-    op("Tan", same),
-    op("Tanh", same),
-    op("ThresholdedRelu", same),
-    op("IsNaN", test),
-    op("IsInf", test),
-    op("Dropout", dropout),
-    op("PRelu", prelu),
-    op("Cast", cast),
-    op("CastLike", cast_like),
-    op("Add", arithmetic),
-    op("Sub", arithmetic),
-    op("Mul", arithmetic),
-    op("Div", arithmetic),
-    op("Mod", arithmetic),
-    op("Pow", power),
-    op("Min", arithmetic),
-    op("Max", arithmetic),
-    op("Mean", arithmetic),
-    op("Sum", arithmetic),
-    op("Equal", compare),
-    op("Less", compare),
-    op("Greater", compare),
-    op("LessOrEqual", compare),
-    op("GreaterOrEqual", compare),
-    op("And", compare),
-    op("Or", compare),
-    op("Xor", compare),
-    op("Where", select),
-    op("BitCast", bit_cast),
-    op("BitShift", arithmetic),
-    op("BitwiseAnd", arithmetic),
-    op("BitwiseNot", same),
-    op("BitwiseOr", arithmetic),
-    op("BitwiseXor", arithmetic),
-    op("OptionalGetElement", same),
-    op("OptionalHasElement", has_element),
-    op("SwiGLU", arithmetic),
-];
 
 fn one(dtype: Option<DType>, shape: Vec<i64>) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype, shape }])
 }
 
-fn same(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn same(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(0), ctx.shape(0)?.to_vec())
 }
 
-fn test(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn test(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(Some(DType::Bool), ctx.shape(0)?.to_vec())
 }
 
-fn dropout(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn dropout(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let trains = match ctx.constant(2, "training_mode")? {
         Some(crate::graph::Constant::Bool { data, .. }) => data.contains(&true),
         _ => false,
@@ -108,7 +30,7 @@ fn dropout(ctx: &Ctx) -> Result<Vec<Output>, String> {
     ])
 }
 
-fn prelu(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn prelu(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (x, slope) = (ctx.shape(0)?, ctx.shape(1)?);
     // Before version 7 a slope of one dimension runs along the channels.
     let channels = ctx.opset < 7 && slope.len() == 1 && x.get(1) == slope.first();
@@ -118,7 +40,7 @@ fn prelu(ctx: &Ctx) -> Result<Vec<Output>, String> {
     same(ctx)
 }
 
-fn cast(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn cast(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let to = ctx.int("to")?.ok_or("attribute `to` is missing")?;
     match onnx_type(to) {
         None if to == 8 => Err("it casts to strings".into()),
@@ -127,7 +49,7 @@ fn cast(ctx: &Ctx) -> Result<Vec<Output>, String> {
     }
 }
 
-fn bit_cast(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn bit_cast(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let outputs = cast(ctx)?;
     match (ctx.dtype(0), outputs[0].dtype) {
         (Some(a), Some(b)) if a.bytes() != b.bytes() => {
@@ -137,11 +59,11 @@ fn bit_cast(ctx: &Ctx) -> Result<Vec<Output>, String> {
     }
 }
 
-fn has_element(_: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn has_element(_: &Ctx) -> Result<Vec<Output>, String> {
     one(Some(DType::Bool), vec![])
 }
 
-fn cast_like(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn cast_like(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(1), ctx.shape(0)?.to_vec())
 }
 
@@ -178,21 +100,21 @@ fn common(ctx: &Ctx) -> Result<Option<DType>, String> {
     Ok(first)
 }
 
-fn arithmetic(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn arithmetic(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let least = if matches!(ctx.node.op.as_str(), "Min" | "Max" | "Mean" | "Sum") { 1 } else { 2 };
     let shape = joint(ctx, least)?;
     one(common(ctx)?, shape)
 }
 
-fn power(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn power(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(0), joint(ctx, 2)?)
 }
 
-fn compare(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn compare(ctx: &Ctx) -> Result<Vec<Output>, String> {
     common(ctx)?;
     one(Some(DType::Bool), joint(ctx, 2)?)
 }
 
-fn select(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn select(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(1), joint(ctx, 3)?)
 }

@@ -1,21 +1,9 @@
 //! Matrix products, and what normalises rows.
 
-use super::{Ctx, OpEntry, Output, broadcast, op};
+use super::{Ctx, Output, broadcast};
 use crate::DType;
 
-pub(super) const OPS: &[OpEntry] = &[
-    op("Gemm", gemm),
-    op("MatMul", matmul),
-    op("Softmax", along_axis),
-    op("LogSoftmax", along_axis),
-    op("Hardmax", along_axis),
-    op("LpNormalization", along_axis),
-    op("MeanVarianceNormalization", whole),
-    op("LayerNormalization", layer_norm),
-    op("RMSNormalization", layer_norm),
-];
-
-fn gemm(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn gemm(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let matrix = |i: usize, flag: &str| -> Result<(i64, i64), String> {
         let transposed = ctx.int_or(flag, 0)? != 0;
         match *ctx.shape(i)? {
@@ -35,7 +23,7 @@ fn gemm(ctx: &Ctx) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype: ctx.dtype(0), shape: vec![m, n] }])
 }
 
-fn matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let shape = product_shape(ctx.shape(0)?, ctx.shape(1)?)?;
     Ok(vec![Output { dtype: ctx.dtype(0), shape }])
 }
@@ -61,11 +49,11 @@ pub(super) fn product_shape(a: &[i64], b: &[i64]) -> Result<Vec<i64>, String> {
     Ok(shape)
 }
 
-fn whole(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn whole(ctx: &Ctx) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype: ctx.dtype(0), shape: ctx.shape(0)?.to_vec() }])
 }
 
-fn along_axis(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn along_axis(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     let default = if ctx.node.op != "LpNormalization" && ctx.opset < 13 { 1 } else { -1 };
     let axis = ctx.int_or("axis", default)?;
@@ -76,7 +64,7 @@ fn along_axis(ctx: &Ctx) -> Result<Vec<Output>, String> {
     whole(ctx)
 }
 
-fn layer_norm(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn layer_norm(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     let axis = ctx.axis(ctx.int_or("axis", -1)?, x.len())?;
     for i in 1..3 {

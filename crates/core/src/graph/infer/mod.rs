@@ -1,19 +1,19 @@
 //! The table of known operators: how each makes its results' types and shapes of its operands'.
 
 pub mod bytes;
-mod choice;
-mod conv_pool;
-mod elementwise;
-mod matmul;
+pub(crate) mod choice;
+pub(crate) mod conv_pool;
+pub(crate) mod elementwise;
+pub(crate) mod matmul;
 pub mod nbits;
-mod quantized;
-mod reduce;
+pub(crate) mod quantized;
+pub(crate) mod reduce;
 pub mod region;
-mod select;
-mod sequence;
-mod shape_ops;
-mod signal;
-mod vision;
+pub(crate) mod select;
+pub(crate) mod sequence;
+pub(crate) mod shape_ops;
+pub(crate) mod signal;
+pub(crate) mod vision;
 
 pub use choice::{CHOOSE, is_choice};
 pub use conv_pool::{Window, resized, spread, window};
@@ -37,51 +37,6 @@ pub struct Output {
     pub dtype: Option<DType>,
     /// Extents, outermost first.
     pub shape: Vec<i64>,
-}
-
-/// How an operator is known.
-pub struct OpEntry {
-    /// As in files.
-    pub name: &'static str,
-    /// Types and shapes of its results; at least of the first.
-    pub infer: fn(&Ctx) -> Result<Vec<Output>, String>,
-}
-
-const fn op(name: &'static str, infer: fn(&Ctx) -> Result<Vec<Output>, String>) -> OpEntry {
-    OpEntry { name, infer }
-}
-
-/// All known operators, family by family.
-const OPS: &[&[OpEntry]] = &[
-    conv_pool::OPS,
-    elementwise::OPS,
-    shape_ops::OPS,
-    reduce::OPS,
-    matmul::OPS,
-    quantized::OPS,
-    select::OPS,
-    sequence::OPS,
-    signal::OPS,
-    vision::OPS,
-];
-
-/// Operators of a domain: the standard ones, and those that only readers write.
-fn operators_of(domain: &str) -> &'static [&'static [OpEntry]] {
-    match domain {
-        "" | "ai.onnx" => OPS,
-        nbits::DOMAIN => &[nbits::OPS, bytes::OPS, choice::OPS, region::OPS],
-        _ => &[],
-    }
-}
-
-/// The names of all operators whose results' shapes are known here.
-pub fn known_operators() -> impl Iterator<Item = &'static str> {
-    OPS.iter().copied().flatten().map(|e| e.name)
-}
-
-/// Whether a standard operator works on each element alone.
-pub fn is_elementwise(op: &str) -> bool {
-    elementwise::OPS.iter().any(|e| e.name == op)
 }
 
 /// What is known of an operand.
@@ -311,29 +266,6 @@ pub fn broadcast(a: &[i64], b: &[i64]) -> Result<Vec<i64>, String> {
         _ => Err(format!("shapes {a:?} and {b:?} do not broadcast")),
     };
     (0..rank).map(extent).collect()
-}
-
-/// Types and shapes of a node's results, or why they cannot be inferred.
-pub fn infer(ctx: &Ctx) -> Result<Vec<Output>, String> {
-    let node = ctx.node;
-    let known = operators_of(&node.domain);
-    if known.is_empty() {
-        return Err(format!(
-            "operator `{}` of domain `{}` is not known",
-            shown(&node.op),
-            shown(&node.domain)
-        ));
-    }
-    if node.attributes.values().any(|a| *a == Attribute::Graph) {
-        return Err(format!("operator `{}` holds a subgraph", shown(&node.op)));
-    }
-    let entry = known.iter().copied().flatten().find(|e| e.name == node.op);
-    let entry = entry.ok_or_else(|| format!("operator `{}` is not known", shown(&node.op)))?;
-    let outputs = (entry.infer)(ctx)?;
-    for o in &outputs {
-        elements(&o.shape).map_err(|e| format!("of its result, {e}"))?;
-    }
-    Ok(outputs)
 }
 
 /// Whether a node of known shapes hands its first operand on.

@@ -8,7 +8,7 @@
 //! first 4 in the low halves. Scales and zero points lie in vectors of a tile, block by block.
 //! `MatMulNBits` multiplies floats with this form, `UnpackNBits` makes floats of the file's form.
 
-use super::{Ctx, OpEntry, Output, op};
+use super::{Ctx, Output};
 use crate::DType;
 use crate::graph::type_name;
 
@@ -20,9 +20,6 @@ pub const TILE: i64 = 16;
 pub const GROUP: i64 = 64;
 /// The longest block.
 const LONGEST: i64 = 1 << 16;
-
-pub(super) const OPS: &[OpEntry] =
-    &[op("MatMulNBits", matmul), op("PackNBits", pack), op("UnpackNBits", unpack)];
 
 /// How a file holds codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +182,7 @@ fn output(dtype: DType, shape: Vec<i64>) -> Output {
     Output { dtype: Some(dtype), shape }
 }
 
-fn pack(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn pack(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let w = NBits::of(ctx)?;
     w.operands_suit(ctx)?;
     let [codes, vectors] = w.packed();
@@ -193,7 +190,7 @@ fn pack(ctx: &Ctx) -> Result<Vec<Output>, String> {
     Ok(vec![output(DType::U8, codes), output(DType::F32, vectors.clone()), output(zeros, vectors)])
 }
 
-fn unpack(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn unpack(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let w = NBits::of(ctx)?;
     w.operands_suit(ctx)?;
     if let Some(order) = ctx.optional_shape(3)?
@@ -209,7 +206,7 @@ fn unpack(ctx: &Ctx) -> Result<Vec<Output>, String> {
 /// no file may.
 const OF_GENERATORS: [&str; 5] = ["kept", "kernel", "prefetch", "rows", "tiles"];
 
-fn matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
     if let Some(odd) = OF_GENERATORS.iter().find(|a| ctx.node.attributes.contains_key(**a)) {
         return Err(format!("attribute `{odd}` stands in no file"));
     }

@@ -1,18 +1,8 @@
 //! Operators on quantized tensors: small integers with a scale and a zero point.
 
-use super::{Ctx, OpEntry, Output, op};
+use super::{Ctx, Output};
 use crate::DType;
 use crate::graph::{elements, type_name};
-
-pub(super) const OPS: &[OpEntry] = &[
-    op("ConvInteger", conv_integer),
-    op("DequantizeLinear", dequantize),
-    op("DynamicQuantizeLinear", dynamic),
-    op("MatMulInteger", matmul_integer),
-    op("QLinearConv", qlinear_conv),
-    op("QLinearMatMul", qlinear_matmul),
-    op("QuantizeLinear", quantize),
-];
 
 /// What scales may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +95,7 @@ fn one(dtype: Option<DType>, shape: Vec<i64>) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype, shape }])
 }
 
-fn quantize(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn quantize(ctx: &Ctx) -> Result<Vec<Output>, String> {
     quantization(ctx, None, (1, 2), Scales::Positive)?;
     extents_suit(ctx)?;
     let dtype = match (ctx.int_or("output_dtype", 0)?, ctx.operand(2)) {
@@ -116,7 +106,7 @@ fn quantize(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(dtype, ctx.shape(0)?.to_vec())
 }
 
-fn dequantize(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn dequantize(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let is_blocked = ctx.int_or("block_size", 0)? != 0;
     let allowed = if is_blocked { Scales::Any } else { Scales::Positive };
     quantization(ctx, Some(0), (1, 2), allowed)?;
@@ -124,7 +114,7 @@ fn dequantize(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(1), ctx.shape(0)?.to_vec())
 }
 
-fn dynamic(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn dynamic(ctx: &Ctx) -> Result<Vec<Output>, String> {
     Ok(vec![
         Output { dtype: Some(DType::U8), shape: ctx.shape(0)?.to_vec() },
         Output { dtype: Some(DType::F32), shape: vec![] },
@@ -151,26 +141,26 @@ fn of_product(ctx: &Ctx) -> Result<(), String> {
     quantization(ctx, None, (6, 7), Scales::Positive)
 }
 
-fn matmul_integer(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn matmul_integer(ctx: &Ctx) -> Result<Vec<Output>, String> {
     zero_points(ctx)?;
     let shape = super::matmul::product_shape(ctx.shape(0)?, ctx.shape(1)?)?;
     one(Some(DType::I32), shape)
 }
 
-fn qlinear_matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn qlinear_matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
     of_product(ctx)?;
     let shape = super::matmul::product_shape(ctx.shape(0)?, ctx.shape(3)?)?;
     one(ctx.dtype(7), shape)
 }
 
-fn conv_integer(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn conv_integer(ctx: &Ctx) -> Result<Vec<Output>, String> {
     zero_points(ctx)?;
     let mut outputs = super::conv_pool::conv(&inner(ctx, &[0, 1]))?;
     outputs[0].dtype = Some(DType::I32);
     Ok(outputs)
 }
 
-fn qlinear_conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn qlinear_conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
     of_product(ctx)?;
     let mut outputs = super::conv_pool::conv(&inner(ctx, &[0, 3, 8]))?;
     outputs[0].dtype = ctx.dtype(7);

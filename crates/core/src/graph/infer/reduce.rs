@@ -1,25 +1,7 @@
 //! Reductions and scans along axes.
 
-use super::{Ctx, OpEntry, Output, axes_of, op};
+use super::{Ctx, Output, axes_of};
 use crate::DType;
-
-pub(super) const OPS: &[OpEntry] = &[
-    op("ReduceMean", reduce),
-    op("ReduceSum", reduce),
-    op("ReduceMax", reduce),
-    op("ReduceMin", reduce),
-    op("ReduceProd", reduce),
-    op("ReduceL1", reduce),
-    op("ReduceL2", reduce),
-    op("ReduceSumSquare", reduce),
-    op("ReduceLogSum", reduce),
-    op("ReduceLogSumExp", reduce),
-    op("ArgMax", arg),
-    op("ArgMin", arg),
-    op("CumProd", scan),
-    op("CumSum", scan),
-    op("TopK", top_k),
-];
 
 /// The axes along which a reduction runs, in order; none where it does nothing.
 pub(super) fn axes(ctx: &Ctx) -> Result<Vec<usize>, String> {
@@ -41,13 +23,13 @@ fn without(x: &[i64], axes: &[usize], keep: bool) -> Vec<i64> {
     x.iter().enumerate().filter_map(extent).collect()
 }
 
-fn reduce(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn reduce(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let keep = ctx.int_or("keepdims", 1)? != 0;
     let shape = without(ctx.shape(0)?, &axes(ctx)?, keep);
     Ok(vec![Output { dtype: ctx.dtype(0), shape }])
 }
 
-fn arg(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn arg(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     let axis = ctx.axis(ctx.int_or("axis", 0)?, x.len())?;
     Ok(vec![Output {
@@ -57,12 +39,12 @@ fn arg(ctx: &Ctx) -> Result<Vec<Output>, String> {
 }
 
 /// Sums and products along an axis, which the second operand names.
-fn scan(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn scan(ctx: &Ctx) -> Result<Vec<Output>, String> {
     ctx.required(1)?;
     Ok(vec![Output { dtype: ctx.dtype(0), shape: ctx.shape(0)?.to_vec() }])
 }
 
-fn top_k(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn top_k(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     let axis = ctx.axis(ctx.int_or("axis", -1)?, x.len())?;
     let k = match (ctx.int("k")?, ctx.integers(1, "k")?) {

@@ -5,12 +5,10 @@
 //! A result with such extents leaves a region as a [`GROWN`] record.
 
 use super::nbits::DOMAIN;
-use super::{Ctx, OpEntry, Output, op};
+use super::{Ctx, Output};
 use crate::DType;
 use crate::graph::{Attribute, Model, Node};
 use std::collections::BTreeMap;
-
-pub(super) const OPS: &[OpEntry] = &[op(REGION, region)];
 
 /// The operator of a region.
 pub const REGION: &str = "Region";
@@ -74,7 +72,7 @@ pub fn grown_of(
     body.outputs.iter().map(one).collect()
 }
 
-fn region(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn region(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let body = body(ctx.node).ok_or("it has no body")?;
     let records = grown(ctx.node);
     let one = |(id, grown): (&usize, Option<(DType, Vec<i64>)>)| match grown {

@@ -1,29 +1,16 @@
 //! Operators that look up, pick, spread and compare elements; some results' extents depend on the
 //! elements: of these the largest are given (see [`crate::graph::is_bounded`]).
 
-use super::{Ctx, OpEntry, Output, onnx_type, op};
+use super::{Ctx, Output, onnx_type};
 use crate::DType;
 use crate::graph::{Constant, elements};
 use crate::text::shown;
-
-pub(super) const OPS: &[OpEntry] = &[
-    op("Compress", compress),
-    op("EyeLike", eye_like),
-    op("GatherND", gather_nd),
-    op("NegativeLogLikelihoodLoss", likelihood),
-    op("NonMaxSuppression", suppress),
-    op("NonZero", non_zero),
-    op("OneHot", one_hot),
-    op("SoftmaxCrossEntropyLoss", cross_entropy),
-    op("TfIdfVectorizer", tf_idf),
-    op("Unique", unique),
-];
 
 fn one(dtype: Option<DType>, shape: Vec<i64>) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype, shape }])
 }
 
-fn compress(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn compress(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     let [n] = *ctx.shape(1)? else { return Err("its condition is no vector".into()) };
     let most = |extent: i64| match ctx.operand(1).and_then(|o| o.constant) {
@@ -41,7 +28,7 @@ fn compress(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(0), shape)
 }
 
-fn eye_like(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn eye_like(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let dtype = match ctx.int("dtype")? {
         Some(t) => onnx_type(t),
         None => ctx.dtype(0),
@@ -52,7 +39,7 @@ fn eye_like(ctx: &Ctx) -> Result<Vec<Output>, String> {
     }
 }
 
-fn gather_nd(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn gather_nd(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (x, indices) = (ctx.shape(0)?, ctx.shape(1)?);
     let batch = ctx.int_or("batch_dims", 0)?;
     let wrong = || format!("indices of shape {indices:?} do not suit data of shape {x:?}");
@@ -81,18 +68,18 @@ fn loss_shape(ctx: &Ctx) -> Result<Vec<i64>, String> {
     }
 }
 
-fn likelihood(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn likelihood(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(0), loss_shape(ctx)?)
 }
 
-fn cross_entropy(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn cross_entropy(ctx: &Ctx) -> Result<Vec<Output>, String> {
     Ok(vec![
         Output { dtype: ctx.dtype(0), shape: loss_shape(ctx)? },
         Output { dtype: ctx.dtype(0), shape: ctx.shape(0)?.to_vec() },
     ])
 }
 
-fn suppress(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn suppress(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let ([b, n, 4], [b2, classes, n2]) = (ctx.shape(0)?, ctx.shape(1)?) else {
         return Err(format!("shapes {:?} and {:?} do not suit it", ctx.shape(0)?, ctx.shape(1)?));
     };
@@ -110,12 +97,12 @@ fn suppress(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(Some(DType::I64), vec![most.ok_or("its result is too large")?, 3])
 }
 
-fn non_zero(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn non_zero(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     one(Some(DType::I64), vec![x.len() as i64, elements(x)?])
 }
 
-fn one_hot(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn one_hot(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     let depth = super::signal::number(ctx, 1, "depth")? as i64;
     let axis = ctx.axis(ctx.int_or("axis", -1)?, x.len() + 1)?;
@@ -125,7 +112,7 @@ fn one_hot(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(2), [&x[..axis], &[depth], &x[axis..]].concat())
 }
 
-fn tf_idf(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn tf_idf(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let ids = ctx.ints("ngram_indexes")?.ok_or("attribute `ngram_indexes` is missing")?;
     let most = ids.iter().max().copied().unwrap_or(-1);
     let columns = most.checked_add(1).ok_or("its result is too large")?;
@@ -136,7 +123,7 @@ fn tf_idf(ctx: &Ctx) -> Result<Vec<Output>, String> {
     }
 }
 
-fn unique(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn unique(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     let (shape, n, most) = match ctx.int("axis")? {
         None => (vec![elements(x)?], elements(x)?, elements(x)?),

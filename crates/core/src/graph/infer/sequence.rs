@@ -1,19 +1,7 @@
 //! Recurrent operators, attention and what carries state from one run to the next.
 
-use super::{Ctx, OpEntry, Output, op};
+use super::{Ctx, Output};
 use crate::text::shown;
-
-pub(super) const OPS: &[OpEntry] = &[
-    op("Attention", attention),
-    op("CausalConvWithState", causal_conv),
-    op("GRU", recurrent),
-    op("LSTM", recurrent),
-    op("LinearAttention", linear_attention),
-    op("RNN", recurrent),
-    op("ReverseSequence", reverse),
-    op("RotaryEmbedding", rotary),
-    op("TensorScatter", tensor_scatter),
-];
 
 fn like_first(ctx: &Ctx) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype: ctx.dtype(0), shape: ctx.shape(0)?.to_vec() }])
@@ -84,7 +72,7 @@ impl Recurrent {
     }
 }
 
-fn recurrent(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn recurrent(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let r = Recurrent::of(ctx)?;
     let (all, last) = match r.batch_first {
         true => {
@@ -181,7 +169,7 @@ impl AttentionShape {
     }
 }
 
-fn attention(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn attention(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let s = AttentionShape::of(ctx)?;
     let output = |shape: Vec<i64>| Output { dtype: ctx.dtype(0), shape };
     Ok(vec![
@@ -195,7 +183,7 @@ fn attention(ctx: &Ctx) -> Result<Vec<Output>, String> {
     ])
 }
 
-fn causal_conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn causal_conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let ([b, c, _], [c2, 1, k]) = (ctx.shape(0)?, ctx.shape(1)?) else {
         return Err(format!("shapes {:?} and {:?} do not suit it", ctx.shape(0)?, ctx.shape(1)?));
     };
@@ -210,7 +198,7 @@ fn causal_conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
     Ok(outputs)
 }
 
-fn linear_attention(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn linear_attention(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let ([b, t, qd], [_, _, kd], [_, _, vd]) = (ctx.shape(0)?, ctx.shape(1)?, ctx.shape(2)?) else {
         return Err("its queries, keys and values have not three dimensions".into());
     };
@@ -230,7 +218,7 @@ fn linear_attention(ctx: &Ctx) -> Result<Vec<Output>, String> {
     ])
 }
 
-fn reverse(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn reverse(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     let (batch, time) = (ctx.int_or("batch_axis", 1)?, ctx.int_or("time_axis", 0)?);
     if x.len() < 2 || batch == time || !(0..2).contains(&batch) || !(0..2).contains(&time) {
@@ -240,7 +228,7 @@ fn reverse(ctx: &Ctx) -> Result<Vec<Output>, String> {
     like_first(ctx)
 }
 
-fn rotary(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn rotary(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     if !(3..=4).contains(&x.len()) {
         return Err(format!("its input has shape {x:?}"));
@@ -251,7 +239,7 @@ fn rotary(ctx: &Ctx) -> Result<Vec<Output>, String> {
     like_first(ctx)
 }
 
-fn tensor_scatter(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn tensor_scatter(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (x, update) = (ctx.shape(0)?, ctx.shape(1)?);
     let axis = ctx.axis(ctx.int_or("axis", -2)?, x.len())?;
     let same = |i: usize| i == axis || x[i] == update[i];

@@ -1,43 +1,18 @@
 //! Operators that move elements or make shapes.
 
-use super::{Ctx, OpEntry, Output, axes_of, broadcast, op};
+use super::{Ctx, Output, axes_of, broadcast};
 use crate::DType;
 use crate::graph::{Attribute, Constant, elements};
-
-pub(super) const OPS: &[OpEntry] = &[
-    op("Constant", constant),
-    op("ConstantOfShape", constant_of_shape),
-    op("Shape", shape),
-    op("Size", size),
-    op("Reshape", reshape),
-    op("Flatten", flatten),
-    op("Transpose", transpose),
-    op("Squeeze", squeeze),
-    op("Unsqueeze", unsqueeze),
-    op("Concat", concat),
-    op("Split", split),
-    op("Slice", slice),
-    op("Gather", gather),
-    op("GatherElements", gather_elements),
-    op("Expand", expand),
-    op("Tile", tile),
-    op("Pad", pad),
-    op("Range", range),
-    op("Trilu", like_first),
-    op("ScatterND", like_first),
-    op("Scatter", scatter_elements),
-    op("ScatterElements", scatter_elements),
-];
 
 fn one(dtype: Option<DType>, shape: Vec<i64>) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype, shape }])
 }
 
-fn like_first(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn like_first(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(0), ctx.shape(0)?.to_vec())
 }
 
-fn constant(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn constant(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let attribute = |name: &str| ctx.node.attributes.get(name);
     if let Some(Attribute::Tensor(t)) = attribute("value") {
         return one(t.dtype, t.shape.clone());
@@ -60,7 +35,7 @@ fn constant(ctx: &Ctx) -> Result<Vec<Output>, String> {
     }
 }
 
-fn constant_of_shape(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn constant_of_shape(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let shape = ctx.integers(0, "shape")?.ok_or("input 0 is missing")?.to_vec();
     match ctx.node.attributes.get("value") {
         None => one(Some(DType::F32), shape),
@@ -77,16 +52,16 @@ pub fn shape_range(ctx: &Ctx) -> Result<std::ops::Range<usize>, String> {
     Ok(start..end.max(start))
 }
 
-fn shape(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn shape(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(Some(DType::I64), vec![shape_range(ctx)?.len() as i64])
 }
 
-fn size(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn size(ctx: &Ctx) -> Result<Vec<Output>, String> {
     ctx.shape(0)?;
     one(Some(DType::I64), vec![])
 }
 
-fn reshape(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn reshape(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     let to = match ctx.integers(1, "shape")? {
         Some(to) => to,
@@ -118,7 +93,7 @@ fn reshape(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(0), shape)
 }
 
-fn flatten(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn flatten(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     let axis = ctx.int_or("axis", 1)?;
     let at = if axis == x.len() as i64 { x.len() } else { ctx.axis(axis, x.len())? };
@@ -135,12 +110,12 @@ pub fn transpose_order(ctx: &Ctx) -> Result<Vec<usize>, String> {
     }
 }
 
-fn transpose(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn transpose(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     one(ctx.dtype(0), transpose_order(ctx)?.iter().map(|a| x[*a]).collect())
 }
 
-fn squeeze(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn squeeze(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     let axes = match ctx.attribute_or_input("axes", 1, 13)? {
         Some(a) => axes_of(a, x.len())?,
@@ -155,7 +130,7 @@ fn squeeze(ctx: &Ctx) -> Result<Vec<Output>, String> {
     )
 }
 
-fn unsqueeze(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn unsqueeze(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     let axes = ctx.attribute_or_input("axes", 1, 13)?.ok_or("its axes are missing")?;
     let rank = x.len() + axes.len();
@@ -165,7 +140,7 @@ fn unsqueeze(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(0), (0..rank).filter_map(extent).collect())
 }
 
-fn concat(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn concat(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let mut shape = ctx.shape(0)?.to_vec();
     let axis = match ctx.int("axis")? {
         Some(a) => a,
@@ -218,7 +193,7 @@ pub fn split_sizes(ctx: &Ctx) -> Result<(usize, Vec<i64>), String> {
     Ok((axis, sizes))
 }
 
-fn split(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn split(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (axis, sizes) = split_sizes(ctx)?;
     let part = |s: i64| {
         let mut shape = ctx.shape(0)?.to_vec();
@@ -286,7 +261,7 @@ pub fn slices(ctx: &Ctx) -> Result<Vec<AxisSlice>, String> {
     Ok(out)
 }
 
-fn slice(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn slice(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(0), slices(ctx)?.iter().map(|s| s.count).collect())
 }
 
@@ -324,7 +299,7 @@ impl GatherAxis {
     }
 }
 
-fn gather(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn gather(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (x, indices) = (ctx.shape(0)?, ctx.shape(1)?);
     let axis = ctx.axis(ctx.int_or("axis", 0)?, x.len())?;
     one(ctx.dtype(0), [&x[..axis], indices, &x[axis + 1..]].concat())
@@ -345,22 +320,22 @@ pub fn indexed_axis(ctx: &Ctx) -> Result<usize, String> {
     Ok(axis)
 }
 
-fn scatter_elements(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn scatter_elements(ctx: &Ctx) -> Result<Vec<Output>, String> {
     indexed_axis(ctx)?;
     like_first(ctx)
 }
 
-fn gather_elements(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn gather_elements(ctx: &Ctx) -> Result<Vec<Output>, String> {
     indexed_axis(ctx)?;
     one(ctx.dtype(0), ctx.shape(1)?.to_vec())
 }
 
-fn expand(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn expand(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let to = ctx.integers(1, "shape")?.ok_or("its shape is missing")?;
     one(ctx.dtype(0), broadcast(ctx.shape(0)?, to)?)
 }
 
-fn tile(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn tile(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     let repeats = ctx.integers(1, "repeats")?.ok_or("its repeats are missing")?;
     if ctx.opset < 6 || repeats.len() != x.len() || repeats.iter().any(|r| *r < 0) {
@@ -395,7 +370,7 @@ pub fn pad_amounts(ctx: &Ctx) -> Result<Vec<(i64, i64)>, String> {
     Ok(out)
 }
 
-fn pad(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn pad(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     one(ctx.dtype(0), x.iter().zip(pad_amounts(ctx)?).map(|(d, (b, e))| d + b + e).collect())
 }
@@ -433,6 +408,6 @@ pub fn range_count(ctx: &Ctx) -> Result<i64, String> {
     Ok(count.max(0))
 }
 
-fn range(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn range(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(0), vec![range_count(ctx)?])
 }

@@ -1,20 +1,9 @@
 //! Spectra, windows of signals, and products that are written as equations.
 
-use super::{Ctx, OpEntry, Output, onnx_type, op};
+use super::{Ctx, Output, onnx_type};
 use crate::DType;
 use crate::graph::Constant;
 use crate::text::shown;
-
-pub(super) const OPS: &[OpEntry] = &[
-    op("BlackmanWindow", window),
-    op("DFT", dft),
-    op("Det", det),
-    op("Einsum", einsum),
-    op("HammingWindow", window),
-    op("HannWindow", window),
-    op("MelWeightMatrix", mel),
-    op("STFT", stft),
-];
 
 fn one(dtype: Option<DType>, shape: Vec<i64>) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype, shape }])
@@ -29,7 +18,7 @@ fn scalar(ctx: &Ctx, i: usize, what: &str) -> Result<Option<i64>, String> {
     }
 }
 
-fn window(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn window(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let size = scalar(ctx, 0, "size")?.ok_or("input 0 is missing")?;
     one(onnx_type(ctx.int_or("output_datatype", 1)?), vec![size])
 }
@@ -75,7 +64,7 @@ impl Fourier {
     }
 }
 
-fn dft(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn dft(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let f = Fourier::of(ctx)?;
     let mut shape = ctx.shape(0)?.to_vec();
     shape[f.axis] = f.results;
@@ -104,13 +93,13 @@ pub fn frames(ctx: &Ctx) -> Result<(i64, i64), String> {
     Ok((step, length))
 }
 
-fn stft(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn stft(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (x, (step, length)) = (ctx.shape(0)?, frames(ctx)?);
     let bins = if ctx.int_or("onesided", 1)? != 0 { length / 2 + 1 } else { length };
     one(ctx.dtype(0), vec![x[0], (x[1] - length) / step + 1, bins, 2])
 }
 
-fn mel(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn mel(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let bands = scalar(ctx, 0, "num_mel_bins")?.ok_or("input 0 is missing")?;
     let length = scalar(ctx, 1, "dft_length")?.ok_or("input 1 is missing")?;
     for (i, what) in [(2, "sample_rate"), (3, "lower_edge_hertz"), (4, "upper_edge_hertz")] {
@@ -122,7 +111,7 @@ fn mel(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(onnx_type(ctx.int_or("output_datatype", 1)?), vec![length / 2 + 1, bands])
 }
 
-fn det(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn det(ctx: &Ctx) -> Result<Vec<Output>, String> {
     match ctx.shape(0)? {
         [batch @ .., m, n] if m == n => one(ctx.dtype(0), batch.to_vec()),
         x => Err(format!("its input has shape {x:?}, square matrices are expected")),
@@ -209,7 +198,7 @@ impl Equation {
     }
 }
 
-fn einsum(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn einsum(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let e = Equation::of(ctx)?;
     one(ctx.dtype(0), e.result.iter().map(|i| e.extents[*i]).collect())
 }

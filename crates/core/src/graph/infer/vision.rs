@@ -1,25 +1,14 @@
 //! Operators on images and grids of places in them, beyond convolutions and pooling.
 
-use super::{Ctx, OpEntry, Output, axes_of, op};
+use super::{Ctx, Output, axes_of};
 use crate::DType;
 use crate::graph::elements;
-
-pub(super) const OPS: &[OpEntry] = &[
-    op("AffineGrid", affine_grid),
-    op("CenterCropPad", center_crop_pad),
-    op("Col2Im", col2im),
-    op("DeformConv", deform_conv),
-    op("GridSample", grid_sample),
-    op("MaxRoiPool", max_roi_pool),
-    op("MaxUnpool", max_unpool),
-    op("RoiAlign", roi_align),
-];
 
 fn one(dtype: Option<DType>, shape: Vec<i64>) -> Result<Vec<Output>, String> {
     Ok(vec![Output { dtype, shape }])
 }
 
-fn affine_grid(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn affine_grid(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let size = ctx.integers(1, "size")?.ok_or("input 1 is missing")?;
     let rank = size.len().saturating_sub(2);
     let n = size.first().copied().unwrap_or(0);
@@ -29,7 +18,7 @@ fn affine_grid(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(0), [&[n], &size[2..], &[rank as i64]].concat())
 }
 
-fn center_crop_pad(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn center_crop_pad(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let mut shape = ctx.shape(0)?.to_vec();
     let to = ctx.integers(1, "shape")?.ok_or("input 1 is missing")?;
     let axes = match ctx.ints("axes")? {
@@ -43,7 +32,7 @@ fn center_crop_pad(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(0), shape)
 }
 
-fn col2im(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn col2im(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let image = ctx.integers(1, "image_shape")?.ok_or("input 1 is missing")?;
     let block = ctx.integers(2, "block_shape")?.ok_or("input 2 is missing")?;
     let [n, columns, length] = *ctx.shape(0)? else {
@@ -60,7 +49,7 @@ fn col2im(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(0), [&[n, columns / size], image].concat())
 }
 
-fn deform_conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn deform_conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (x, w) = (ctx.shape(0)?, ctx.shape(1)?);
     let group = ctx.int_or("group", 1)?;
     let offsets = ctx.int_or("offset_group", 1)?;
@@ -93,7 +82,7 @@ fn deform_conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
     }
 }
 
-fn grid_sample(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn grid_sample(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (x, grid) = (ctx.shape(0)?, ctx.shape(1)?);
     let rank = x.len().saturating_sub(2);
     if rank < 1 || grid.len() != rank + 2 || grid[0] != x[0] || grid[rank + 1] != rank as i64 {
@@ -102,7 +91,7 @@ fn grid_sample(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(0), [&x[..2], &grid[1..=rank]].concat())
 }
 
-fn max_roi_pool(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn max_roi_pool(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (x, rois) = (ctx.shape(0)?, ctx.shape(1)?);
     let pooled = ctx.ints("pooled_shape")?.ok_or("attribute `pooled_shape` is missing")?;
     match (x, rois, pooled) {
@@ -111,7 +100,7 @@ fn max_roi_pool(ctx: &Ctx) -> Result<Vec<Output>, String> {
     }
 }
 
-fn max_unpool(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn max_unpool(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     if ctx.shape(1)? != x || x.len() < 3 {
         return Err(format!("indices of shape {:?} do not suit {x:?}", ctx.shape(1)?));
@@ -143,7 +132,7 @@ pub fn unpooled(ctx: &Ctx) -> Result<Vec<i64>, String> {
     Ok(shape)
 }
 
-fn roi_align(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(crate) fn roi_align(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (x, rois) = (ctx.shape(0)?, ctx.shape(1)?);
     let (h, w) = (ctx.int_or("output_height", 1)?, ctx.int_or("output_width", 1)?);
     match (x, rois, ctx.shape(2)?) {

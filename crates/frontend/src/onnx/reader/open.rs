@@ -9,7 +9,8 @@ use super::Reader;
 use squall_core::DType;
 use squall_core::graph::infer::region::{UNRANKED, is_unranked, trial};
 use squall_core::graph::infer::{self, Ctx, NodeOperand, Output};
-use squall_core::graph::{Attribute, NOT_KNOWN, Node, ValueId, fold, is_bounded};
+use squall_core::graph::{Attribute, NOT_KNOWN, Node, ValueId, is_bounded};
+use squall_core::operators;
 use std::collections::{HashMap, HashSet};
 
 /// The axes that a value of a region may have (`compiler/src/plain/regions/values.c`).
@@ -61,7 +62,7 @@ impl Reader<'_> {
         let is_known = |id: &ValueId| self.values[*id].constant.is_some();
         // What is known and evaluated has a shape; of the rest the run finds it, also of constants.
         let is_evaluated =
-            || fold::evaluates_operator(&node.op) && node.inputs.iter().flatten().all(is_known);
+            || operators::is_folded(&node.op) && node.inputs.iter().flatten().all(is_known);
         is_bounded(&node.domain, &node.op) && !is_evaluated()
             || operands.any(|id| self.open.contains_key(id))
     }
@@ -216,7 +217,7 @@ impl Reader<'_> {
                     false => Err(refused),
                 };
             }
-            op if standard && infer::is_elementwise(op) => {}
+            op if standard && operators::is_elementwise(op) => {}
             _ => return Err(refused),
         }
         // The type of the result is that for a vector.
@@ -234,7 +235,7 @@ impl Reader<'_> {
             Some(NodeOperand { name, dtype, shape, constant: None })
         });
         let ctx = Ctx { node, opset: self.opset, inputs: inputs.collect() };
-        let made = infer::infer(&ctx)?;
+        let made = operators::infer(&ctx)?;
         Ok(made.into_iter().map(|o| (o.dtype, vec![UNRANKED])).collect())
     }
 
@@ -329,7 +330,7 @@ impl Reader<'_> {
                 })
             })
             .collect();
-        infer::infer(&Ctx { node, opset: self.opset, inputs })
+        operators::infer(&Ctx { node, opset: self.opset, inputs })
     }
 
     /// What two trials, and one where nothing is there, have in common.

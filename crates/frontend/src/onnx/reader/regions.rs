@@ -4,10 +4,11 @@
 use super::Reader;
 use squall_core::DType;
 use squall_core::graph::demand::{self, Conditions, Reads};
+use squall_core::graph::infer::Ctx;
 use squall_core::graph::infer::nbits::DOMAIN;
 use squall_core::graph::infer::region::{BODY, GROWN, REGION, UNDER, is_exact};
-use squall_core::graph::infer::{self, Ctx};
 use squall_core::graph::{Attribute, Model, Node, Value, ValueId, is_bounded};
+use squall_core::operators;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 impl Reader<'_> {
@@ -226,7 +227,7 @@ impl Reader<'_> {
         {
             return false;
         }
-        let made = infer::infer(&Ctx::new(n, self.opset, &self.values)).unwrap_or_default();
+        let made = operators::infer(&Ctx::new(n, self.opset, &self.values)).unwrap_or_default();
         for (id, o) in self.nodes[at].outputs.clone().into_iter().zip(made) {
             self.give(id, o.dtype, o.shape);
         }

@@ -2,9 +2,24 @@
 
 use super::*;
 use crate::graph::Tensor;
+use crate::graph::infer;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+
+#[test]
+fn each_operator_has_one_row_and_no_more_attributes_than_its_c_has_names_for() {
+    let mut names: Vec<&str> = standard_operators().map(|row| row.name).collect();
+    names.extend([REFUSED, WRITTEN_OUT].into_iter().flatten().map(|(name, _)| *name));
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all);
+    for each in standard_operators().filter_map(|row| row.each) {
+        assert!(each.attributes.len() <= 2);
+        assert!(each.c.is_none_or(|c| c.operands == 1 || c.operands == 2));
+    }
+}
 
 fn node(op: &str, inputs: usize, outputs: usize, attributes: &[(&str, Attribute)]) -> Node {
     Node {

@@ -1,0 +1,33 @@
+//! Operators of images: convolutions, pools, norms of channels, samples.
+
+use super::{Row, row};
+use crate::graph::infer::{conv_pool, vision};
+
+pub(super) const ROWS: &[Row] = &[
+    row("Conv", conv_pool::conv).spreads(),
+    row("ConvTranspose", conv_pool::conv_transpose),
+    row("MaxPool", conv_pool::pool).spreads(),
+    row("AveragePool", conv_pool::pool).keeps_sign().spreads(),
+    row("LpPool", conv_pool::pool).spreads(),
+    row("GlobalAveragePool", conv_pool::global_pool).keeps_sign().spreads(),
+    row("GlobalMaxPool", conv_pool::global_pool).keeps_sign().spreads(),
+    row("GlobalLpPool", conv_pool::global_pool).spreads(),
+    row("BatchNormalization", conv_pool::batch_norm).spreads().limits("at inference only"),
+    row("InstanceNormalization", conv_pool::channel_norm).spreads(),
+    row("GroupNormalization", conv_pool::channel_norm).spreads(),
+    row("LRN", conv_pool::image).spreads(),
+    row("DepthToSpace", conv_pool::depth_to_space).moves_data().spreads(),
+    row("SpaceToDepth", conv_pool::space_to_depth).moves_data().spreads(),
+    row("Resize", conv_pool::resize).spreads().limits(
+        "scales, sizes and roi must be known; integers by `nearest`, those of 8 bits by all",
+    ),
+    row("Upsample", conv_pool::resize).spreads(),
+    row("AffineGrid", vision::affine_grid).spreads(),
+    row("CenterCropPad", vision::center_crop_pad).spreads(),
+    row("Col2Im", vision::col2im),
+    row("DeformConv", vision::deform_conv).limits("images of two dimensions"),
+    row("GridSample", vision::grid_sample).spreads(),
+    row("MaxRoiPool", vision::max_roi_pool),
+    row("MaxUnpool", vision::max_unpool),
+    row("RoiAlign", vision::roi_align),
+];

@@ -1,0 +1,29 @@
+//! Products of matrices, norms of rows, and products of quantised tensors.
+
+use super::{Row, row};
+use crate::graph::fold;
+use crate::graph::infer::{matmul, quantized};
+
+pub(super) const ROWS: &[Row] = &[
+    row("Gemm", matmul::gemm),
+    row("MatMul", matmul::matmul),
+    row("Softmax", matmul::along_axis).never_negative().spreads(),
+    row("LogSoftmax", matmul::along_axis).spreads(),
+    row("Hardmax", matmul::along_axis).spreads(),
+    row("LpNormalization", matmul::along_axis).spreads(),
+    row("MeanVarianceNormalization", matmul::whole).spreads(),
+    row("LayerNormalization", matmul::layer_norm).spreads(),
+    row("RMSNormalization", matmul::layer_norm).spreads(),
+    row("ConvInteger", quantized::conv_integer).spreads(),
+    row("DequantizeLinear", quantized::dequantize)
+        .folds(fold::dequantize)
+        .spreads()
+        .limits("from integers; known scales must be above 0, in blocks finite"),
+    row("DynamicQuantizeLinear", quantized::dynamic),
+    row("MatMulInteger", quantized::matmul_integer),
+    row("QLinearConv", quantized::qlinear_conv).limits("known scales must be above 0"),
+    row("QLinearMatMul", quantized::qlinear_matmul).limits("known scales must be above 0"),
+    row("QuantizeLinear", quantized::quantize)
+        .spreads()
+        .limits("to integers of 2, 4, 8 and 16 bits; known scales must be above 0"),
+];

@@ -1,0 +1,18 @@
+//! Operators that pick elements by values, and losses.
+
+use super::{Row, row};
+use crate::graph::fold;
+use crate::graph::infer::select;
+
+pub(super) const ROWS: &[Row] = &[
+    row("Compress", select::compress).limits("extents depend on elements"),
+    row("EyeLike", select::eye_like).moves_data().spreads(),
+    row("GatherND", select::gather_nd).folds(fold::gather_nd).moves_data().spreads(),
+    row("NegativeLogLikelihoodLoss", select::likelihood),
+    row("NonMaxSuppression", select::suppress).limits("extents depend on elements"),
+    row("NonZero", select::non_zero).folds(fold::non_zero).limits("extents depend on elements"),
+    row("OneHot", select::one_hot).moves_data().spreads(),
+    row("SoftmaxCrossEntropyLoss", select::cross_entropy),
+    row("TfIdfVectorizer", select::tf_idf).limits("`mode` TF over integers"),
+    row("Unique", select::unique).limits("extents depend on elements"),
+];

@@ -1,0 +1,15 @@
+//! Transforms of signals, windows, and Einstein's sums.
+
+use super::{Row, row};
+use crate::graph::infer::signal;
+
+pub(super) const ROWS: &[Row] = &[
+    row("BlackmanWindow", signal::window),
+    row("DFT", signal::dft),
+    row("Det", signal::det),
+    row("Einsum", signal::einsum).spreads(),
+    row("HammingWindow", signal::window),
+    row("HannWindow", signal::window),
+    row("MelWeightMatrix", signal::mel).limits("its inputs must be known when the model is read"),
+    row("STFT", signal::stft),
+];
