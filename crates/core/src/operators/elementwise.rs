@@ -219,6 +219,7 @@ pub(super) const ROWS: &[Row] = &[
     each("OptionalGetElement", elementwise::same).limits("of tensors"),
     each("OptionalHasElement", elementwise::has_element).limits("of tensors"),
     each("SwiGLU", elementwise::arithmetic)
+        .formula_by(|o| Ok(f::mul(f::swish(o.need(0)?, o.float("alpha", 1.0)), o.need(1)?)))
         .c_of_two("a * sigmoid_r(A * a) * b", "", "")
         .attributes(&[("alpha", 1.0)]),
 ];
