@@ -11,6 +11,7 @@ use squall_core::graph::infer;
 use squall_core::graph::{
     Attribute, CallOperand, Constant, Node, OperatorCall, ValueId, is_bounded,
 };
+use squall_core::operators::{Row, operator};
 
 /// Work from which threads share a kernel of a region.
 const MANY_ELEMENTS: i64 = 1 << 15;
@@ -175,9 +176,10 @@ impl Writer {
 
     /// A node of which only the run knows some extents.
     pub(super) fn open_shapes(&mut self, level: &Level<'_>, n: &Node) -> Result<(), String> {
-        let families = [elementwise::OPS, cast::OPS];
-        let standard = matches!(n.domain.as_str(), "" | "ai.onnx");
-        if standard && families.iter().any(|f| f.iter().any(|(name, _)| *name == n.op)) {
+        let is_each = |row: &Row| {
+            elementwise::writes(row) || cast::OPS.iter().any(|(name, _)| *name == row.name)
+        };
+        if operator(&n.domain, &n.op).is_some_and(is_each) {
             return self.row(level, n);
         }
         self.fitted_call(level, n)
