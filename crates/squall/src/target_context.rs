@@ -81,7 +81,7 @@ impl Context {
             Some(Ok(kept)) => kept,
             _ => ObjectCache::temporary().unwrap_or_default(),
         };
-        let found = Toolchain::detect()?.with_objects(objects);
+        let found = Toolchain::detect_with(objects)?;
         Ok(self.toolchain.get_or_init(|| found))
     }
 

@@ -124,21 +124,21 @@ impl Device {
         model: String,
         execution: Execution,
     ) -> Result<Device, MeasurerError> {
-        let macros = toolchain.macros()?;
+        let macros = toolchain.macros();
         let share = |c: &Cache| Bytes(c.size.0 / c.shared_by.max(1) as u64);
         let shares: Vec<Bytes> = caches.iter().map(share).collect();
         let target = match toolchain.isa() {
             Some(isa) => Target::at_level(isa, &shares),
             None => {
-                let (vector_bytes, vector_registers) = vectors(&macros);
+                let (vector_bytes, vector_registers) = vectors(macros);
                 let mut target = Target::cpu(vector_bytes, vector_registers, &shares);
-                target.machine.tiles = tiles(&macros);
-                target.machine.words = multiplies_words(&macros);
+                target.machine.tiles = tiles(macros);
+                target.machine.words = multiplies_words(macros);
                 target
             }
         };
         let target = Target { threads: cores.len(), ..target };
-        let features = features(&macros);
+        let features = features(macros);
         Ok(Device { target, model, features, cores, spare, siblings, caches, execution })
     }
 

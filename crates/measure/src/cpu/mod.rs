@@ -5,6 +5,7 @@ mod ahead;
 mod build;
 mod device;
 mod far;
+mod findings;
 mod level;
 mod line;
 mod object;

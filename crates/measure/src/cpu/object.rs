@@ -2,6 +2,7 @@
 //! and how it is compiled where it is not kept.
 
 use super::Toolchain;
+use super::findings::VARIABLES;
 use super::toolchain::{INDEPENDENT, NEVER, first_error};
 use crate::artifact::BuildSite;
 use crate::objects::{ObjectCache, Wanted};
@@ -42,16 +43,6 @@ const STANDARD: [&str; 26] = [
     "time.h",
     "unistd.h",
     "x86intrin.h",
-];
-
-/// Variables that lead a compiler to other files.
-const VARIABLES: [&str; 6] = [
-    "COMPILER_PATH",
-    "CPATH",
-    "C_INCLUDE_PATH",
-    "GCC_EXEC_PREFIX",
-    "LD_LIBRARY_PATH",
-    "LIBRARY_PATH",
 ];
 
 /// What a compiler says when the machine is at fault. Any source would be refused then.

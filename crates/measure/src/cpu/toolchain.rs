@@ -1,9 +1,10 @@
 //! The user's C compiler: found, probed for the flags it takes, and run with a deadline.
 
+use super::findings::{Findings, key};
 use super::{level, written};
 use crate::artifact::BuildSite;
 use crate::folder::TemporaryFolder;
-use crate::objects::ObjectCache;
+use crate::objects::{ObjectCache, Wanted};
 use crate::process::{Process, describe};
 use squall_core::is_stopped;
 use squall_core::{Isa, KernelSource, MeasurerError};
@@ -62,18 +63,24 @@ const TRIVIAL: &str = "int squall_trivial(void) { return 0; }\n";
 #[derive(Clone, Debug)]
 pub struct Toolchain {
     command: Vec<String>,
-    version: String,
-    /// The flags that it was asked for and takes; they name it in records.
-    asked: Vec<String>,
-    /// The same with this machine by its name, where it was asked for as `native`.
-    flags: Vec<String>,
-    /// Those of [`TILED`] that the compiler takes.
-    tiled: Vec<&'static str>,
-    openmp: bool,
+    found: Findings,
     /// What it compiled before.
     pub(super) objects: ObjectCache,
     /// The level of instructions that it is held to; none for all that this machine has.
     isa: Option<Isa>,
+}
+
+/// The flags that a compiler is asked for, as one text.
+fn flags_asked_for(isa: Option<Isa>) -> String {
+    format!("{isa:?} {WANTED:?} {TILED:?}")
+}
+
+/// The words of a command: a path, or a command with arguments as in `CC`.
+fn words(cc: &str) -> Vec<String> {
+    match Path::new(cc).is_file() {
+        true => vec![cc.to_string()],
+        false => cc.split_whitespace().map(String::from).collect(),
+    }
 }
 
 /// The result of a compiler run.
@@ -90,20 +97,25 @@ pub(crate) struct Compiled {
 impl Toolchain {
     /// The compiler that `CC` names, else the first of gcc, cc and clang that works.
     pub fn detect() -> Result<Toolchain, MeasurerError> {
+        Toolchain::detect_with(ObjectCache::default())
+    }
+
+    /// The same with a cache, which also keeps what a compiler was found to take: the next process
+    /// asks the same compiler for its version alone.
+    pub fn detect_with(objects: ObjectCache) -> Result<Toolchain, MeasurerError> {
         match std::env::var("CC") {
-            Ok(cc) if !cc.trim().is_empty() => Toolchain::named(&cc),
-            _ => Toolchain::first_of(&DEFAULTS),
+            Ok(cc) if !cc.trim().is_empty() => Toolchain::named_with(&cc, &objects),
+            _ => Toolchain::first_that_works(&DEFAULTS, &objects),
         }
     }
 
     /// The compiler that a command names: a path, or a command with arguments as in `CC`.
     pub fn named(cc: &str) -> Result<Toolchain, MeasurerError> {
-        let command = if Path::new(cc).is_file() {
-            vec![cc.to_string()]
-        } else {
-            cc.split_whitespace().map(String::from).collect()
-        };
-        Toolchain::probe(command, None)
+        Toolchain::named_with(cc, &ObjectCache::default())
+    }
+
+    pub(super) fn named_with(cc: &str, kept: &ObjectCache) -> Result<Toolchain, MeasurerError> {
+        Toolchain::probe(words(cc), None, kept)
     }
 
     /// The compiler that makes code of a level of instructions: this one where it is of the level's
@@ -113,14 +125,14 @@ impl Toolchain {
         let level = isa.level();
         let (ours, name) = (level.architecture.defined_macro(), level.architecture.name());
         let is_ours = |m: &str| m.lines().any(|l| l.split_whitespace().nth(1) == Some(ours));
-        let found = if is_ours(&self.macros()?) {
-            Toolchain::probe(self.command.clone(), Some(isa))
+        let found = if is_ours(&self.found.macros) {
+            Toolchain::probe(self.command.clone(), Some(isa), &self.objects)
         } else {
             let variable = format!("CC_{name}");
             let cross = std::env::var(&variable).ok().filter(|c| !c.trim().is_empty());
             let cross = cross.unwrap_or_else(|| format!("{name}-linux-gnu-gcc"));
             let command = cross.split_whitespace().map(String::from).collect();
-            Toolchain::probe(command, Some(isa)).map_err(|e| match e {
+            Toolchain::probe(command, Some(isa), &self.objects).map_err(|e| match e {
                 MeasurerError::NoCompiler { .. } => MeasurerError::Device(format!(
                     "kernels of {isa} need a C compiler for {name}, and `{cross}` is not there; \
                      `apt-get install gcc-{}-linux-gnu`, or name one by {variable}",
@@ -130,14 +142,14 @@ impl Toolchain {
             })
         };
         let found = found?;
-        if !level.flags().all(|flag| found.asked.iter().any(|f| f == flag)) {
+        if !level.flags().all(|flag| found.found.asked.iter().any(|f| f == flag)) {
             return Err(MeasurerError::Device(format!(
                 "`{}` does not know {}: GCC 11 and Clang 12 are the first that know all levels",
                 found.command(),
                 level.flag
             )));
         }
-        Ok(found.with_objects(self.objects.clone()))
+        Ok(found)
     }
 
     /// A file of its own, such as a library that it links to; none where it has none.
@@ -155,9 +167,16 @@ impl Toolchain {
 
     /// The first of some commands that works.
     pub fn first_of(commands: &[&str]) -> Result<Toolchain, MeasurerError> {
+        Toolchain::first_that_works(commands, &ObjectCache::default())
+    }
+
+    fn first_that_works(
+        commands: &[&str],
+        objects: &ObjectCache,
+    ) -> Result<Toolchain, MeasurerError> {
         let mut broken = None;
         for c in commands {
-            match Toolchain::probe(vec![c.to_string()], None) {
+            match Toolchain::probe(vec![c.to_string()], None, objects) {
                 Err(MeasurerError::NoCompiler { .. }) => {}
                 Err(MeasurerError::Stopped) => return Err(MeasurerError::Stopped),
                 // The other names are often the same compiler's, and each would hang as long.
@@ -171,65 +190,84 @@ impl Toolchain {
         }))
     }
 
-    fn probe(command: Vec<String>, isa: Option<Isa>) -> Result<Toolchain, MeasurerError> {
+    fn probe(
+        command: Vec<String>,
+        isa: Option<Isa>,
+        objects: &ObjectCache,
+    ) -> Result<Toolchain, MeasurerError> {
         let folder = TemporaryFolder::new("probe")?;
-        let mut t = Toolchain::probed(command, isa, folder.path())?;
-        t.flags = t.named_flags(folder.path())?;
+        let (found, objects) = (Findings::default(), objects.clone());
+        let mut t = Toolchain { command, found, objects, isa };
+        if t.objects.is_kept()
+            && let version = t.printed(folder.path(), &["--version"])?
+            && let Some(key) = key(&t.command, &version, &[&flags_asked_for(isa)])
+        {
+            let file = folder.path().join("findings");
+            let wanted = Wanted { key: &key, to: &file, executable: false, cancel: &NEVER };
+            let mut made = None;
+            t.objects.obtain(wanted, || {
+                let mut asked = t.clone();
+                asked.find_out(folder.path())?;
+                let text = asked.found.to_string();
+                fs::write(&file, text).map_err(|e| MeasurerError::folder(&file, &e))?;
+                made = Some(asked);
+                Ok::<_, MeasurerError>(((), true))
+            })?;
+            let read = || Findings::parse(&fs::read_to_string(&file).unwrap_or_default());
+            if let Some(found) = made.map(|asked| asked.found).or_else(read) {
+                return Ok(Toolchain { found, ..t });
+            }
+        }
+        t.find_out(folder.path())?;
         Ok(t)
     }
 
-    /// The compiler with the flags that it was found to take in a folder.
-    fn probed(
-        command: Vec<String>,
-        isa: Option<Isa>,
-        folder: &Path,
-    ) -> Result<Toolchain, MeasurerError> {
-        let mut t = Toolchain {
-            command,
-            version: String::new(),
-            asked: Vec::new(),
-            flags: Vec::new(),
-            tiled: Vec::new(),
-            openmp: false,
-            objects: ObjectCache::default(),
-            isa,
-        };
+    /// Asks the compiler, in a folder.
+    fn find_out(&mut self, folder: &Path) -> Result<(), MeasurerError> {
+        self.check(folder, &NEVER)?;
+        self.found.version = self.ask_version(folder)?;
+        self.find_flags(folder)?;
+        self.found.flags = self.named_flags(folder)?;
+        self.found.macros = self.ask_macros(folder)?;
+        Ok(())
+    }
+
+    /// Finds the flags that it takes.
+    fn find_flags(&mut self, folder: &Path) -> Result<(), MeasurerError> {
         let native = ["-march=native", "-mcpu=native"];
-        let machine: Vec<Vec<&str>> = match isa {
+        let machine: Vec<Vec<&str>> = match self.isa {
             Some(isa) => vec![isa.level().flags().collect()],
             None => native.iter().map(|flag| vec![*flag]).collect(),
         };
-        t.check(folder, &NEVER)?;
-        t.version = t.ask_version(folder)?;
         // Current compilers take all flags at once, which saves probing them one by one.
         let first = || machine[0].iter().copied().chain(WANTED);
         let all: Vec<&str> = first().chain(TILED).chain(["-fopenmp"]).collect();
-        if t.takes(folder, &all)? {
-            t.asked = first().map(String::from).collect();
-            t.tiled = TILED.to_vec();
-            t.openmp = true;
-            return Ok(t);
+        if self.takes(folder, &all)? {
+            self.found.asked = first().map(String::from).collect();
+            self.found.tiled = true;
+            self.found.openmp = true;
+            return Ok(());
         }
         for flags in &machine {
-            if t.takes(folder, flags)? {
-                t.asked.extend(flags.iter().map(|f| f.to_string()));
+            if self.takes(folder, flags)? {
+                self.found.asked.extend(flags.iter().map(|f| f.to_string()));
                 break;
             }
         }
-        if t.takes(folder, &WANTED)? {
-            t.asked.extend(WANTED.map(String::from));
+        if self.takes(folder, &WANTED)? {
+            self.found.asked.extend(WANTED.map(String::from));
         } else {
             for f in WANTED {
-                if t.takes(folder, &[f])? {
-                    t.asked.push(f.into());
+                if self.takes(folder, &[f])? {
+                    self.found.asked.push(f.into());
                 }
             }
         }
-        if t.takes(folder, &TILED)? {
-            t.tiled = TILED.to_vec();
+        if self.takes(folder, &TILED)? {
+            self.found.tiled = true;
         }
-        t.openmp = t.takes(folder, &["-fopenmp"])?;
-        Ok(t)
+        self.found.openmp = self.takes(folder, &["-fopenmp"])?;
+        Ok(())
     }
 
     /// The first line that `--version` prints.
@@ -258,7 +296,7 @@ impl Toolchain {
     fn takes(&self, folder: &Path, extra: &[&str]) -> Result<bool, MeasurerError> {
         let source = folder.join("probe.c");
         fs::write(&source, TRIVIAL).map_err(|e| MeasurerError::folder(&source, &e))?;
-        let mut args: Vec<&str> = self.asked.iter().map(String::as_str).collect();
+        let mut args: Vec<&str> = self.found.asked.iter().map(String::as_str).collect();
         args.extend(["-fPIC", "-shared", "-O2"]);
         args.extend(extra);
         let site = BuildSite { folder, timeout: TRIVIAL_TIMEOUT, cancel: &NEVER };
@@ -367,10 +405,13 @@ impl Toolchain {
     }
 
     /// The macros that the compiler predefines for this machine: `NAME VALUE` lines.
-    pub(crate) fn macros(&self) -> Result<String, MeasurerError> {
-        let folder = TemporaryFolder::new("probe")?;
-        let machine = self.asked.iter().map(String::as_str).filter(|f| f.starts_with("-m"));
-        self.printed(folder.path(), &machine.chain(MACROS).collect::<Vec<_>>())
+    pub(crate) fn macros(&self) -> &str {
+        &self.found.macros
+    }
+
+    fn ask_macros(&self, folder: &Path) -> Result<String, MeasurerError> {
+        let machine = self.found.asked.iter().map(String::as_str).filter(|f| f.starts_with("-m"));
+        self.printed(folder, &machine.chain(MACROS).collect::<Vec<_>>())
     }
 
     /// The flags with this machine by its name in the place of `native`. `native` is another
@@ -378,20 +419,20 @@ impl Toolchain {
     /// lacks; so that a network computes the same bits here and as a library, both are compiled
     /// for the level. Instructions stay in the order that is best for this machine.
     fn named_flags(&self, folder: &Path) -> Result<Vec<String>, MeasurerError> {
-        let Some(at) = self.asked.iter().position(|f| f == "-march=native") else {
-            return Ok(self.asked.clone());
+        let Some(at) = self.found.asked.iter().position(|f| f == "-march=native") else {
+            return Ok(self.found.asked.clone());
         };
-        let native = self.asked[at].as_str();
+        let native = self.found.asked[at].as_str();
         let macros = std::iter::once(native).chain(MACROS).collect::<Vec<_>>();
         let macros = self.printed(folder, &macros)?;
-        let Some(level) = level::allowed(&macros) else { return Ok(self.asked.clone()) };
+        let Some(level) = level::allowed(&macros) else { return Ok(self.found.asked.clone()) };
         let help = self.printed(folder, &[native, "-Q", "--help=target"])?;
         let tune = help.lines().find_map(|l| l.trim().strip_prefix("-mtune=")).map(str::trim);
         let tune = tune.filter(|t| !t.is_empty() && *t != "native").map(|t| format!("-mtune={t}"));
         let named: Vec<String> = level.flags().map(String::from).chain(tune).collect();
         // Compilers that are older than the level's name are asked for `native`.
         let known: Vec<&str> = named.iter().map(String::as_str).chain(MACROS).collect();
-        let mut flags = self.asked.clone();
+        let mut flags = self.found.asked.clone();
         if !self.printed(folder, &known)?.is_empty() {
             flags.splice(at..=at, named);
         }
@@ -401,8 +442,9 @@ impl Toolchain {
     /// Compiler, version and the flags that decide which machine code a source becomes.
     pub fn id(&self) -> String {
         let deciding: Vec<&str> =
-            self.asked.iter().map(String::as_str).filter(|f| *f != "-w").collect();
-        format!("{} -O2 {} {}", self.version, deciding.join(" "), self.tiled.join(" "))
+            self.found.asked.iter().map(String::as_str).filter(|f| *f != "-w").collect();
+        let tiled: &[&str] = if self.found.tiled { &TILED } else { &[] };
+        format!("{} -O2 {} {}", self.found.version, deciding.join(" "), tiled.join(" "))
             .trim_end()
             .to_string()
     }
@@ -414,13 +456,13 @@ impl Toolchain {
 
     /// The first line of what `--version` says.
     pub fn version(&self) -> &str {
-        &self.version
+        &self.found.version
     }
 
     /// The flags that every kernel is compiled with, beside `-O2` (or `-O3`), `-fPIC` and
     /// `-shared`.
     pub fn flags(&self) -> &[String] {
-        &self.flags
+        &self.found.flags
     }
 
     /// The flags that decide how hard it works on a kernel, before [`Toolchain::flags`].
@@ -428,7 +470,7 @@ impl Toolchain {
         if kernel.full_optimisation {
             vec!["-O3"]
         } else {
-            let tiled = self.tiled.iter().copied();
+            let tiled = TILED.into_iter().filter(|_| self.found.tiled);
             std::iter::once("-O2").chain(tiled).chain(self.uncontracted()).collect()
         }
     }
@@ -440,7 +482,7 @@ impl Toolchain {
 
     /// The flag that keeps products and sums apart, where the compiler has one.
     fn uncontracted(&self) -> Option<&'static str> {
-        self.flags.iter().any(|f| f == WANTED[0]).then_some(UNCONTRACTED)
+        self.found.flags.iter().any(|f| f == WANTED[0]).then_some(UNCONTRACTED)
     }
 
     /// The flags of a build that shares little with the usual one of the same text, to hold that
@@ -449,14 +491,14 @@ impl Toolchain {
         let is_known = |flag: &&str| match *flag {
             "-O1" => true,
             UNCONTRACTED => self.uncontracted().is_some(),
-            _ => !self.tiled.is_empty(),
+            _ => self.found.tiled,
         };
         INDEPENDENT.into_iter().filter(is_known).map(String::from).collect()
     }
 
     /// Whether it compiles OpenMP: kernels of several threads need it.
     pub fn openmp(&self) -> bool {
-        self.openmp
+        self.found.openmp
     }
 }
 
@@ -495,7 +537,7 @@ mod tests {
         let t = Toolchain::first_of(&DEFAULTS).unwrap();
         assert!(t.id().contains("-O2") && t.id().starts_with(t.version()), "{}", t.id());
         assert!(t.version().chars().any(|c| c.is_ascii_digit()), "{}", t.version());
-        assert!(t.macros().unwrap().contains("__STDC__"));
+        assert!(t.macros().contains("__STDC__"));
     }
 
     #[test]
