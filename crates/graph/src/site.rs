@@ -1,6 +1,6 @@
-//! Where a value lies inside the memory of another one: what moves of data become when they are
-//! seen through. A site gives the stride of each dimension, as factors where a dimension was made
-//! of several, so that any change of shape keeps it exact.
+//! The place of a value inside the memory of another value: a transpose or a slice of it needs no
+//! copy then. A site has a stride for each dimension, and factors with a stride each where several
+//! dimensions were joined to one, so that a reshape keeps it exact.
 
 use crate::layout::{Layout, image};
 use squall_core::graph::{Model, ValueId};

@@ -42,7 +42,7 @@ pub struct SearchSpace {
 /// How a configuration turned out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
-    /// It ran, in so many seconds, or had so much of another cost above 0 of which less is better.
+    /// It ran: its time in seconds, or another cost above 0 of which less is better.
     Seconds(f64),
     /// It failed at this stage, for this reason.
     Failed(FailStage, String),

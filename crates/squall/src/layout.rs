@@ -42,8 +42,8 @@ impl Channels {
     }
 }
 
-/// What a time counts more if it is of another device or toolchain: more than any kernel takes in
-/// nanoseconds, less than one of which nothing is known.
+/// The nanoseconds that are added to a time of another device or toolchain: more than any kernel
+/// takes, and less than a kernel without any time counts.
 const ELSEWHERE: f64 = 1e10;
 
 /// The time of each task's record that serves it, in nanoseconds; of other devices and toolchains

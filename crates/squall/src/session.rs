@@ -33,8 +33,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The same where all cores but one compile: twice as many as there are, so that none waits for the
-/// slowest.
+/// Kernels of a batch for each GPU, where all cores but one compile: two for each of 16 cores, so
+/// that no core waits for the slowest kernel.
 const BATCH_MOST: usize = 32;
 /// The share of a task's expected trials that is a predictor's, and its bounds.
 const PREDICTED: (usize, usize, usize) = (6, 4, 16);

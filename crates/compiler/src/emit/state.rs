@@ -61,8 +61,8 @@ pub(super) struct Simd {
     pub tiles_by_thread: bool,
 }
 
-/// What a number that threads share out is the sum of: what depends on the round, and what on the
-/// thread; empty for nothing.
+/// The two terms of an index of a loop that threads share out: the term of the round and that of
+/// the thread. An empty text is zero.
 pub(super) type Parts = [String; 2];
 /// The part of [`Parts`] that depends on the round.
 pub(super) const ROUND: usize = 0;

@@ -53,8 +53,9 @@ fn space(f: &Facts<'_>, p: &FewBits, tiles: bool) -> Option<Space> {
     let bytes = p.k * if p.whole { 1 } else { 4 };
     let (least, most) = (LEAST_KEPT / bytes, MOST_KEPT / bytes);
     let first = if tiles { TOGETHER } else { 1 };
-    // Rows whose sums are in registers: bytes have one vector a row beside codes, floats three, so
-    // that the most rows are too many for some; the tuner sees that.
+    // The number of rows whose sums stay in registers. A row of bytes needs one vector beside the
+    // codes, a row of floats three: the largest numbers are too many for floats, which the tuner
+    // finds out by measuring.
     let registers = (f.target.machine.vectors.registers as i64 / 2).max(4);
     let rows: Vec<i64> =
         if tiles { vec![1] } else { powers(1, registers.min(p.m.max(1))).collect() };

@@ -1,7 +1,7 @@
 //! Products of activations that are quantised in every run: their bytes have a scale and a zero
-//! point that the run computes, and a product or a convolution gives floats again, which what
-//! follows takes in. Readers write `DynamicQuantizeLinear` out; what makes its bytes is found here
-//! again.
+//! point that the run computes, and a product or a convolution gives floats again, into which the
+//! nodes behind it are fused. Readers write `DynamicQuantizeLinear` out as several nodes; the ones
+//! that make its bytes are recognised here.
 
 use super::{Attributes, Call, Rewriter, of_bytes};
 use crate::view::{input, is_standard};

@@ -58,7 +58,7 @@ fn reason(view: &View<'_>, n: &Node) -> &'static str {
         | "LogSoftmax"
         | "LayerNormalization"
         | "InstanceNormalization"
-        | "GroupNormalization" => "there is none of bytes that sums over a row",
-        _ => "there is none of bytes",
+        | "GroupNormalization" => "no kernel of bytes sums over a row",
+        _ => "it has no kernel of bytes",
     }
 }

@@ -20,10 +20,11 @@ use squall_core::TaskId;
 use squall_core::graph::Model;
 use std::sync::Arc;
 
-/// What is known of the time of a task's kernel, in nanoseconds.
+/// The time of a task's kernel in nanoseconds, where one is known.
 pub type Cost<'a> = dyn Fn(TaskId) -> Option<f64> + 'a;
 
-/// A choice of a solver, which may keep what it is given of the choice before.
+/// A solver: makes a choice of kernels and layouts, and may keep parts of the choice that it is
+/// given.
 pub type Solve = fn(&Candidates, Choice, &Cost<'_>) -> Choice;
 
 /// A way to choose kernels and layouts.

@@ -164,7 +164,7 @@ fn some(
     Ok(found)
 }
 
-/// Between two checkpoints so many times as long passes as the last one took to write.
+/// The time between two checkpoints, in times that the last one took to write.
 const SHARE_OF_SAVING: u32 = 20;
 
 /// Trains a predictor on examples and writes its file, as a whole or not at all. `split` holds test

@@ -67,7 +67,7 @@ pub fn with_runtime_ahead<T>(at: &TargetContext, work: impl FnOnce() -> T) -> (T
     (done, moves)
 }
 
-/// Compiles the runtime but for its moves, whose judge has them compiled.
+/// Compiles the runtime but for its moves, which are compiled where they are compared.
 fn compile_runtime(at: &TargetContext) -> Result<(), Error> {
     let folder = TemporaryFolder::new("network")?;
     let to = folder.path().join("network.o");

@@ -15,7 +15,7 @@ pub struct Unit {
 
 /// What runs a plan.
 pub const RUNTIME: Unit = Unit { name: "network", level: "-O2" };
-/// Its moves of data, which want vectors. Their build is judged.
+/// Its moves of data, which want vectors. Their build is compared with an independent one.
 pub const MOVES: Unit = Unit { name: "moves", level: "-O3" };
 /// The table of the kernels.
 pub const TABLE: Unit = Unit { name: "kernels", level: "-O2" };

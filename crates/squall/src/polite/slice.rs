@@ -20,7 +20,8 @@ const LAST: Duration = Duration::from_secs(20);
 /// A child that works.
 pub(super) struct Slice {
     process: Gentle,
-    /// The wish; none of another command, which others wait for, so that it is asked to end.
+    /// The wish that it tunes for; none where another command runs, which is asked to end as soon
+    /// as a wish waits.
     task: Option<TaskId>,
     what: String,
     /// Trials that it reported, and the thread that counts them.

@@ -9,7 +9,8 @@ use std::fmt::Write;
 
 /// A network of more kernels is not drawn.
 const MOST: usize = 1000;
-/// Nor is one whose values pass by more kernels than so many together: each such place is laid out.
+/// A network is not drawn either where the edges that pass by kernels are more than this, counted
+/// once for each kernel that they pass: each such place is laid out.
 const MOST_PASSED: usize = 20_000;
 /// Operators of a kernel that are shown; the others are counted.
 const MOST_SHOWN: usize = 6;

@@ -29,7 +29,7 @@ pub(super) fn refuse_misses(
             Some(s) => serving(&state, s, at, &state.symbol, is_searched)?,
             None => None,
         };
-        // What nothing can be tuned of is never missed.
+        // A task without a space to search has no winner that could be missing.
         if is_searched && !found.is_some_and(|(.., is_here)| is_here) {
             missed.push(task.name.as_str());
         }

@@ -1,4 +1,4 @@
-/* The cases that builds of generated functions are judged by. */
+/* The cases that builds of generated functions are compared by. */
 #ifndef SQUALL_CASES_H
 #define SQUALL_CASES_H
 #include <stddef.h>

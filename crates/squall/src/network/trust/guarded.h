@@ -1,4 +1,4 @@
-/* What both judges need: random numbers, and memory that ends where it may not be touched. */
+/* For both programs that compare: random numbers, and memory whose end may not be touched. */
 #ifndef SQUALL_GUARDED_H
 #define SQUALL_GUARDED_H
 #include <stdint.h>

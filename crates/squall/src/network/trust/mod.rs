@@ -1,6 +1,6 @@
 //! Whether the compiler makes right programs of plain operators. Each text is built twice: as
 //! networks run it, and by an independent build without what goes wrong in compilers; in a program
-//! of its own (`judge.c`) both run on the same random operands, hard ones too. Where they differ,
+//! of its own (`compare.c`) both run on the same random operands, hard ones too. Where they differ,
 //! the network runs the independent build, and that is said. Verdicts are kept as objects are,
 //! under the digest of all that made them.
 
@@ -29,11 +29,11 @@ use std::fmt::{self, Write as _};
 use std::iter::repeat;
 use std::path::Path;
 
-const JUDGE: &str = include_str!("judge.c");
+const COMPARE: &str = include_str!("compare.c");
 const CASES: &str = include_str!("cases.h");
 const GUARDED: &str = include_str!("guarded.h");
-/// The judge's program.
-const NAME: &str = "judge";
+/// The program that compares.
+const NAME: &str = "compare";
 
 /// What both builds of a text say of each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ enum Verdict {
     Right,
     /// What the usual build does instead of what the independent one does.
     Wrong(String),
-    /// The independent build took no operands that were tried, or the judge could not run it.
+    /// The independent build took no operands that were tried, or the program could not run it.
     Unknown,
 }
 
@@ -68,8 +68,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Judges a network's plain operators and gives those that are built wrong the independent build's
-/// flags; what the user is to know of them.
+/// Compares a network's plain operators and gives those that are built wrong the flags of the
+/// independent build; what the user is to know of them.
 pub fn settle(plain: &mut PlainOperators, at: &TargetContext) -> Vec<String> {
     let verdicts = match verdicts(plain, at) {
         Ok(verdicts) => verdicts,
@@ -101,7 +101,7 @@ fn verdicts(plain: &PlainOperators, at: &TargetContext) -> Result<Vec<Verdict>, 
     if plain.sources.is_empty() {
         return Ok(Vec::new());
     }
-    let folder = TemporaryFolder::new("judge")?;
+    let folder = TemporaryFolder::new("compare")?;
     let place = folder.path().join("verdict");
     let case = |(i, source): (usize, _)| Case {
         source,
@@ -115,7 +115,7 @@ fn verdicts(plain: &PlainOperators, at: &TargetContext) -> Result<Vec<Verdict>, 
     let open: Vec<usize> = (0..keys.len()).filter(|i| verdicts[*i].is_none()).collect();
     if !open.is_empty() {
         let cases = open.iter().map(|i| cases[*i]).collect();
-        let lines = judged(folder.path(), &Cases(cases), at)?;
+        let lines = compared(folder.path(), &Cases(cases), at)?;
         for (i, line) in open.iter().zip(lines) {
             let verdict = line.as_deref().and_then(Verdict::parse);
             // A busy machine may be why something does not end.
@@ -137,7 +137,8 @@ fn key(case: &Case<'_>, toolchain: &Toolchain) -> String {
     // Kernels inside of a region may share loops where the region does not.
     let part = |p: &KernelSource| format!("{:?}\n{}", toolchain.object_arguments(p), p.source);
     let parts: Vec<String> = case.parts.iter().map(part).collect();
-    let mut texts = vec![case.source.source.as_str(), JUDGE, GUARDED, CASES, &independent, &facts];
+    let mut texts =
+        vec![case.source.source.as_str(), COMPARE, GUARDED, CASES, &independent, &facts];
     texts.extend(parts.iter().map(String::as_str));
     toolchain.key(&args, &texts)
 }
@@ -149,18 +150,18 @@ fn kept(key: &str, place: &Path, toolchain: &Toolchain) -> Option<Verdict> {
     Verdict::parse(&line)
 }
 
-/// Keeps a verdict's line under a key; what cannot be kept is judged again.
+/// Keeps a verdict's line under a key; what cannot be kept is compared again.
 fn keep(key: &str, line: &str, place: &Path, toolchain: &Toolchain) {
     let _ = toolchain.kept_program(key, place, || std::fs::write(place, line));
 }
 
-/// The text of a judge with our headers in place of the lines that include them.
+/// The text of a comparing program with our headers in place of the lines that include them.
 fn with_headers(text: &str) -> String {
     let text = text.replace("#include \"guarded.h\"\n", GUARDED);
     host::whole(&text.replace("#include \"cases.h\"\n", CASES))
 }
 
-/// An operator that is judged.
+/// An operator that is compared.
 #[derive(Clone, Copy)]
 struct Case<'a> {
     source: &'a KernelSource,
@@ -180,7 +181,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// How a judge's own text is compiled.
+/// How a comparing program's own text is compiled.
 fn own_arguments(level: &str, toolchain: &Toolchain) -> Vec<String> {
     ["-c", level]
         .into_iter()
@@ -189,11 +190,11 @@ fn own_arguments(level: &str, toolchain: &Toolchain) -> Vec<String> {
         .collect()
 }
 
-/// Operators that are judged by one program.
+/// Operators that are compared by one program.
 struct Cases<'a>(Vec<Case<'a>>);
 
-/// Builds the judge with both builds of all operators, and runs it: a line for each.
-fn judged(
+/// Builds the comparing program with both builds of all operators, and runs it: a line for each.
+fn compared(
     folder: &Path,
     cases: &Cases<'_>,
     at: &TargetContext,
@@ -205,14 +206,14 @@ fn judged(
     objects(folder, &all, &at.toolchain)?;
     let (table, constants) = cases.table();
     for (name, text, level) in
-        [(NAME, with_headers(JUDGE), "-O1"), ("cases", format!("{CASES}{table}"), "-O0")]
+        [(NAME, with_headers(COMPARE), "-O1"), ("cases", format!("{CASES}{table}"), "-O0")]
     {
         let arguments = own_arguments(level, &at.toolchain);
         compile_text(at, &text, &arguments, &folder.join(format!("{name}.o")))?;
     }
     let openmp = all.iter().any(|s| s.openmp).then(|| "-fopenmp".to_string());
     let mut link: Vec<String> = openmp.into_iter().collect();
-    link.extend(["-o", NAME, "judge.o", "cases.o"].map(String::from));
+    link.extend(["-o", NAME, "compare.o", "cases.o"].map(String::from));
     link.extend(all.iter().map(|s| format!("{}.o", s.symbol)));
     link.push("-lm".into());
     compile(folder, &at.toolchain, &link.iter().map(String::as_str).collect::<Vec<_>>())?;
@@ -243,8 +244,8 @@ fn independent<'a>(
 ) -> impl Iterator<Item = KernelSource> + 'a {
     let named = &case.source.symbol;
     case.functions().map(move |source| KernelSource {
-        source: source.source.replace(named, &format!("judged_{named}")),
-        symbol: source.symbol.replace(named, &format!("judged_{named}")),
+        source: source.source.replace(named, &format!("other_{named}")),
+        symbol: source.symbol.replace(named, &format!("other_{named}")),
         flags: toolchain.independent_flags(),
         openmp: false,
         ..source.clone()
@@ -259,7 +260,7 @@ impl Cases<'_> {
         for (k, case) in self.0.iter().enumerate() {
             let (source, call) = (case.source, case.call);
             let usual = &source.symbol;
-            let _ = writeln!(declared, "extern check_function {usual}, judged_{usual};");
+            let _ = writeln!(declared, "extern check_function {usual}, other_{usual};");
             let _ = writeln!(text, "static const check_operand in_{k}[] = {{");
             for (i, o) in call.inputs.iter().enumerate() {
                 let Some(o) = o else { continue };
@@ -290,7 +291,7 @@ impl Cases<'_> {
             let results = call.outputs.iter().flatten().count() + usize::from(call.extents() > 0);
             let _ = writeln!(
                 rows,
-                "  {{{usual}, judged_{usual}, in_{k}, {}, out_{k}, {results}, {}u, {}, {}, {}}},",
+                "  {{{usual}, other_{usual}, in_{k}, {}, out_{k}, {results}, {}u, {}, {}, {}}},",
                 given.clone().count(),
                 source.workspace.0,
                 u8::from(given.clone().any(is_whole)),

@@ -1,6 +1,6 @@
 //! Whether the compiler makes a right program of moves of data, whose text is the same in all
 //! networks: it is built as networks run it and by an independent build, and both make the same
-//! random moves (`moves_judge.c`). Where they differ, networks get the independent build.
+//! random moves (`compare_moves.c`). Where they differ, networks get the independent build.
 
 use super::{GUARDED, Verdict, keep, kept, own_arguments, with_headers};
 use crate::error::Error;
@@ -12,18 +12,18 @@ use squall_measure::{TemporaryFolder, end_with_us};
 use squall_runtime::host;
 use std::path::Path;
 
-const JUDGE: &str = include_str!("moves_judge.c");
-/// The judge's program.
-const NAME: &str = "moves_judge";
+const COMPARE: &str = include_str!("compare_moves.c");
+/// The program that compares.
+const NAME: &str = "compare_moves";
 /// What the independent build calls its functions.
-const RENAMED: [&str; 2] = ["-Drt_move_run=judged_move_run", "-Drt_move_ready=judged_move_ready"];
+const RENAMED: [&str; 2] = ["-Drt_move_run=other_move_run", "-Drt_move_ready=other_move_ready"];
 
 /// How moves are compiled.
 #[derive(Default)]
 pub struct MovesBuild {
     /// The compiler's arguments.
     pub arguments: Vec<String>,
-    /// A sentence for the user, where these are not the usual ones, or could not be judged.
+    /// A sentence for the user, where these are not the usual ones, or could not be compared.
     pub fallback: Option<String>,
 }
 
@@ -59,11 +59,11 @@ pub(super) fn verdict(
     let text = host::whole(host::MOVES.1);
     let joined = independent.join(" ");
     let key: Vec<&str> = usual.iter().map(String::as_str).collect();
-    let key = at.toolchain.key(&key, &[&text, JUDGE, GUARDED, &joined]);
+    let key = at.toolchain.key(&key, &[&text, COMPARE, GUARDED, &joined]);
     if let Some(verdict) = kept(&key, &place, &at.toolchain) {
         return Ok(verdict);
     }
-    let line = judged(folder.path(), &text, (usual, independent), at)?;
+    let line = compared(folder.path(), &text, (usual, independent), at)?;
     let verdict = Verdict::parse(&line).unwrap_or(Verdict::Unknown);
     if verdict != Verdict::Unknown {
         keep(&key, &line, &place, &at.toolchain);
@@ -71,17 +71,20 @@ pub(super) fn verdict(
     Ok(verdict)
 }
 
-/// Builds the judge with both builds, and runs it: its line.
-fn judged(
+/// Builds the comparing program with both builds, and runs it: its line.
+fn compared(
     folder: &Path,
     text: &str,
     (usual, independent): (&[String], &[String]),
     at: &TargetContext,
 ) -> Result<String, Error> {
-    let (judge, own) = (with_headers(JUDGE), own_arguments("-O1", &at.toolchain));
+    let (text_of_ours, own) = (with_headers(COMPARE), own_arguments("-O1", &at.toolchain));
     let renamed = [independent, &RENAMED.map(String::from)].concat();
-    let units =
-        [(NAME, judge.as_str(), &own[..]), ("usual", text, usual), ("other", text, &renamed)];
+    let units = [
+        (NAME, text_of_ours.as_str(), &own[..]),
+        ("usual", text, usual),
+        ("other", text, &renamed),
+    ];
     for (name, text, arguments) in units {
         compile_text(at, text, arguments, &folder.join(format!("{name}.o")))?;
     }

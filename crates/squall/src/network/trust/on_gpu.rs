@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// Has NVRTC's assembler optimise nothing.
 const UNOPTIMISED: &str = "--ptxas-options=-O0";
-/// What names a way to judge: verdicts of another are not read.
+/// Names the way of comparing: verdicts of another are not read.
 const WAY: &str = "generated kernels of a GPU against plain C, 1";
 /// Bytes of operands and results that one program holds at most, unless one step has more.
 const MOST_BYTES: usize = 256 << 20;
@@ -32,17 +32,17 @@ const MANY: usize = 1 << 20;
 /// After this time a program is ended.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Judges a network's generated kernels and has those assembled otherwise that differ from plain C;
-/// what the user is to know of them.
+/// Compares a network's generated kernels with plain C and has those assembled otherwise that
+/// differ; what the user is to know of them.
 pub fn settle(
     plan: &Plan,
     plain: &mut PlainOperators,
     at: &TargetContext,
     gpu: &Gpu,
 ) -> Vec<String> {
-    let judge = Judge { plan, at, gpu };
+    let comparison = Comparison { plan, at, gpu };
     let unchecked = |e: Error| vec![format!("generated kernels run unchecked: {e}")];
-    let first = match judge.verdicts(plain) {
+    let first = match comparison.verdicts(plain) {
         Ok(verdicts) => verdicts,
         Err(e) => return unchecked(e),
     };
@@ -62,7 +62,7 @@ pub fn settle(
     for (i, _) in &differing {
         otherwise.sources[*i].flags = vec!["-default-device".into(), UNOPTIMISED.into()];
     }
-    let still = match judge.verdicts(&otherwise) {
+    let still = match comparison.verdicts(&otherwise) {
         Ok(verdicts) => wrong(verdicts),
         Err(e) => return unchecked(e),
     };
@@ -113,16 +113,16 @@ enum Ran {
     Failed,
 }
 
-struct Judge<'a> {
+struct Comparison<'a> {
     plan: &'a Plan,
     at: &'a TargetContext,
     gpu: &'a Gpu,
 }
 
-impl Judge<'_> {
+impl Comparison<'_> {
     /// The verdict of each generated kernel: the kept one, or a new one, which is kept.
     fn verdicts(&self, plain: &PlainOperators) -> Result<Vec<Verdict>, Error> {
-        let folder = TemporaryFolder::new("judge")?;
+        let folder = TemporaryFolder::new("compare")?;
         let place = folder.path().join("verdict");
         let keys: Vec<String> = (0..plain.sources.len()).map(|i| self.key(plain, i)).collect();
         let kept = keys.iter().map(|key| kept(key, &place, &self.at.toolchain));
@@ -140,7 +140,7 @@ impl Judge<'_> {
         }
         for trials in groups {
             let mut found: Vec<(usize, Verdict)> = Vec::new();
-            self.judge(folder.path(), plain, trials, &mut found)?;
+            self.compare(folder.path(), plain, trials, &mut found)?;
             for (source, verdict) in found {
                 keep(&keys[source], &verdict.to_string(), &place, &self.at.toolchain);
                 verdicts[source] = Some(verdict);
@@ -189,9 +189,9 @@ impl Judge<'_> {
         (trials, bytes)
     }
 
-    /// Judges the kernels of trials that fit one program. Where a program ends without a word of
-    /// which trial is why, its halves are judged.
-    fn judge(
+    /// Compares the kernels of trials that fit one program. Where a program ends without a word of
+    /// which trial is why, its halves are compared.
+    fn compare(
         &self,
         folder: &Path,
         plain: &PlainOperators,
@@ -208,7 +208,7 @@ impl Judge<'_> {
             let (a, b) = own.split_at(own.len() / 2);
             [a, b].into_iter().try_for_each(|half| {
                 let half = trials.iter().filter(|t| half.contains(&t.source));
-                self.judge(folder, plain, half.copied().collect(), found)
+                self.compare(folder, plain, half.copied().collect(), found)
             })
         };
         while !trials.is_empty() {

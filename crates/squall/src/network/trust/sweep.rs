@@ -82,7 +82,7 @@ impl Draw {
 
     fn shape(&mut self, rank: usize) -> Vec<i64> {
         let mut shape: Vec<i64> = (0..rank).map(|_| self.extent()).collect();
-        // What is judged at 16 in each of five dimensions would take long.
+        // What is compared at 16 in each of five dimensions would take long.
         while shape.iter().product::<i64>() > 20_000 {
             let i = self.below(rank);
             shape[i] = 1 + shape[i] / 3;
@@ -344,9 +344,9 @@ fn all_operators_by_all_compilers_at_all_levels() {
                 let both = sources.iter().zip(calls);
                 let cases = both.map(|(source, call)| Case { source, parts: &[], call });
                 let cases = Cases(cases.filter(is_built).collect());
-                let lines = judged(folder.path(), &cases, &at).unwrap();
+                let lines = compared(folder.path(), &cases, &at).unwrap();
                 for (line, Case { call, .. }) in lines.iter().zip(&cases.0) {
-                    let said = line.clone().unwrap_or_else(|| "the judge ended".into());
+                    let said = line.clone().unwrap_or_else(|| "the program ended".into());
                     if !said.starts_with("right") {
                         let what = format!("{compiler} {level:?}: {said}: {call:?}");
                         println!("{what}");

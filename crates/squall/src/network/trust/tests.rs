@@ -154,7 +154,7 @@ fn region(n: &str, copy: &str) -> PlainOperators {
 }
 
 #[test]
-fn regions_are_judged_with_their_parts_and_by_what_grew() {
+fn regions_are_compared_with_their_parts_and_by_what_grew() {
     let folder = tempfile::tempdir().unwrap();
     let at = Context::with_cache(Some(folder.path().into()));
     let at = at.target(TargetRequest::Cpu, 1).unwrap();
@@ -186,7 +186,7 @@ fn regions_are_judged_with_their_parts_and_by_what_grew() {
 }
 
 #[test]
-fn moves_of_data_are_judged_and_the_verdict_is_kept() {
+fn moves_of_data_are_compared_and_the_verdict_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let at = Context::with_cache(Some(folder.path().join("cache")));
     let at = at.target(TargetRequest::Cpu, 1).unwrap();

@@ -13,7 +13,7 @@ const SMALL: usize = 1;
 /// The set with infinities and what is no number.
 pub const NONE: usize = 2;
 
-/// Ranges of whole numbers that are tried until an operator takes one: the same as `judge.c` has.
+/// Ranges of whole numbers that are tried until an operator takes one: the same as `compare.c` has.
 pub const RANGES: usize = 7;
 
 /// The least and the largest whole number of a range: those that the operator's text names, any

@@ -8,8 +8,8 @@
 #include <time.h>
 
 /* The independent build. */
-void judged_move_ready(rt_move *m, const rt_step *s, rt_moved from, rt_moved to);
-void judged_move_run(const rt_move *m, const void *from, void *to, const rt_pool *pool);
+void other_move_ready(rt_move *m, const rt_step *s, rt_moved from, rt_moved to);
+void other_move_run(const rt_move *m, const void *from, void *to, const rt_pool *pool);
 
 /* Moves that are tried, bytes of a buffer, and seconds after which it is enough. */
 enum { MOVES = 8000, BYTES = 1 << 18 };
@@ -129,7 +129,7 @@ int main(void) {
     const rt_moved source = {size[0], is_f16 && size[0] == 2};
     const rt_moved target = {size[1], is_f16 && size[1] == 2};
     rt_move moves[2];
-    judged_move_ready(&moves[0], &s, source, target);
+    other_move_ready(&moves[0], &s, source, target);
     is_usual = 1;
     rt_move_ready(&moves[1], &s, source, target);
     is_usual = 0;
@@ -137,7 +137,7 @@ int main(void) {
       unsigned char *to = to_end[build] - to_bytes;
       memset(to, 0x5a, to_bytes);
       is_usual = build;
-      (build ? rt_move_run : judged_move_run)(&moves[build], from, to, 0);
+      (build ? rt_move_run : other_move_run)(&moves[build], from, to, 0);
       is_usual = 0;
     }
     for (size_t i = 0; i < to_bytes; i++) {
