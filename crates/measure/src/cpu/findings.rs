@@ -48,6 +48,14 @@ impl fmt::Display for Findings {
 }
 
 impl Findings {
+    /// Whether the compiler takes all that it was asked for and answered each question: nothing
+    /// else is kept, for the next answer may be another.
+    pub fn is_whole(&self) -> bool {
+        let is_said = !self.version.is_empty() && !self.macros.is_empty();
+        let is_named = self.flags.iter().all(|flag| !flag.ends_with("=native"));
+        self.tiled && self.openmp && is_said && is_named
+    }
+
     /// The findings that a text tells; none where it is not whole.
     pub fn parse(text: &str) -> Option<Findings> {
         let mut found = Findings::default();

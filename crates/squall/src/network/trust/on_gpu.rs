@@ -16,15 +16,15 @@ use crate::network::{compiled, device, launch, program};
 use crate::target_context::TargetContext;
 use squall_core::DType;
 use squall_graph::plan::{Plan, PlanStep, Work};
-use squall_measure::TemporaryFolder;
 use squall_measure::cuda::Gpu;
+use squall_measure::{TemporaryFolder, end_with_us};
 use std::path::Path;
 use std::time::Duration;
 
 /// Has NVRTC's assembler optimise nothing.
 const UNOPTIMISED: &str = "--ptxas-options=-O0";
 /// Names the way of comparing: verdicts of another are not read.
-const WAY: &str = "generated kernels of a GPU against plain C, 1";
+const WAY: &str = "generated kernels of a GPU against plain C, 2";
 /// Bytes of operands and results that one program holds at most, unless one step has more.
 const MOST_BYTES: usize = 64 << 20;
 /// A step with more elements is tried on ordinary operands and on those with NaN alone.
@@ -62,15 +62,13 @@ pub fn settle(
     for (i, _) in &differing {
         otherwise.sources[*i].flags = vec!["-default-device".into(), UNOPTIMISED.into()];
     }
-    let still = match comparison.verdicts(&otherwise) {
-        Ok(verdicts) => wrong(verdicts),
-        Err(e) => return unchecked(e),
-    };
+    // What cannot be run so is not known to be right.
+    let otherwise_is = comparison.verdicts(&otherwise).unwrap_or_default();
     let mut said = Vec::new();
     for (i, why) in differing {
         let step = step(plan, plain, i);
         let of = format!("node `{}` ({})", step.node, step.op);
-        if still.iter().any(|(k, _)| *k == i) {
+        if otherwise_is.get(i) != Some(&Verdict::Right) {
             said.push(format!(
                 "the GPU's kernel of {of} differs from plain C: {why}; `squall check MODEL \
                  --target cuda` says whether the model's outputs do"
@@ -154,7 +152,8 @@ impl Comparison<'_> {
         let step = step(self.plan, plain, source);
         let facts = match &step.work {
             Work::Plain { call, .. } => call.0.as_deref().map(super::facts).unwrap_or_default(),
-            // Its text has the rest.
+            // The text of a kernel of runs has their number alone.
+            Work::Runs { runs, .. } => format!("{runs:?} {:?}", self.ends(&step.work)),
             work => format!("{:?}", self.ends(work)),
         };
         let kernel = &plain.sources[source];
@@ -315,8 +314,8 @@ impl Comparison<'_> {
         let once = if ordinal.is_some() { "-1" } else { "0" };
         command.arg(once).args(&ordinal).current_dir(folder);
         launch::on_cores(&mut command, &at.device);
-        let Some(done) =
-            launch::output_within(&mut command, PATIENCE, folder).map_err(|e| fail(&program, e))?
+        let Some(done) = launch::output_within(end_with_us(&mut command), PATIENCE, folder)
+            .map_err(|e| fail(&program, e))?
         else {
             return Ok(Ran::Failed);
         };

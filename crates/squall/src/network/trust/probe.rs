@@ -73,14 +73,19 @@ impl Probe {
 
     /// The bytes of each input: those of a trial's are the same whatever trials there are.
     pub fn operands(&self) -> Vec<Vec<u8>> {
-        let operand = |i: &Input| {
+        // Operands of one trial differ: one that is read in the place of another is to show.
+        let place = |at: usize| {
+            let trial = self.inputs[at].trial;
+            self.inputs[..at].iter().filter(|i| i.trial == trial).count()
+        };
+        let operand = |(at, i): (usize, &Input)| {
             let Trial { set, range, .. } = self.trials[i.trial];
-            let seed = [set, range, i.elements, i.dtype as usize];
+            let seed = [set, range, i.elements, i.dtype as usize, place(at)];
             let seed = seed.iter().fold(77u64, |s, n| s.wrapping_mul(31).wrapping_add(*n as u64));
             let range = whole_range(i.dtype, range, i.legal, i.least);
             random(&mut Random::seed_from_u64(seed), (i.dtype, i.elements), set, range)
         };
-        self.inputs.iter().map(operand).collect()
+        self.inputs.iter().enumerate().map(operand).collect()
     }
 
     /// Where one program's results of a trial differ from another's by more than the order of sums
