@@ -31,6 +31,6 @@ pub use mock::MockMeasurer;
 pub use objects::{ObjectCache, ObjectSource};
 pub use others::{Gentle, Others, minute_of_day};
 pub use piped::PipedMeasurer;
-pub use process::end_with_us;
+pub use process::{end_with_us, status_within};
 pub use recorded::RecordedMeasurer;
 pub use serve::serve;

@@ -82,6 +82,13 @@ impl Drop for Process {
     }
 }
 
+/// Runs a command for so long at most; it dies with us, and with all that it started. None where it
+/// was ended, because its time was over or the user stops us.
+pub fn status_within(command: &mut Command, patience: Duration) -> io::Result<Option<ExitStatus>> {
+    let ended = Process::spawn_bound(command)?.wait(Instant::now() + patience, None)?;
+    Ok(ended.map(|ended| ended.status))
+}
+
 /// Makes a process that a command starts end when the thread that starts it does: no one would wait
 /// for it after that. Where the system cannot do so, it ends by itself.
 #[allow(unsafe_code)]

@@ -42,7 +42,7 @@ pub struct SearchSpace {
 /// How a configuration turned out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
-    /// It ran: its time in seconds, or another cost above 0 of which less is better.
+    /// It ran: its time in seconds, or another cost above 0. The least cost is the best.
     Seconds(f64),
     /// It failed at this stage, for this reason.
     Failed(FailStage, String),

@@ -4,7 +4,7 @@ use crate::feed::Norm;
 use crate::view::{View, float, input, int};
 use squall_core::expr::Expr;
 use squall_core::graph::Node;
-use squall_core::operators::{Formula, Operands, Row, standard};
+use squall_core::operators::{Operands, standard};
 
 /// Whether an operator computes each element from the elements at the same place, as a step of a
 /// kernel.
@@ -22,7 +22,7 @@ pub fn is_commutative(op: &str) -> bool {
 /// order; those of [`is_commutative`] operators in any order.
 pub fn step(view: &View<'_>, node: &Node, args: &[Option<Expr>]) -> Result<(Expr, String), String> {
     let each = standard(&node.op).and_then(|row| row.each);
-    let formula: Option<Formula> = standard(&node.op).and_then(Row::formula);
+    let formula = each.and_then(|each| each.formula);
     let formula = formula.ok_or_else(|| format!("{} is not elementwise", node.op))?;
     let ctx = view.ctx(node);
     let is_weight = |i: usize| input(node, i).is_some_and(|id| view.is_weight(id));

@@ -2,22 +2,9 @@
 //! compiler costs some ten runs of it, 0.1 s, which each process would pay.
 
 use std::fmt;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 
 /// Names the form of the text: one of another form is not read.
-const FORM: &str = "squall compiler 1";
-
-/// Variables that lead a compiler to other files.
-pub(super) const VARIABLES: [&str; 6] = [
-    "COMPILER_PATH",
-    "CPATH",
-    "C_INCLUDE_PATH",
-    "GCC_EXEC_PREFIX",
-    "LD_LIBRARY_PATH",
-    "LIBRARY_PATH",
-];
+pub const FORM: &str = "squall compiler 1";
 
 /// What a compiler takes. It prints and parses back.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -77,58 +64,12 @@ impl Findings {
     }
 }
 
-/// The digest of all that decides what a compiler takes: the files that its command names, all that
-/// it says of its version, this machine's processor, the variables that lead it to other files, and
-/// what it is asked for. None where one of these is not known.
-pub fn key(command: &[String], version: &str, asked: &[&str]) -> Option<String> {
-    if version.trim().is_empty() {
-        return None;
-    }
-    let mut h = blake3::Hasher::new();
-    let mut add = |text: &str| _ = h.update(text.as_bytes()).update(b"\0");
-    [FORM, env!("CARGO_PKG_VERSION"), version, &processor()?].into_iter().for_each(&mut add);
-    asked.iter().copied().for_each(&mut add);
-    VARIABLES.iter().for_each(|name| add(&format!("{name}={:?}", std::env::var_os(name))));
-    for (i, word) in command.iter().enumerate() {
-        add(word);
-        // Words behind the first may be compilers, too, as in `ccache gcc`.
-        match file_of(word) {
-            Some(file) => {
-                let m = fs::metadata(&file).ok()?;
-                let changed = [m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()];
-                add(&format!("{file:?} {} {} {} {changed:?}", m.dev(), m.ino(), m.size()));
-            }
-            None if i == 0 => return None,
-            None => {}
-        }
-    }
-    Some(h.finalize().to_hex().to_string())
-}
-
-/// The file that a word of a command names, by its path or in one of the folders of `PATH`, behind
-/// all links.
-fn file_of(word: &str) -> Option<PathBuf> {
-    if word.contains('/') {
-        return fs::canonicalize(word).ok();
-    }
-    let path = std::env::var_os("PATH")?;
-    let mut files = std::env::split_paths(&path).map(|folder| folder.join(word));
-    files.find(|f| f.is_file()).and_then(|f| fs::canonicalize(f).ok())
-}
-
-/// What the system says of the first processor, but for what changes as it runs.
-fn processor() -> Option<String> {
-    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
-    let stays = |l: &&str| !l.contains("MHz") && !l.to_ascii_lowercase().contains("bogomips");
-    let first = text.split("\n\n").next()?.lines().filter(stays);
-    Some(first.collect::<Vec<_>>().join("\n"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cpu::Toolchain;
     use crate::objects::ObjectCache;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]

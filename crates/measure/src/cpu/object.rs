@@ -2,7 +2,6 @@
 //! and how it is compiled where it is not kept.
 
 use super::Toolchain;
-use super::findings::VARIABLES;
 use super::toolchain::{INDEPENDENT, NEVER, first_error};
 use crate::artifact::BuildSite;
 use crate::objects::{ObjectCache, Wanted};
@@ -43,6 +42,16 @@ const STANDARD: [&str; 26] = [
     "time.h",
     "unistd.h",
     "x86intrin.h",
+];
+
+/// Variables that lead a compiler to other files.
+const VARIABLES: [&str; 6] = [
+    "COMPILER_PATH",
+    "CPATH",
+    "C_INCLUDE_PATH",
+    "GCC_EXEC_PREFIX",
+    "LD_LIBRARY_PATH",
+    "LIBRARY_PATH",
 ];
 
 /// What a compiler says when the machine is at fault. Any source would be refused then.
@@ -207,8 +216,11 @@ impl Toolchain {
     /// The digest of what decides what a text becomes: compiler, machine, arguments and the text.
     pub fn key(&self, args: &[&str], texts: &[&str]) -> String {
         let command = self.command();
-        let stamp = program_stamp(command.split(' ').next().unwrap_or_default());
-        let mut own = vec![command, stamp];
+        let first = program_stamp(command.split(' ').next().unwrap_or_default());
+        // Words behind the first may be compilers, too, as in `ccache gcc`.
+        let rest = command.split(' ').skip(1).map(program_stamp).filter(|s| !s.is_empty());
+        let mut own: Vec<String> = [first].into_iter().chain(rest).collect();
+        own.insert(0, command.clone());
         own.extend(VARIABLES.map(|v| std::env::var(v).unwrap_or_default()));
         self.digest(&own, args, texts)
     }

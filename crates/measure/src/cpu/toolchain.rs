@@ -1,6 +1,6 @@
 //! The user's C compiler: found, probed for the flags it takes, and run with a deadline.
 
-use super::findings::{Findings, key};
+use super::findings::{FORM, Findings};
 use super::{level, written};
 use crate::artifact::BuildSite;
 use crate::folder::TemporaryFolder;
@@ -70,9 +70,13 @@ pub struct Toolchain {
     isa: Option<Isa>,
 }
 
-/// The flags that a compiler is asked for, as one text.
-fn flags_asked_for(isa: Option<Isa>) -> String {
-    format!("{isa:?} {WANTED:?} {TILED:?}")
+/// The flags for a level of instructions, or for all that this machine has: each of these lists is
+/// tried.
+fn machine_flags(isa: Option<Isa>) -> Vec<Vec<&'static str>> {
+    match isa {
+        Some(isa) => vec![isa.level().flags().collect()],
+        None => vec![vec!["-march=native"], vec!["-mcpu=native"]],
+    }
 }
 
 /// The words of a command: a path, or a command with arguments as in `CC`.
@@ -200,8 +204,10 @@ impl Toolchain {
         let mut t = Toolchain { command, found, objects, isa };
         if t.objects.is_kept()
             && let version = t.printed(folder.path(), &["--version"])?
-            && let Some(key) = key(&t.command, &version, &[&flags_asked_for(isa)])
+            && !version.trim().is_empty()
         {
+            let asked = machine_flags(isa).concat().into_iter().chain(WANTED).chain(TILED);
+            let key = t.key(&asked.collect::<Vec<_>>(), &[FORM, &version]);
             let file = folder.path().join("findings");
             let wanted = Wanted { key: &key, to: &file, executable: false, cancel: &NEVER };
             let mut made = None;
@@ -236,11 +242,7 @@ impl Toolchain {
 
     /// Finds the flags that it takes.
     fn find_flags(&mut self, folder: &Path) -> Result<(), MeasurerError> {
-        let native = ["-march=native", "-mcpu=native"];
-        let machine: Vec<Vec<&str>> = match self.isa {
-            Some(isa) => vec![isa.level().flags().collect()],
-            None => native.iter().map(|flag| vec![*flag]).collect(),
-        };
+        let machine = machine_flags(self.isa);
         // Current compilers take all flags at once, which saves probing them one by one.
         let first = || machine[0].iter().copied().chain(WANTED);
         let all: Vec<&str> = first().chain(TILED).chain(["-fopenmp"]).collect();

@@ -1,10 +1,11 @@
 //! How programs that were just built are run.
 
 use squall_measure::cpu::{Device, WAIT_POLICY, openmp_environment};
+use squall_measure::status_within;
 use std::fs::File;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 /// Runs a program that may just have been written: its file stays open in a child that another
 /// thread forked until that child runs its own program.
@@ -12,11 +13,7 @@ pub fn output(command: &mut Command) -> std::io::Result<Output> {
     once_written(|| command.output())
 }
 
-/// Starts such a program.
-fn started(command: &mut Command) -> std::io::Result<Child> {
-    once_written(|| command.spawn())
-}
-
+/// Starts a program again while its file is open elsewhere.
 fn once_written<T>(mut start: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
     for _ in 0..200 {
         match start() {
@@ -29,30 +26,30 @@ fn once_written<T>(mut start: impl FnMut() -> std::io::Result<T>) -> std::io::Re
     start()
 }
 
-/// Runs a program, whose complaints go to a file of the folder, for so long at most. None where it
-/// took longer and was ended; else what it complained of, where it did not succeed.
-pub fn output_within(
+/// How a program ended that had so long at most.
+pub enum Ended {
+    Well,
+    /// It did not succeed, and said this.
+    Complained(String),
+    /// Its time was over, or the user stops us.
+    Late,
+}
+
+/// Runs a program for so long at most; its complaints go to a file of the folder.
+pub fn ended_within(
     command: &mut Command,
     patience: Duration,
     folder: &Path,
-) -> std::io::Result<Option<Option<String>>> {
+) -> std::io::Result<Ended> {
     let complaints = folder.join("complaints.txt");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&complaints)?);
-    let mut child = started(command)?;
-    let end = Instant::now() + patience;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            let said = std::fs::read(&complaints)?;
-            let said = String::from_utf8_lossy(&said).into_owned();
-            return Ok(Some((!status.success()).then_some(said)));
+    Ok(match once_written(|| status_within(command, patience))? {
+        None => Ended::Late,
+        Some(status) if status.success() => Ended::Well,
+        Some(_) => {
+            Ended::Complained(String::from_utf8_lossy(&std::fs::read(&complaints)?).into_owned())
         }
-        if Instant::now() > end {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    })
 }
 
 /// Has a program's threads run as kernels are measured: one thread a core, on the same cores.

@@ -326,8 +326,9 @@ impl Network {
         })
     }
 
-    /// Plain operators of which the compiler makes a wrong program, and that run by another build
-    /// therefore: a sentence for each, for the user.
+    /// Plain operators and moves of data of which the compiler makes a wrong program, whether they
+    /// run by another build or as they are, and those that could not be compared: a sentence for
+    /// each, for the user.
     pub fn fallbacks(&self) -> &[String] {
         &self.fallbacks
     }

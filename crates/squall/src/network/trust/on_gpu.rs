@@ -5,19 +5,21 @@
 //! said. Verdicts are kept as those of other plain operators are.
 
 use super::probe::{Probe, TRIAL};
-use super::values::{NONE, RANGES, SETS};
+use super::values::{RANGES, SETS, SETS_OF_MANY};
 use super::{MovesBuild, Verdict, keep, kept};
 use crate::error::Error;
 use crate::network::files::{self, FileLayout, Places};
+use crate::network::launch::{self, Ended};
 use crate::network::operands::{source_of, target_of};
 use crate::network::plain::{PlainOperators, text};
 use crate::network::units::{MOVES, usual_arguments};
-use crate::network::{compiled, device, launch, program};
+use crate::network::{compiled, device, program};
 use crate::target_context::TargetContext;
-use squall_core::DType;
+use squall_core::{DType, is_stopped};
 use squall_graph::plan::{Plan, PlanStep, Work};
+use squall_measure::TemporaryFolder;
 use squall_measure::cuda::Gpu;
-use squall_measure::{TemporaryFolder, end_with_us};
+use squall_runtime::host;
 use std::path::Path;
 use std::time::Duration;
 
@@ -147,19 +149,28 @@ impl Comparison<'_> {
         Ok(verdicts.into_iter().map(|v| v.unwrap_or(Verdict::Unknown)).collect())
     }
 
-    /// The digest of all that a verdict depends on.
+    /// The digest of all that a verdict depends on: the kernel and the plain C that it is held
+    /// against.
     fn key(&self, plain: &PlainOperators, source: usize) -> String {
         let step = step(self.plan, plain, source);
-        let facts = match &step.work {
-            Work::Plain { call, .. } => call.0.as_deref().map(super::facts).unwrap_or_default(),
+        let moves = || host::MOVES.1.to_string();
+        let (facts, plain_c) = match &step.work {
+            Work::Plain { call, .. } => {
+                let text = call.0.as_deref().and_then(|call| text(call, "probe").ok());
+                let facts = call.0.as_deref().map(super::facts);
+                (facts.unwrap_or_default(), text.map(|t| t.text).unwrap_or_default())
+            }
             // The text of a kernel of runs has their number alone.
-            Work::Runs { runs, .. } => format!("{runs:?} {:?}", self.ends(&step.work)),
-            work => format!("{:?}", self.ends(work)),
+            Work::Runs { runs, .. } => (format!("{runs:?} {:?}", self.ends(&step.work)), moves()),
+            work => (format!("{:?}", self.ends(work)), moves()),
         };
+        let independent = self.at.toolchain.independent_flags().join(" ");
         let kernel = &plain.sources[source];
         let gpu = format!("{} {}", self.gpu.name, self.gpu.toolchain());
         let flags: Vec<&str> = kernel.flags.iter().map(String::as_str).collect();
-        self.at.toolchain.key(&flags, &[WAY, &gpu, &kernel.source, &facts])
+        let launches = format!("{:?}", kernel.launches);
+        let texts = [WAY, &gpu, &kernel.source, &launches, &facts, &plain_c, &independent];
+        self.at.toolchain.key(&flags, &texts)
     }
 
     /// The types and the elements of what a step reads and writes.
@@ -181,7 +192,7 @@ impl Comparison<'_> {
         let ends = self.ends(work);
         let elements: usize = ends.iter().map(|(_, n)| n).sum();
         let bytes: usize = ends.iter().map(|(d, n)| d.bytes() as usize * n).sum();
-        let all = [&SETS[..], &[0, NONE]][usize::from(elements > MANY)];
+        let all = if elements > MANY { &SETS_OF_MANY[..] } else { &SETS };
         let trials =
             all.iter().filter(|_| has_plain_c).map(|set| Trial { source, set: *set, range: 0 });
         let trials: Vec<Trial> = trials.collect();
@@ -202,7 +213,7 @@ impl Comparison<'_> {
         let mut taken: Vec<usize> = Vec::new();
         let split = |trials: &[Trial], found: &mut Vec<(usize, Verdict)>| {
             let own = sources(trials);
-            if own.len() < 2 {
+            if own.len() < 2 || is_stopped() {
                 return Ok(());
             }
             let (a, b) = own.split_at(own.len() / 2);
@@ -314,17 +325,17 @@ impl Comparison<'_> {
         let once = if ordinal.is_some() { "-1" } else { "0" };
         command.arg(once).args(&ordinal).current_dir(folder);
         launch::on_cores(&mut command, &at.device);
-        let Some(done) = launch::output_within(end_with_us(&mut command), PATIENCE, folder)
-            .map_err(|e| fail(&program, e))?
-        else {
-            return Ok(Ran::Failed);
-        };
-        if let Some(said) = done {
-            let named = said.split_once(TRIAL).map(|(_, rest)| rest);
-            let number = named.and_then(|rest| rest.split_once('`')?.0.parse().ok());
-            let is_refused = said.contains("did not succeed");
-            let number = number.filter(|n| is_refused && *n < probe.trials());
-            return Ok(number.map_or(Ran::Failed, Ran::Refused));
+        let ended = launch::ended_within(&mut command, PATIENCE, folder);
+        match ended.map_err(|e| fail(&program, e))? {
+            Ended::Well => {}
+            Ended::Late => return Ok(Ran::Failed),
+            Ended::Complained(said) => {
+                let named = said.split_once(TRIAL).map(|(_, rest)| rest);
+                let number = named.and_then(|rest| rest.split_once('`')?.0.parse().ok());
+                let is_refused = said.contains("did not succeed");
+                let number = number.filter(|n| is_refused && *n < probe.trials());
+                return Ok(number.map_or(Ran::Failed, Ran::Refused));
+            }
         }
         let read = |i: usize| {
             let path = folder.join(format!("output_{i}.bin"));

@@ -216,7 +216,8 @@ impl Probe {
         BlockPlace { block, offset: to.offset }
     }
 
-    /// A plain operator; it says extents where it is bounded, as so many words.
+    /// A plain operator. A bounded one writes the extents of its results, into a block of as many
+    /// whole numbers as `words` says.
     fn plain(&mut self, made: &PlainCall, is_bounded: bool, words: usize) -> Work {
         let Some(call) = made.0.as_deref() else {
             let call = PlainCall(None);

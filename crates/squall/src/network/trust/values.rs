@@ -7,11 +7,12 @@ use squall_core::DType;
 /// Sets of operands: ordinary numbers; with zeros of both signs, denormals and larger numbers; with
 /// infinities and what is no number. Sums of the largest floats are left out: they overflow in one
 /// order and not in another.
-pub const SETS: [usize; 3] = [ORDINARY, SMALL, NONE];
+pub const SETS: [usize; 3] = [ORDINARY, SMALL, NOT_FINITE];
+/// Those of a step with many elements.
+pub const SETS_OF_MANY: [usize; 2] = [ORDINARY, NOT_FINITE];
 const ORDINARY: usize = 0;
 const SMALL: usize = 1;
-/// The set with infinities and what is no number.
-pub const NONE: usize = 2;
+const NOT_FINITE: usize = 2;
 
 /// Ranges of whole numbers that are tried until an operator takes one: the same as `compare.c` has.
 pub const RANGES: usize = 7;
@@ -41,7 +42,7 @@ pub fn whole_range(
     (low, high.max(low))
 }
 
-/// The bytes of so many random elements.
+/// The bytes of random elements, as many as are asked for.
 pub fn random(
     by: &mut Random,
     (dtype, elements): (DType, usize),
