@@ -4,7 +4,7 @@
 use crate::support;
 use squall_testing::emulator as emulated;
 
-use squall_testing::onnx::{Build, int, text};
+use squall_testing::onnx::{Build, f32s, i64s, int, text};
 use support::{Place, example};
 
 #[test]
@@ -198,6 +198,25 @@ fn generated_kernels_that_a_compiler_makes_wrong_are_found() {
             assert!(fallback.contains(says) && fallback.contains("`GridSample_0`"), "{said}");
         }
     }
+}
+
+/// Memory behind the true extents of a bounded result is as it was, on either side.
+#[test]
+fn generated_kernels_of_bounded_operators_are_compared_as_far_as_their_results_go() {
+    let Some(gpu) = emulated::emulator() else { return };
+    let model = Build::new(20)
+        .input("boxes", &[1, 6, 4])
+        .input("scores", &[1, 1, 6])
+        .init("most", i64s(&[1], &[4]))
+        .init("overlap", f32s(&[1], &[0.1]))
+        .node("NonMaxSuppression", &["boxes", "scores", "most", "overlap"], &["y"], &[])
+        .output("y")
+        .bytes();
+    let p = Place::that_compiles_all();
+    p.file("model.onnx", &model);
+    let mut command = p.command(&["check", "model.onnx", "--target", "cuda", "--json"]);
+    let said = support::Ran::from(command.envs(gpu).output().unwrap()).json();
+    assert_eq!((&said["right"], &said["fallbacks"]), (&true.into(), &serde_json::json!([])));
 }
 
 /// A file's kernels tuned by so many trials each on an emulated GPU of a capability.

@@ -1,8 +1,8 @@
 //! Whether the kernels are right that are generated for a GPU's network: moves of data and plain
 //! operators. Each step runs by itself there, on random operands, hard ones too, and by plain C on
-//! this machine, built without what goes wrong in compilers. A kernel that differs is assembled
-//! once more without optimisation; the network runs that one where it does not differ. Either is
-//! said. Verdicts are kept as those of other plain operators are.
+//! this machine, built without what goes wrong in compilers. A kernel that differs is built
+//! in other ways; the network runs the first build that does not differ. Either is said. Verdicts
+//! are kept as those of other plain operators are.
 
 use super::probe::{Probe, TRIAL};
 use super::values::{RANGES, SETS, SETS_OF_MANY};
@@ -20,70 +20,87 @@ use squall_graph::plan::{Plan, PlanStep, Work};
 use squall_measure::TemporaryFolder;
 use squall_measure::cuda::Gpu;
 use squall_runtime::host;
+use std::cell::Cell;
 use std::path::Path;
 use std::time::Duration;
 
-/// Has NVRTC's assembler optimise nothing.
-const UNOPTIMISED: &str = "--ptxas-options=-O0";
+/// How a kernel is built that differs from plain C: each of these is tried until one does not. The
+/// first keeps a product and a sum from being rounded once, the second has the assembler optimise
+/// nothing.
+const OTHERWISE: [&str; 2] = ["--fmad=false", "--ptxas-options=-O0"];
 /// Names the way of comparing: verdicts of another are not read.
-const WAY: &str = "generated kernels of a GPU against plain C, 2";
+const WAY: &str = "generated kernels of a GPU against plain C, 3";
 /// Bytes of operands and results that one program holds at most, unless one step has more.
 const MOST_BYTES: usize = 64 << 20;
+/// Bytes of operands and results that one step is compared with at most.
+const MOST_BYTES_OF_ONE: usize = 2 << 30;
 /// A step with more elements is tried on ordinary operands and on those with NaN alone.
 const MANY: usize = 1 << 20;
 /// After this time a program is ended.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// After so many programs that did not end in time no more is compared.
+const MOST_LATE: usize = 4;
 
-/// Compares a network's generated kernels with plain C and has those assembled otherwise that
-/// differ; what the user is to know of them.
+/// Compares a network's generated kernels with plain C and has those built otherwise that differ;
+/// what the user is to know of them.
 pub fn settle(
     plan: &Plan,
     plain: &mut PlainOperators,
     at: &TargetContext,
     gpu: &Gpu,
 ) -> Vec<String> {
-    let comparison = Comparison { plan, at, gpu };
-    let unchecked = |e: Error| vec![format!("generated kernels run unchecked: {e}")];
+    let comparison = Comparison { plan, at, gpu, late: Cell::new(0) };
     let first = match comparison.verdicts(plain) {
         Ok(verdicts) => verdicts,
-        Err(e) => return unchecked(e),
+        Err(e) => return vec![format!("generated kernels run unchecked: {e}")],
     };
-    let wrong = |verdicts: Vec<Verdict>| {
-        let all = verdicts.into_iter().enumerate();
-        all.filter_map(|(i, v)| match v {
-            Verdict::Wrong(why) => Some((i, why)),
-            Verdict::Right | Verdict::Unknown => None,
-        })
-        .collect::<Vec<_>>()
-    };
-    let differing = wrong(first);
-    if differing.is_empty() {
-        return Vec::new();
-    }
-    let mut otherwise = plain.clone();
-    for (i, _) in &differing {
-        otherwise.sources[*i].flags = vec!["-default-device".into(), UNOPTIMISED.into()];
-    }
-    // What cannot be run so is not known to be right.
-    let otherwise_is = comparison.verdicts(&otherwise).unwrap_or_default();
     let mut said = Vec::new();
-    for (i, why) in differing {
-        let step = step(plan, plain, i);
-        let of = format!("node `{}` ({})", step.node, step.op);
-        if otherwise_is.get(i) != Some(&Verdict::Right) {
-            said.push(format!(
-                "the GPU's kernel of {of} differs from plain C: {why}; `squall check MODEL \
-                 --target cuda` says whether the model's outputs do"
-            ));
-            continue;
+    let mut differing = Vec::new();
+    for (i, found) in first.into_iter().enumerate() {
+        match found {
+            Found::Verdict(Verdict::Wrong(why)) => differing.push((i, why)),
+            Found::Unchecked(why) => said
+                .push(format!("the GPU's kernel of {} runs unchecked: {why}", of(plan, plain, i))),
+            Found::Verdict(Verdict::Right | Verdict::Unknown) => {}
         }
-        plain.sources[i].flags.clone_from(&otherwise.sources[i].flags);
-        said.push(format!(
-            "NVRTC makes a wrong program of the kernel of {of}: {why}; it runs as built with \
-             {UNOPTIMISED}"
-        ));
     }
+    for flag in OTHERWISE {
+        if differing.is_empty() {
+            break;
+        }
+        let mut otherwise = plain.clone();
+        for (i, _) in &differing {
+            otherwise.sources[*i].flags.push(flag.into());
+        }
+        // What cannot be run so is not known to be right.
+        let verdicts = comparison.verdicts(&otherwise).unwrap_or_default();
+        differing.retain(|(i, why)| {
+            let is_right = verdicts.get(*i) == Some(&Found::Verdict(Verdict::Right));
+            if is_right {
+                plain.sources[*i].flags.clone_from(&otherwise.sources[*i].flags);
+                said.push(format!(
+                    "NVRTC makes a kernel of {} that differs from plain C: {why}; it runs as \
+                     built with {flag}",
+                    of(plan, plain, *i)
+                ));
+            }
+            !is_right
+        });
+    }
+    said.extend(differing.into_iter().map(|(i, why)| {
+        format!(
+            "the GPU's kernel of {} differs from plain C: {why}; `squall check MODEL --target \
+             cuda` says whether the model's outputs do",
+            of(plan, plain, i)
+        )
+    }));
     said
+}
+
+/// Names the first step that a generated kernel makes.
+fn of(plan: &Plan, plain: &PlainOperators, source: usize) -> String {
+    let step = step(plan, plain, source);
+    format!("node `{}` ({})", step.node, step.op)
 }
 
 /// The first step that a generated kernel makes.
@@ -103,34 +120,52 @@ struct Trial {
     range: usize,
 }
 
+/// The outcome of comparing a kernel.
+#[derive(Clone, PartialEq)]
+enum Found {
+    /// It is kept.
+    Verdict(Verdict),
+    /// It was not compared, for this reason: another time may be luckier.
+    Unchecked(String),
+}
+
 /// How a program ended that ran trials.
 enum Ran {
     /// Bytes of each output.
     Well(Vec<Vec<u8>>),
     /// The operator of a trial refused its operands.
     Refused(usize),
-    /// Otherwise, or not in time.
-    Failed,
+    /// Otherwise, or not in time; as its own words or ours say.
+    Failed(String),
 }
 
 struct Comparison<'a> {
     plan: &'a Plan,
     at: &'a TargetContext,
     gpu: &'a Gpu,
+    /// How many programs did not end in time.
+    late: Cell<usize>,
 }
 
 impl Comparison<'_> {
-    /// The verdict of each generated kernel: the kept one, or a new one, which is kept.
-    fn verdicts(&self, plain: &PlainOperators) -> Result<Vec<Verdict>, Error> {
+    /// What is found of each generated kernel: the kept verdict, or a new one, which is kept.
+    fn verdicts(&self, plain: &PlainOperators) -> Result<Vec<Found>, Error> {
         let folder = TemporaryFolder::new("compare")?;
         let place = folder.path().join("verdict");
         let keys: Vec<String> = (0..plain.sources.len()).map(|i| self.key(plain, i)).collect();
         let kept = keys.iter().map(|key| kept(key, &place, &self.at.toolchain));
-        let mut verdicts: Vec<Option<Verdict>> = kept.collect();
+        let mut verdicts: Vec<Option<Found>> = kept.map(|v| v.map(Found::Verdict)).collect();
         let mut groups: Vec<Vec<Trial>> = Vec::new();
         let mut bytes = MOST_BYTES;
-        for source in (0..keys.len()).filter(|i| verdicts[*i].is_none()) {
-            let (trials, own) = self.trials(plain, source);
+        let new: Vec<usize> = (0..keys.len()).filter(|i| verdicts[*i].is_none()).collect();
+        for source in new {
+            let (trials, own) = match self.trials(plain, source) {
+                Ok(trials) => trials,
+                Err(why) => {
+                    verdicts[source] = Some(Found::Unchecked(why));
+                    continue;
+                }
+            };
             bytes += own;
             if bytes > MOST_BYTES {
                 groups.push(Vec::new());
@@ -139,14 +174,17 @@ impl Comparison<'_> {
             groups.last_mut().into_iter().for_each(|g| g.extend(&trials));
         }
         for trials in groups {
-            let mut found: Vec<(usize, Verdict)> = Vec::new();
+            let mut found: Vec<(usize, Found)> = Vec::new();
             self.compare(folder.path(), plain, trials, &mut found)?;
-            for (source, verdict) in found {
-                keep(&keys[source], &verdict.to_string(), &place, &self.at.toolchain);
-                verdicts[source] = Some(verdict);
+            for (source, found) in found {
+                if let Found::Verdict(verdict) = &found {
+                    keep(&keys[source], &verdict.to_string(), &place, &self.at.toolchain);
+                }
+                verdicts[source] = Some(found);
             }
         }
-        Ok(verdicts.into_iter().map(|v| v.unwrap_or(Verdict::Unknown)).collect())
+        let unknown = || Found::Verdict(Verdict::Unknown);
+        Ok(verdicts.into_iter().map(|v| v.unwrap_or_else(unknown)).collect())
     }
 
     /// The digest of all that a verdict depends on: the kernel and the plain C that it is held
@@ -179,8 +217,8 @@ impl Comparison<'_> {
         reads.chain(work.writes().iter().map(|p| target_of(self.plan, p))).collect()
     }
 
-    /// The trials of a kernel, and the bytes that they need.
-    fn trials(&self, plain: &PlainOperators, source: usize) -> (Vec<Trial>, usize) {
+    /// The trials of a kernel, and the bytes that they need; why it has none.
+    fn trials(&self, plain: &PlainOperators, source: usize) -> Result<(Vec<Trial>, usize), String> {
         let work = &step(self.plan, plain, source).work;
         // Some operators have a kernel and no plain C.
         let has_plain_c = match work {
@@ -193,11 +231,14 @@ impl Comparison<'_> {
         let elements: usize = ends.iter().map(|(_, n)| n).sum();
         let bytes: usize = ends.iter().map(|(d, n)| d.bytes() as usize * n).sum();
         let all = if elements > MANY { &SETS_OF_MANY[..] } else { &SETS };
+        if bytes > MOST_BYTES_OF_ONE {
+            return Err(format!("its operands and results have {} MiB", bytes >> 20));
+        }
         let trials =
             all.iter().filter(|_| has_plain_c).map(|set| Trial { source, set: *set, range: 0 });
         let trials: Vec<Trial> = trials.collect();
         let bytes = bytes * trials.len();
-        (trials, bytes)
+        Ok((trials, bytes))
     }
 
     /// Compares the kernels of trials that fit one program. Where a program ends without a word of
@@ -207,13 +248,14 @@ impl Comparison<'_> {
         folder: &Path,
         plain: &PlainOperators,
         mut trials: Vec<Trial>,
-        found: &mut Vec<(usize, Verdict)>,
+        found: &mut Vec<(usize, Found)>,
     ) -> Result<(), Error> {
         let all: Vec<usize> = sources(&trials);
         let mut taken: Vec<usize> = Vec::new();
-        let split = |trials: &[Trial], found: &mut Vec<(usize, Verdict)>| {
+        let split = |trials: &[Trial], found: &mut Vec<(usize, Found)>, why: String| {
             let own = sources(trials);
-            if own.len() < 2 || is_stopped() {
+            if own.len() < 2 || is_stopped() || self.late.get() >= MOST_LATE {
+                found.extend(own.iter().map(|s| (*s, Found::Unchecked(why.clone()))));
                 return Ok(());
             }
             let (a, b) = own.split_at(own.len() / 2);
@@ -236,18 +278,17 @@ impl Comparison<'_> {
                     trials.remove(t);
                     continue;
                 }
-                Ran::Failed => return split(&trials, found),
+                Ran::Failed(why) => return split(&trials, found, format!("plain C: {why}")),
             };
             let got = match self.by_kernels(folder, plain, &probe, &inputs)? {
                 Ran::Well(outputs) => outputs,
                 Ran::Refused(t) => {
                     let source = trials[t].source;
-                    found.push((source, Verdict::Wrong("it refuses its operands".into())));
+                    found.push((source, wrong("it refuses its operands".into())));
                     trials.retain(|t| t.source != source);
                     continue;
                 }
-                // A network that fails so says it, too.
-                Ran::Failed => return split(&trials, found),
+                Ran::Failed(why) => return split(&trials, found, why),
             };
             taken = sources(&trials);
             for (t, trial) in trials.iter().enumerate() {
@@ -255,7 +296,7 @@ impl Comparison<'_> {
                 if !is_wrong(trial.source)
                     && let Some(why) = probe.difference(t, &got, &want)
                 {
-                    found.push((trial.source, Verdict::Wrong(why)));
+                    found.push((trial.source, wrong(why)));
                 }
             }
             break;
@@ -263,7 +304,8 @@ impl Comparison<'_> {
         for source in all {
             if found.iter().all(|(known, _)| *known != source) {
                 let is_tried = taken.contains(&source);
-                found.push((source, if is_tried { Verdict::Right } else { Verdict::Unknown }));
+                let verdict = if is_tried { Verdict::Right } else { Verdict::Unknown };
+                found.push((source, Found::Verdict(verdict)));
             }
         }
         Ok(())
@@ -328,13 +370,16 @@ impl Comparison<'_> {
         let ended = launch::ended_within(&mut command, PATIENCE, folder);
         match ended.map_err(|e| fail(&program, e))? {
             Ended::Well => {}
-            Ended::Late => return Ok(Ran::Failed),
+            Ended::Late => {
+                self.late.set(self.late.get() + 1);
+                return Ok(Ran::Failed(format!("it takes more than {} s", PATIENCE.as_secs())));
+            }
             Ended::Complained(said) => {
                 let named = said.split_once(TRIAL).map(|(_, rest)| rest);
                 let number = named.and_then(|rest| rest.split_once('`')?.0.parse().ok());
                 let is_refused = said.contains("did not succeed");
                 let number = number.filter(|n| is_refused && *n < probe.trials());
-                return Ok(number.map_or(Ran::Failed, Ran::Refused));
+                return Ok(number.map_or_else(|| Ran::Failed(said.trim().into()), Ran::Refused));
             }
         }
         let read = |i: usize| {
@@ -344,6 +389,10 @@ impl Comparison<'_> {
         let outputs = probe.plan.outputs.len() + probe.plan.bounded.len();
         (0..outputs).map(read).collect::<Result<_, _>>().map(Ran::Well)
     }
+}
+
+fn wrong(why: String) -> Found {
+    Found::Verdict(Verdict::Wrong(why))
 }
 
 /// The kernels of trials, each once.
