@@ -7,7 +7,7 @@ use cases::{BACK_TO_BACK, CASES, PARTS, SEPARABLE, h200, inputs, split_inputs};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::{GPU_FEATURES, explain, nest, sketches, untuned};
-use squall_core::operator::{Conv, separable};
+use squall_core::operator::{self, Conv, chain};
 use squall_core::{LaunchPhase, Workload};
 use squall_testing::samples;
 
@@ -166,7 +166,7 @@ fn separable_convolutions_have_any_window() {
         let list = [of(&conv(5, 13, [9, 8])), of(&depthwise), of(&conv(13, 6, [p, q]))];
         for (from, to) in [(0, 3), (0, 2), (1, 3)] {
             let behind: Vec<&Workload> = list[from + 1..to].iter().collect();
-            let w = separable(list[from].clone(), &behind).expect("separable");
+            let w = chain(operator::SEPARABLE, list[from].clone(), &behind).expect("separable");
             let all = sketches(&w, &h200());
             let [s] = &all[..] else { panic!("{} sketches of {w}", all.len()) };
             assert_eq!(s.name(), "gpu_separable", "{w}");
@@ -179,7 +179,8 @@ fn separable_convolutions_have_any_window() {
     }
     let large = Conv { r: 13, s: 13, pads: [6; 4], ..windows(1, 1, [1; 2], [0; 4], [1; 2]) };
     let (first, large) = (conv(5, 13, [9, 8]).workload(), large.workload().expect("windows"));
-    let w = separable(first.expect("a convolution"), &[&large]).expect("separable");
+    let w =
+        chain(operator::SEPARABLE, first.expect("a convolution"), &[&large]).expect("separable");
     assert!(sketches(&w, &h200()).iter().all(|s| s.name() != "gpu_separable"));
 }
 

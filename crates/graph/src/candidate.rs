@@ -7,7 +7,7 @@ use crate::rewrite::{Lies, rewrite};
 use crate::view::{View, axis, int};
 use squall_core::graph::{Model, ValueId};
 use squall_core::operator::{
-    BACK_TO_BACK, FewBits, SEPARABLE, attention, in_parts, range_of, rounded_behind, separable,
+    BACK_TO_BACK, CHAINS, FewBits, SEPARABLE, attention, chain, in_parts, range_of, rounded_behind,
 };
 use squall_core::workload::Input;
 use squall_core::{DType, Workload};
@@ -32,8 +32,9 @@ pub struct FusionCandidate {
     pub layouts: Vec<(ValueId, Layout)>,
 }
 
-/// What makes one workload of two operators, the second of which reads the first's result.
-pub type Join = fn(Workload, &Workload) -> Result<Workload, String>;
+/// Whether a device's kernels make operators one behind the other ([`chain`]) as one: its sketches
+/// say it, which this crate does not see.
+pub type MakesChain = fn(&Workload) -> bool;
 
 impl FusionCandidate {
     /// The kernel that a group of nodes is.
@@ -151,23 +152,18 @@ impl FusionCandidate {
         })
     }
 
-    /// The kernel of a group and of the group around the operator that alone reads its result; none
-    /// where `join` makes no workload of both.
-    pub fn pair(
+    /// The kernel of groups of which each reads the result of the one before as its first input;
+    /// none where a device has none.
+    pub fn of_operators(
         rule: &str,
         view: &View<'_>,
-        (made, asked): (&Group, &Group),
-        join: Join,
+        groups: &[&Group],
+        makes_chain: MakesChain,
     ) -> Option<FusionCandidate> {
-        let join = |first, others: &[&Workload]| join(first, others[0]).ok();
-        FusionCandidate::of_chain(rule, view, &[made, asked], &join)
-    }
-
-    /// The kernel of groups around a depthwise convolution and pointwise ones beside it, each of
-    /// which alone reads the one before; none where they are others.
-    pub fn separable(rule: &str, view: &View<'_>, groups: &[&Group]) -> Option<FusionCandidate> {
-        let join = |first, others: &[&Workload]| separable(first, others).ok();
-        FusionCandidate::of_chain(rule, view, groups, &join)
+        FusionCandidate::of_chain(rule, view, groups, &|first, others| {
+            let made = |kind: &str| chain(kind, first.clone(), others).ok();
+            CHAINS.into_iter().filter_map(made).find(makes_chain)
+        })
     }
 
     /// The kernel of several groups, each of which reads the result of the one before as its first

@@ -3,9 +3,10 @@
 
 use crate::net;
 
-use net::{Net, assert_alike, ints};
+use net::{Net, assert_alike, cpus, gpus, ints};
 use squall_core::graph::{Attribute, ValueId};
-use squall_graph::rules::{CPU_RULES, GPU_RULES};
+use squall_graph::Assignment;
+use squall_graph::candidate::MakesChain;
 use squall_graph::solvers::{CHEAPEST, solver};
 
 /// A pointwise convolution with a ReLU that gives 16 channels.
@@ -45,8 +46,7 @@ fn read_by(op: &str) -> Net {
 #[test]
 fn operators_that_share_an_axis_may_be_one_kernel() {
     for (op, nodes) in [("depthwise", 4), ("pooling", 3)] {
-        // As for a device that has no other kernels of both.
-        let greedy = read_by(op).lower().without(GPU_RULES).unwrap();
+        let greedy = read_by(op).lower_for(cpus);
         assert_eq!(greedy.tasks().len(), 2, "{greedy:?}");
         let cheapest = greedy.solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
         let [one] = cheapest.tasks() else { panic!("{op}: {:?}", cheapest.tasks()) };
@@ -68,8 +68,8 @@ fn a_norm_of_rows_and_the_product_behind_it_may_be_one_kernel() {
     let y = n.node("MatMul", &[y, w], &[1, 8, 16], &[]);
     let y = n.node("Relu", &[y], &[1, 8, 16], &[]);
     n.0.outputs.push(y);
-    for others in [GPU_RULES, CPU_RULES] {
-        let greedy = n.lower().without(others).unwrap();
+    for makes_chain in [cpus as MakesChain, gpus] {
+        let greedy = n.lower_for(makes_chain);
         assert_eq!(greedy.tasks().len(), 2, "{greedy:?}");
         let cheapest = greedy.solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
         let [one] = cheapest.tasks() else { panic!("{:?}", cheapest.tasks()) };
@@ -99,36 +99,51 @@ fn operators_made_in_chunks_may_be_one_kernel() {
     let y = hidden.node("MatMul", &[y, v], &[1, 7, 12], &[]);
     let y = hidden.node("Add", &[y, x], &[1, 7, 12], &[]);
     hidden.0.outputs.push(y);
-    for (net, rule, nodes, input) in
-        [(pooled, "pooled", 3, &[1, 3, 9, 11][..]), (hidden, "products", 5, &[1, 7, 12])]
-    {
-        let greedy = net.lower().without(CPU_RULES).unwrap();
+    for (net, nodes, input) in [(pooled, 3, &[1, 3, 9, 11][..]), (hidden, 5, &[1, 7, 12])] {
+        let greedy = net.lower_for(gpus);
         assert_eq!(greedy.tasks().len(), 2, "{greedy:?}");
-        let found = greedy.candidates().list.iter().filter(|c| c.rule == rule);
-        assert!(found.count() > 0, "{rule}");
+        let list =
+            |g: &Assignment| g.candidates().list.iter().filter(|c| c.rule == "chain").count();
+        assert_eq!((list(&greedy) > 0, list(&net.lower())), (true, 0));
         let cheapest = greedy.solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
-        let [one] = cheapest.tasks() else { panic!("{rule}: {:?}", cheapest.tasks()) };
+        let [one] = cheapest.tasks() else { panic!("{:?}", cheapest.tasks()) };
         assert_eq!((one.workload.kind.as_str(), one.nodes.len()), ("back_to_back", nodes));
         assert_alike((&greedy, &cheapest), input, 1e-5);
     }
 }
 
-/// As for a device that has no such kernels.
 #[test]
-fn the_rule_can_be_left_out() {
-    let greedy = read_by("pooling").lower();
-    let without = greedy.without(CPU_RULES).unwrap().without(GPU_RULES).unwrap();
-    assert!(without.candidates().list.iter().all(|c| c.workload.kind != "back_to_back"));
-    assert_eq!(without.tasks(), greedy.tasks());
-    let cheapest = without.solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
+fn a_device_without_such_kernels_has_no_such_candidates() {
+    let net = read_by("pooling");
+    let (alone, greedy) = (net.lower(), net.lower_for(cpus));
+    assert!(alone.candidates().list.iter().all(|c| c.workload.kind != "back_to_back"));
+    assert_eq!(alone.tasks(), greedy.tasks());
+    let cheapest = alone.solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
     assert_eq!(cheapest.tasks().len(), 2);
-    assert!(cheapest.without(&["anchored"]).is_err());
+}
+
+/// An assignment that names the rules of which there were several.
+#[test]
+fn a_text_of_an_older_build_names_the_same_kernels() {
+    let net = read_by("depthwise");
+    for (makes_chain, older) in [(cpus as MakesChain, "back_to_back"), (gpus, "separable")] {
+        let greedy = net.lower_for(makes_chain);
+        let cheapest = greedy.solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
+        let text = cheapest.to_string();
+        let of_older = text.replace("kernel chain ", &format!("kernel {older} "));
+        assert_ne!(text, of_older);
+        let read = Assignment::parse(&of_older, greedy.candidates()).unwrap();
+        assert_eq!(read.to_string(), text);
+    }
 }
 
 #[test]
 fn a_convolution_that_reads_all_channels_stays_apart() {
-    let cheapest = read_by("dense").lower().solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
-    assert!(cheapest.tasks().iter().all(|t| t.workload.kind != "back_to_back"));
+    for makes_chain in [cpus as MakesChain, gpus] {
+        let greedy = read_by("dense").lower_for(makes_chain);
+        let cheapest = greedy.solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
+        assert!(cheapest.tasks().iter().all(|t| t.workload.kind != "back_to_back"));
+    }
 }
 
 #[test]
@@ -138,6 +153,6 @@ fn what_others_read_too_is_stored() {
     let kernel = [ints("kernel_shape", &[2, 2]), ints("strides", &[2, 2])];
     let y = n.node("MaxPool", &[x], &[1, 16, 3, 4], &kernel);
     n.0.outputs.extend([x, y]);
-    let cheapest = n.lower().solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
+    let cheapest = n.lower_for(cpus).solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
     assert!(cheapest.tasks().iter().all(|t| t.workload.kind != "back_to_back"));
 }

@@ -30,7 +30,7 @@ fn assignment() -> Assignment {
         .node("Greater", &["sum", "zero"], &["c"], &[])
         .node("If", &["c"], &["y"], &branches)
         .output("y");
-    Assignment::of(Arc::new(model.read().unwrap())).unwrap()
+    Assignment::of(Arc::new(model.read().unwrap()), crate::net::alone).unwrap()
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn product(n: i64, bias: Option<DType>) -> Net {
 /// The products that are tasks where kernels of a CPU are chosen.
 fn products(net: &Net) -> Vec<FewBits> {
     let model = in_bytes(&net.0).unwrap_or_else(|| net.0.clone());
-    let made = Assignment::of(Arc::new(model)).unwrap();
+    let made = Assignment::of(Arc::new(model), crate::net::alone).unwrap();
     made.tasks().iter().filter_map(|t| FewBits::of(&t.workload)).collect()
 }
 
@@ -56,7 +56,7 @@ fn a_product_is_a_task_by_itself() {
     let net = product(48, None);
     assert_eq!(products(&net), [p]);
     let model = in_bytes(&net.0).unwrap();
-    let tasks = Assignment::of(Arc::new(model)).unwrap().tasks().to_vec();
+    let tasks = Assignment::of(Arc::new(model), crate::net::alone).unwrap().tasks().to_vec();
     let names: Vec<&str> = tasks.iter().map(|t| t.name.as_str()).collect();
     assert_eq!(names[0], "matmul_3x48x64_b4x32_int8");
     // The steps behind it are a kernel together, and part of none with it.
@@ -67,7 +67,7 @@ fn a_product_is_a_task_by_itself() {
 #[test]
 fn other_products_and_other_devices_stay_plain() {
     // Without the marks that are made for CPUs.
-    let plain = Assignment::of(Arc::new(product(48, None).0)).unwrap();
+    let plain = Assignment::of(Arc::new(product(48, None).0), crate::net::alone).unwrap();
     assert!(plain.tasks().iter().all(|t| FewBits::of(&t.workload).is_none()));
     // Columns that fill no tile, and a bias whose numbers a kernel would misread.
     assert_eq!(products(&product(50, None)), []);

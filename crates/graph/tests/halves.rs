@@ -48,7 +48,7 @@ fn ends_keep_their_types_and_all_between_is_wider() {
     assert_eq!(halves.format, DType::F16);
     assert!(halves.values.contains("c") && !halves.values.contains("x"), "{halves:?}");
     // Its kernels are those of 32-bit floats.
-    let graph = Assignment::of(Arc::new(m)).unwrap();
+    let graph = Assignment::of(Arc::new(m), crate::net::alone).unwrap();
     assert!(graph.tasks().iter().all(|t| t.workload.inputs.iter().all(|i| i.dtype == DType::F32)));
     assert_eq!(graph.tasks().len(), 1);
 }

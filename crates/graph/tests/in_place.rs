@@ -4,7 +4,7 @@
 
 use crate::net;
 
-use net::{Net, models, run, some_numbers};
+use net::{Net, alone, models, run, some_numbers};
 use squall_core::TaskId;
 use squall_core::graph::{Attribute, ValueId};
 use squall_core::workload::{Input, Workload};
@@ -331,7 +331,7 @@ fn plans_of_all_models_agree_with_their_steps() {
     let small = |n: &str| !LARGE.iter().any(|l| n.starts_with(l));
     for (name, bytes) in models().into_iter().filter(|(name, _)| small(name)) {
         let Ok(model) = onnx::read(&bytes, &name, &[]) else { continue };
-        let greedy = Assignment::of(Arc::new(model)).unwrap();
+        let greedy = Assignment::of(Arc::new(model), alone).unwrap();
         let weights = || read_weights(&bytes, &name, &mut |_| Ok(None)).unwrap();
         let known = |p: &Plan| !p.steps.iter().any(|s| matches!(s.work, Work::Plain { .. }));
         if !greedy.plan(weights()).is_ok_and(|p| known(&p)) {

@@ -86,7 +86,9 @@ fn the_choice_is_that_of_korchs_binary_programme() {
     };
     let (mut ours, mut programmes) = (Vec::new(), Vec::new());
     for (name, bytes) in models() {
-        let graph = Assignment::of(Arc::new(onnx::read(&bytes, &name, &[]).unwrap())).unwrap();
+        let graph =
+            Assignment::of(Arc::new(onnx::read(&bytes, &name, &[]).unwrap()), crate::net::alone)
+                .unwrap();
         let all = graph.candidates();
         for seed in 1..=SEEDS {
             let times = times(all, seed);

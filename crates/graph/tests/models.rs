@@ -2,7 +2,7 @@
 
 use crate::net;
 
-use net::{examples, models, run};
+use net::{alone, examples, models, run};
 use prost::Message;
 use squall_core::Workload;
 use squall_frontend::onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto};
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 fn assignment(bytes: &[u8], name: &str) -> Assignment {
-    Assignment::of(Arc::new(onnx::read(bytes, name, &[]).unwrap())).unwrap()
+    Assignment::of(Arc::new(onnx::read(bytes, name, &[]).unwrap()), alone).unwrap()
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn damaged_files_never_panic() {
                 damaged.truncate(random(damaged.len()));
             }
             if let Ok(model) = onnx::read(&damaged, &name, &[]) {
-                Assignment::of(Arc::new(model)).unwrap();
+                Assignment::of(Arc::new(model), alone).unwrap();
                 imported += 1;
             }
         }

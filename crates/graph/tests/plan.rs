@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 fn assignment(bytes: &[u8], name: &str) -> Assignment {
-    Assignment::of(Arc::new(onnx::read(bytes, name, &[]).unwrap())).unwrap()
+    Assignment::of(Arc::new(onnx::read(bytes, name, &[]).unwrap()), crate::net::alone).unwrap()
 }
 
 /// Cheap, and different for other inputs, orders and tasks.
@@ -405,7 +405,7 @@ fn a_node_of_which_nothing_is_read_has_no_step() {
         .node("TopK", &["y", "k"], &["largest", "unread"], &[])
         .output("shape")
         .output("largest");
-    let graph = Assignment::of(Arc::new(build.read().unwrap())).unwrap();
+    let graph = Assignment::of(Arc::new(build.read().unwrap()), crate::net::alone).unwrap();
     let plan = graph.plan(HashMap::new()).unwrap();
     let ops: Vec<&str> = plan.steps.iter().map(|s| s.op.as_str()).collect();
     assert_eq!(ops.iter().filter(|o| **o == "TopK").count(), 1, "{ops:?}");

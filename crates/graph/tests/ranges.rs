@@ -2,7 +2,7 @@
 
 use crate::net;
 
-use net::{Net, assert_alike, ints, moves, run, some_numbers};
+use net::{Net, alone, assert_alike, ints, moves, run, some_numbers};
 use squall_core::graph::{Attribute, ValueId};
 use squall_graph::ranges::in_ranges;
 use squall_graph::solvers::{CHANNELS_LAST_IN_PLACE, CHEAPEST, solver};
@@ -87,7 +87,7 @@ fn shuffles_are_read_where_their_channels_are() {
         let before = n.lower();
         let model = in_ranges(&n.0).expect("shuffles of channels");
         assert!(model.nodes.iter().all(|n| n.op != "Transpose" && n.op != "Reshape"));
-        let ranged = Assignment::of(Arc::new(model)).unwrap();
+        let ranged = Assignment::of(Arc::new(model), alone).unwrap();
         let is_move =
             |s: &Step| matches!(*s, Step::Node(i) if ranged.model().nodes[i].op == "Concat");
         assert!(!ranged.choice().steps.iter().any(is_move));
@@ -118,7 +118,7 @@ fn what_others_read_stays_shuffled() {
     let y = conv(&mut n, y, [24, 5, 1, 1], 1);
     n.0.outputs.push(y);
     assert_eq!(turns(&n), 1);
-    let graph = Assignment::of(Arc::new(in_ranges(&n.0).unwrap())).unwrap();
+    let graph = Assignment::of(Arc::new(in_ranges(&n.0).unwrap()), alone).unwrap();
     let input = [1, 3, IMAGE[0], IMAGE[1]];
     let want = run(&n.lower(), &[some_numbers(&input)]).unwrap();
     let most = want[0].iter().fold(0f32, |m, x| m.max(x.abs()));

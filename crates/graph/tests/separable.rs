@@ -3,7 +3,7 @@
 
 use crate::net;
 
-use net::{Net, assert_alike};
+use net::{Net, assert_alike, gpus};
 use squall_core::graph::{Attribute, ValueId};
 use squall_graph::solvers::{CHEAPEST, solver};
 
@@ -41,9 +41,9 @@ fn inverted_residual(is_added: bool) -> Net {
 #[test]
 fn an_inverted_residual_may_be_one_kernel() {
     for is_added in [false, true] {
-        let greedy = inverted_residual(is_added).lower().without(&["back_to_back"]).unwrap();
+        let greedy = inverted_residual(is_added).lower_for(gpus);
         assert_eq!(greedy.tasks().len(), 3, "{greedy:?}");
-        let found = greedy.candidates().list.iter().filter(|c| c.rule == "separable");
+        let found = greedy.candidates().list.iter().filter(|c| c.rule == "chain");
         // With what is ahead, with what is behind, with both.
         let nodes: Vec<usize> = found.map(|c| c.nodes.len()).collect();
         let added = usize::from(is_added);
@@ -66,10 +66,10 @@ fn what_others_read_too_is_stored() {
     // The depthwise convolution's input is an output of the model, too.
     let relu = n.0.nodes.iter().find(|x| x.op == "Relu").unwrap().outputs[0];
     n.0.outputs.push(relu);
-    let greedy = n.lower();
+    let greedy = n.lower_for(gpus);
     let list = &greedy.candidates().list;
     let found: Vec<usize> =
-        list.iter().filter(|c| c.rule == "separable").map(|c| c.nodes.len()).collect();
+        list.iter().filter(|c| c.rule == "chain").map(|c| c.nodes.len()).collect();
     // The depthwise one with what is behind it remains.
     assert!(!found.is_empty() && found.iter().all(|n| *n == 3), "{found:?}");
 }

@@ -3,7 +3,7 @@
 
 use crate::net;
 
-use net::{Net, examples, models, run, some_numbers};
+use net::{Net, alone, examples, models, run, some_numbers};
 use squall_core::graph::{Attribute, Constant, Model, Value};
 use squall_core::{DType, TaskId};
 use squall_frontend::{npy, onnx};
@@ -38,12 +38,12 @@ fn stages_come_back(model: &Arc<Model>, name: &str) {
     if !text.contains("NaN") {
         assert!(read == model.without_large_constants(), "{name}");
     }
-    let candidates = Arc::new(Candidates::of(model.clone()));
+    let candidates = Arc::new(Candidates::of(model.clone(), alone));
     let text = candidates.to_string();
     let read = Candidates::parse(&text, model).unwrap_or_else(|e| panic!("{name}: {e}"));
     assert!(read == *candidates, "{name}");
     for s in SOLVERS {
-        let made = Assignment::of(model.clone()).unwrap().solved(s, &|_| None).unwrap();
+        let made = Assignment::of(model.clone(), alone).unwrap().solved(s, &|_| None).unwrap();
         let text = made.to_string();
         let read = Assignment::parse(&text, &candidates).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!((read.choice(), read.tasks()), (made.choice(), made.tasks()), "{name}");
@@ -66,7 +66,7 @@ fn the_stages_of_every_model_come_back() {
 fn a_plan_comes_back() {
     let bytes = std::fs::read(examples().join("small_net.onnx")).unwrap();
     let model = Arc::new(onnx::read(&bytes, "small_net", &[]).unwrap());
-    let plan = Assignment::of(model).unwrap().plan(HashMap::new()).unwrap();
+    let plan = Assignment::of(model, alone).unwrap().plan(HashMap::new()).unwrap();
     let text = plan.to_string();
     assert_eq!(Plan::parse(&text).as_ref(), Ok(&plan));
     assert_eq!(Plan::parse(&text).unwrap().to_string(), text);
@@ -144,7 +144,7 @@ fn another_partition_computes_the_same() {
     let x = npy::read(&file("_input.npy")).unwrap().f32s().unwrap();
     let want = npy::read(&file("_output.npy")).unwrap().f32s().unwrap();
     for s in SOLVERS {
-        let made = Assignment::of(model.clone()).unwrap().solved(s, &|_| None).unwrap();
+        let made = Assignment::of(model.clone(), alone).unwrap().solved(s, &|_| None).unwrap();
         let got = run(&made, std::slice::from_ref(&x)).unwrap().remove(0);
         assert!(got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-5), "{}", s.name);
     }
@@ -215,7 +215,7 @@ fn what_is_no_legal_cover_is_refused() {
 #[test]
 fn hostile_text_gives_errors() {
     let model = Arc::new(net().0);
-    let made = Assignment::of(model.clone()).unwrap();
+    let made = Assignment::of(model.clone(), alone).unwrap();
     let plan = made.plan(HashMap::new()).unwrap();
     let candidates = made.candidates().clone();
     let texts = [model.to_string(), candidates.to_string(), made.to_string(), plan.to_string()];
@@ -248,7 +248,7 @@ fn hostile_text_gives_errors() {
                     let read = Model::parse(&text);
                     // Whatever is read is good enough for all stages after it.
                     if let Ok(m) = &read
-                        && let Ok(made) = Assignment::of(Arc::new(m.clone()))
+                        && let Ok(made) = Assignment::of(Arc::new(m.clone()), alone)
                     {
                         let _ = made.plan(HashMap::new());
                     }
@@ -266,7 +266,7 @@ fn hostile_text_gives_errors() {
 #[test]
 fn a_fused_value_is_read_by_its_kernel_alone() {
     // All ids of one model's candidates are distinct tasks or the same kernels.
-    let candidates = Candidates::of(Arc::new(net().0));
+    let candidates = Candidates::of(Arc::new(net().0), alone);
     let mut names: HashMap<TaskId, &str> = HashMap::new();
     for c in &candidates.list {
         let id = squall_core::Task::new("", c.workload.clone()).id;

@@ -37,7 +37,7 @@ pub(crate) fn is_cover(workload: &str) -> bool {
 
 /// The candidates that only costs choose.
 pub(crate) fn for_costs(graph: &Assignment) -> impl Iterator<Item = &FusionCandidate> {
-    graph.candidates().list.iter().filter(|c| is_for_costs(&c.rule))
+    graph.candidates().list.iter().filter(|c| is_for_costs(c))
 }
 
 impl Input {

@@ -1,10 +1,9 @@
-//! A model in another format: which one where none is asked for, and the tasks in the place
-//! of those of 32-bit floats.
+//! A model in another format: the tasks in the place of those of 32-bit floats.
 
 use crate::error::Error;
 use crate::input::Input;
 use crate::precision::Precision;
-use crate::settings::TargetRequest;
+use crate::target_request::TargetRequest;
 use squall_core::graph::ValueId;
 use squall_core::operator::{in_format, in_half};
 use squall_core::{DType, Task, TaskId};
@@ -15,15 +14,6 @@ use squall_graph::{Assignment, Step};
 use std::collections::HashSet;
 
 impl Input {
-    /// The same input, its kernels to work in a format. Where none is asked for, GPUs compute a
-    /// model whose file computes in 16 bits in those, as they have arithmetic for them.
-    pub(crate) fn computing_in(self, asked: Option<Precision>, target: TargetRequest) -> Input {
-        let own = self.halves.as_ref().and_then(|h| Precision::of_half(h.format));
-        let own = own.filter(|_| asked.is_none() && !target.is_cpu());
-        let precision = asked.or(own).unwrap_or_default();
-        Input { precision, is_own_precision: own.is_some(), ..self }
-    }
-
     /// What there is to say of a format that is the file's and was not asked for: which one it is,
     /// and how many kernels have it.
     pub fn own_precision_note(&self) -> Option<String> {

@@ -6,13 +6,16 @@ use crate::error::Error;
 use crate::files::{read, read_model};
 use crate::given;
 use crate::precision::Precision;
+use crate::target_request::TargetRequest;
 use serde_json::{Value, json};
+use squall_compiler::{cpu_makes_chain, gpu_makes_chain};
 use squall_core::graph::Model;
 use squall_core::tasks::Untuned;
 use squall_core::{Task, TaskId, Workload};
 use squall_frontend::miopen::is_problem;
 use squall_frontend::{UserKernel, import_kernel, import_ops};
 use squall_graph::Assignment;
+use squall_graph::candidate::MakesChain;
 use squall_graph::halves::Halves;
 use squall_graph::simplify::simplify;
 use std::collections::HashMap;
@@ -55,9 +58,60 @@ pub struct Input {
     pub precision: Precision,
     /// Whether that is the format of the model's file, in which parts of it may not compute.
     pub is_own_precision: bool,
+    /// Which operators one behind the other have a kernel where it is to run.
+    pub(crate) makes_chain: MakesChain,
+}
+
+/// What an input is read for, which decides what kernels a model may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ReadFor {
+    /// Where it is to run.
+    pub target: TargetRequest,
+    /// The format that its kernels are to work in, where one is asked for.
+    pub precision: Option<Precision>,
+}
+
+impl ReadFor {
+    /// The format of a model's kernels, and whether it is the file's own. Where none is asked for,
+    /// GPUs compute a model whose file computes in 16 bits in those, as they have arithmetic for
+    /// them.
+    fn format(&self, halves: Option<&Halves>) -> (Precision, bool) {
+        let own = halves.and_then(|h| Precision::of_half(h.format));
+        let own = own.filter(|_| self.precision.is_none() && !self.target.is_cpu());
+        (self.precision.or(own).unwrap_or_default(), own.is_some())
+    }
+
+    /// Which operators one behind the other have a kernel there: GPUs have such of 32-bit floats
+    /// alone.
+    fn makes_chain(&self, precision: Precision) -> MakesChain {
+        match self.target.is_cpu() {
+            true => cpu_makes_chain,
+            false if precision == Precision::F32 => gpu_makes_chain,
+            false => |_| false,
+        }
+    }
 }
 
 impl Input {
+    /// An input of tasks, with nothing else known of it.
+    fn of_tasks(name: String, kind: InputKind, tasks: Vec<Task>) -> Input {
+        Input {
+            name,
+            kind,
+            tasks,
+            untuned: Vec::new(),
+            graph: None,
+            path: None,
+            own: Vec::new(),
+            bound: Vec::new(),
+            remade: HashMap::new(),
+            halves: None,
+            precision: Precision::F32,
+            is_own_precision: false,
+            makes_chain: |_| false,
+        }
+    }
+
     /// Its tasks, and the operators that are not tuned.
     pub fn json(&self) -> Value {
         let task = |t: &Task| {
@@ -83,17 +137,29 @@ impl Input {
 
     /// Reads an input: the path of a `.onnx`, `.ops`, `.workload` or `.toml` file, an operator
     /// line, or a problem of MIOpen's, as a command of MIOpenDriver or a key of its databases.
-    /// `dims` gives symbolic dimensions of models their extents.
+    /// `dims` gives symbolic dimensions of models their extents. It is read for this CPU.
     pub fn load(text: &str, dims: &[(String, i64)]) -> Result<Input, Error> {
-        Input::load_given(text, dims, &[])
+        Input::load_for(text, dims, &[], ReadFor::default())
     }
 
-    /// The same, where a model is to be run with these arrays: their extents bind dimensions that
-    /// it leaves open, and values that decide shapes become constants of it.
-    pub fn load_given(
+    /// The same for a target, where a model is to be run with these arrays: their extents bind
+    /// dimensions that it leaves open, and values that decide shapes become constants of it.
+    pub fn load_for(
         text: &str,
         dims: &[(String, i64)],
         given: &[NamedArray],
+        read_for: ReadFor,
+    ) -> Result<Input, Error> {
+        let input = Input::read(text, dims, given, read_for)?;
+        let (precision, is_own_precision) = read_for.format(input.halves.as_ref());
+        Ok(Input { precision, is_own_precision, ..input })
+    }
+
+    fn read(
+        text: &str,
+        dims: &[(String, i64)],
+        given: &[NamedArray],
+        read_for: ReadFor,
     ) -> Result<Input, Error> {
         let path = Path::new(text);
         let extension =
@@ -118,7 +184,10 @@ impl Input {
         let name =
             path.file_stem().map_or_else(|| text.into(), |s| s.to_string_lossy().into_owned());
         match extension.as_str() {
-            "onnx" => Input::model(given::read(&bytes, (text, &name), dims, given)?, path, name),
+            "onnx" => {
+                let made = given::read(&bytes, (text, &name), dims, given)?;
+                Input::model(made, path, name, read_for)
+            }
             "toml" => Input::own_kernels(&utf8(bytes, path)?, path),
             "ops" => Input::kernels(&utf8(bytes, path)?, text, name),
             "workload" => {
@@ -131,20 +200,7 @@ impl Input {
                 };
                 let workload = Workload::parse(&utf8(bytes, path)?).map_err(fail)?;
                 let tasks = vec![Task::new(name.clone(), workload)];
-                Ok(Input {
-                    name,
-                    kind: InputKind::Kernels,
-                    tasks,
-                    untuned: Vec::new(),
-                    graph: None,
-                    path: None,
-                    own: Vec::new(),
-                    bound: Vec::new(),
-                    remade: HashMap::new(),
-                    halves: None,
-                    precision: Precision::F32,
-                    is_own_precision: false,
-                })
+                Ok(Input::of_tasks(name, InputKind::Kernels, tasks))
             }
             other => Err(Error::Input {
                 place: text.into(),
@@ -156,27 +212,29 @@ impl Input {
         }
     }
 
-    fn model(made: given::Specialised, path: &Path, name: String) -> Result<Input, Error> {
+    fn model(
+        made: given::Specialised,
+        path: &Path,
+        name: String,
+        read_for: ReadFor,
+    ) -> Result<Input, Error> {
         let simple = simplify(made.model);
-        let graph = Assignment::of(Arc::new(simple)).map_err(|message| Error::Input {
-            place: path.display().to_string(),
-            message,
-            hint: "please report this: it is a fault of Squall's".into(),
-        })?;
+        let makes_chain = read_for.makes_chain(read_for.format(made.halves.as_ref()).0);
+        let graph =
+            Assignment::of(Arc::new(simple), makes_chain).map_err(|message| Error::Input {
+                place: path.display().to_string(),
+                message,
+                hint: "please report this: it is a fault of Squall's".into(),
+            })?;
         let (tasks, untuned) = (graph.tasks().to_vec(), graph.untuned());
         Ok(Input {
-            name,
-            kind: InputKind::Model,
-            tasks,
             untuned,
             graph: Some(graph),
             path: Some(path.into()),
-            own: Vec::new(),
             bound: made.bound,
-            remade: HashMap::new(),
             halves: made.halves,
-            precision: Precision::F32,
-            is_own_precision: false,
+            makes_chain,
+            ..Input::of_tasks(name, InputKind::Model, tasks)
         })
     }
 
@@ -195,7 +253,7 @@ impl Input {
     /// fits what is.
     fn rewritten(self, by: &dyn Fn(&Model) -> Option<Model>) -> Input {
         let made = self.graph.as_ref().and_then(|g| by(g.model()));
-        match made.map(|model| Assignment::of(Arc::new(model))) {
+        match made.map(|model| Assignment::of(Arc::new(model), self.makes_chain)) {
             Some(Ok(made)) => self.with_graph(made),
             _ => self,
         }
@@ -227,20 +285,7 @@ impl Input {
             [only] => only.name.clone(),
             _ => path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned()),
         };
-        Ok(Input {
-            name,
-            kind: InputKind::Kernels,
-            tasks,
-            untuned: Vec::new(),
-            graph: None,
-            path: None,
-            own,
-            bound: Vec::new(),
-            remade: HashMap::new(),
-            halves: None,
-            precision: Precision::F32,
-            is_own_precision: false,
-        })
+        Ok(Input { own, ..Input::of_tasks(name, InputKind::Kernels, tasks) })
     }
 
     fn kernels(lines: &str, place: &str, name: String) -> Result<Input, Error> {
@@ -251,20 +296,7 @@ impl Input {
             [only] => only.name.clone(),
             _ => name,
         };
-        Ok(Input {
-            name,
-            kind: InputKind::Kernels,
-            tasks: import.tasks,
-            untuned: Vec::new(),
-            graph: None,
-            path: None,
-            own: Vec::new(),
-            bound: Vec::new(),
-            remade: HashMap::new(),
-            halves: None,
-            precision: Precision::F32,
-            is_own_precision: false,
-        })
+        Ok(Input::of_tasks(name, InputKind::Kernels, import.tasks))
     }
 
     /// The tasks whose name or id matches; an error where none does.

@@ -5,8 +5,8 @@ use crate::belief::least_time;
 use crate::error::Error;
 use crate::input::Input;
 use crate::precision::Precision;
-use crate::settings::TargetRequest;
 use crate::target_context::TargetContext;
+use crate::target_request::TargetRequest;
 use squall_core::{Objective, Record, TaskId, Workload};
 use squall_graph::rules::ATTENTION;
 use squall_graph::solvers::{
@@ -208,17 +208,6 @@ impl Input {
     pub(crate) fn in_usual_form(self, target: TargetRequest) -> Result<Input, Error> {
         let usual = Channels::usual(target, self.precision);
         self.with_channels(usual, target).in_precision(target)
-    }
-
-    /// The same model without the kernels of rules that greedy fusion does not know.
-    pub(crate) fn without(self, rules: &[&str]) -> Input {
-        let graph = self.graph.as_ref();
-        let graph =
-            graph.filter(|g| g.candidates().list.iter().any(|c| rules.contains(&&c.rule[..])));
-        match graph.map(|g| g.without(rules)) {
-            Some(Ok(graph)) => self.with_graph(graph),
-            _ => self,
-        }
     }
 
     /// The same model as a solver of assignments has it; as it is where that makes none, or where

@@ -3,16 +3,16 @@
 use crate::arrays::NamedArray;
 use crate::error::Error;
 use crate::export::GuessRequest;
-use crate::input::Input;
+use crate::input::{Input, ReadFor};
 use crate::layout::{Channels, CoverReport, times_here};
 use crate::peers::Library;
 use crate::precision::Precision;
-use crate::settings::{BudgetRequest, TargetRequest};
+use crate::settings::BudgetRequest;
 use crate::shard::Shard;
 use crate::target_context::Context;
+use crate::target_request::TargetRequest;
 use squall_core::{Caches, Judge};
 use squall_graph::ranges::is_in_ranges;
-use squall_graph::rules::{CPU_RULES, GPU_RULES};
 use squall_graph::solvers::has_values_in_place;
 use squall_records::Store;
 use std::collections::HashMap;
@@ -57,16 +57,14 @@ impl InputRequest {
         given: &[NamedArray],
         in_ranges: bool,
     ) -> Result<Input, Error> {
-        let input = Input::load_given(&self.source, &self.dims, given)?;
-        let input = input.computing_in(self.precision, target);
-        let is_f32 = input.precision == Precision::F32;
-        Ok(match target.is_cpu() {
-            // Of kernels that are left out there would be plain loops alone.
-            true if is_f32 && in_ranges => input.in_bytes().in_ranges().without(GPU_RULES),
-            true if is_f32 => input.in_bytes().without(GPU_RULES),
-            true => input.without(GPU_RULES),
-            false if is_f32 => input.without(CPU_RULES),
-            false => input.without(CPU_RULES).without(GPU_RULES),
+        let read_for = ReadFor { target, precision: self.precision };
+        let input = Input::load_for(&self.source, &self.dims, given, read_for)?;
+        // CPUs have kernels of bytes and of ranges.
+        let is_f32 = target.is_cpu() && input.precision == Precision::F32;
+        Ok(match in_ranges {
+            true if is_f32 => input.in_bytes().in_ranges(),
+            false if is_f32 => input.in_bytes(),
+            _ => input,
         })
     }
 

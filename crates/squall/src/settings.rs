@@ -1,8 +1,6 @@
-//! How much a session may spend, and for which device.
+//! How much a session may spend.
 
-use crate::error::Error;
 use crate::input::InputKind;
-use squall_core::Isa;
 
 /// How much may be spent; the first limit reached ends a task or the session. Trials are new
 /// measurements: what the store knows already is not repeated and does not count.
@@ -66,63 +64,5 @@ impl Budget {
     /// Whether tasks share a budget, so that it must be divided between them.
     pub fn is_shared(&self) -> bool {
         self.task_trials.is_none() && self.task_seconds.is_none()
-    }
-}
-
-/// What kernels are tuned for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum TargetRequest {
-    /// This machine's CPU, with all that it has.
-    #[default]
-    Cpu,
-    /// A CPU held to a level of instructions; this machine's where it has that level.
-    CpuAt(Isa),
-    /// The CUDA device of this number.
-    Cuda(u32),
-    /// All CUDA devices side by side; they are of one model.
-    CudaAll,
-}
-
-impl TargetRequest {
-    /// Whether kernels are for a CPU.
-    pub fn is_cpu(self) -> bool {
-        matches!(self, TargetRequest::Cpu | TargetRequest::CpuAt(_))
-    }
-
-    /// The level of instructions that it is held to, if any.
-    pub fn isa(&self) -> Option<Isa> {
-        match self {
-            TargetRequest::CpuAt(isa) => Some(*isa),
-            _ => None,
-        }
-    }
-
-    /// The same target held to a level of instructions; to all that the machine has if none.
-    pub fn at(self, isa: Option<Isa>) -> Result<TargetRequest, Error> {
-        match (self, isa) {
-            (target, None) => Ok(target),
-            (TargetRequest::Cpu | TargetRequest::CpuAt(_), Some(isa)) => {
-                Ok(TargetRequest::CpuAt(isa))
-            }
-            (_, Some(isa)) => Err(Error::Usage {
-                message: format!("{isa} is a level of CPUs, and the target is a GPU"),
-                hint: "leave --isa away, or say `--target cpu`".into(),
-            }),
-        }
-    }
-}
-
-impl std::str::FromStr for TargetRequest {
-    type Err = String;
-    fn from_str(text: &str) -> Result<TargetRequest, String> {
-        let number = match text {
-            "cpu" => return Ok(TargetRequest::Cpu),
-            "cuda:all" => return Ok(TargetRequest::CudaAll),
-            "cuda" => Some(0),
-            _ => text.strip_prefix("cuda:").and_then(|n| n.parse().ok()),
-        };
-        number.map(TargetRequest::Cuda).ok_or_else(|| {
-            "expected `cpu`, `cuda`, `cuda:N` with the number of a device, or `cuda:all`".into()
-        })
     }
 }

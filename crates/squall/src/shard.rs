@@ -156,7 +156,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.ops");
         std::fs::write(&path, lines.join("\n")).expect("a file");
-        Input::load_given(&path.display().to_string(), &[], &[]).expect("an input")
+        Input::load(&path.display().to_string(), &[]).expect("an input")
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::kept_weights::KeptWeights;
 use crate::report::{Roof, RoofLevel};
 use crate::runner::RunnerRequest;
-use crate::settings::TargetRequest;
+use crate::target_request::TargetRequest;
 use squall_compiler::CODEGEN_VERSION;
 use squall_core::{Caches, Measurer, MeasurerError, Target};
 use squall_measure::cpu::{Device, Toolchain, connect, device_of, roof};

@@ -133,7 +133,7 @@ fn of_winners(
 mod tests {
     use super::*;
     use crate::task_state::tests::state;
-    use squall_core::operator::back_to_back;
+    use squall_core::operator::chain;
     use squall_core::{Nanos, Task};
 
     fn matmul(m: i64, n: i64, k: i64, bias: bool) -> Task {
@@ -190,7 +190,8 @@ mod tests {
     #[test]
     fn two_operators_teach_the_kernel_of_both() {
         let (first, second) = (matmul(64, 48, 32, false), matmul(64, 32, 48, true));
-        let both = back_to_back(first.workload.clone(), &second.workload).expect("a pair");
+        let both =
+            chain(BACK_TO_BACK, first.workload.clone(), &[&second.workload]).expect("a pair");
         let both = Task::new("both", both);
         let (target, mut one, mut other) = (state(&both), state(&first), state(&second));
         let names = [(&mut one, 17), (&mut other, 40)].map(|(d, i)| {

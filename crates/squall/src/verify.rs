@@ -5,8 +5,8 @@ use crate::held_cover::is_cover;
 use crate::input::name_matches;
 use crate::recorder::Recorder;
 use crate::runoff::{Keep, Met, RUNNER_UP, meet};
-use crate::settings::TargetRequest;
 use crate::target_context::Context;
+use crate::target_request::TargetRequest;
 use crate::task_kernels::TaskKernels;
 use crate::task_state::TaskState;
 use squall_core::{

@@ -2,8 +2,8 @@
 
 use squall_core::expr::Expr;
 use squall_core::operator::{
-    Conv, Epilogue, LayerNorm, MatMul, Pool, PoolKind, attention, back_to_back, elementwise,
-    functions, in_format, made_in_chunks, normed, separable,
+    BACK_TO_BACK, Conv, Epilogue, LayerNorm, MatMul, Pool, PoolKind, SEPARABLE, attention, chain,
+    elementwise, functions, in_format,
 };
 use squall_core::{DType, Task, TensorKind, Workload};
 
@@ -29,18 +29,18 @@ fn conv(c: i64, k: i64, r: i64, groups: i64) -> Workload {
 pub fn separables() -> Vec<Task> {
     let [a, b, c] = [conv(32, 192, 1, 1), conv(192, 192, 3, 192), conv(192, 32, 1, 1)];
     let named = [
-        ("inverted_residual", separable(a.clone(), &[&b, &c])),
-        ("expand_and_windows", separable(a, &[&b])),
-        ("windows_and_project", separable(b.clone(), &[&c])),
+        ("inverted_residual", chain(SEPARABLE, a.clone(), &[&b, &c])),
+        ("expand_and_windows", chain(SEPARABLE, a, &[&b])),
+        ("windows_and_project", chain(SEPARABLE, b.clone(), &[&c])),
     ];
     named.map(|(name, w)| Task::new(name, w.expect("separable"))).to_vec()
 }
 
 /// Two operators back to back, which no operator line says.
 pub fn pairs() -> Vec<Task> {
-    let expanded = back_to_back(conv(32, 192, 1, 1), &conv(192, 192, 3, 192));
+    let expanded = chain(BACK_TO_BACK, conv(32, 192, 1, 1), &[&conv(192, 192, 3, 192)]);
     let product = |n, k| MatMul::plain(64, n, k, TensorKind::Weight).workload().expect("a product");
-    let products = back_to_back(product(96, 48), &product(32, 96));
+    let products = chain(BACK_TO_BACK, product(96, 48), &[&product(32, 96)]);
     let named = [("expand_and_depthwise", expanded), ("two_products", products)];
     named.map(|(name, w)| Task::new(name, w.expect("a pair"))).to_vec()
 }
@@ -66,9 +66,9 @@ pub fn chunked() -> Vec<Task> {
     let norm = LayerNorm { rows: 77, cols: 96, eps: 1e-5, gain, bias };
     let (pool, norm) = (pool.workload().expect("a pooling"), norm.workload().expect("a norm"));
     let named = [
-        ("pooled", made_in_chunks(conv(3, 64, 3, 1), &pool)),
-        ("hidden_layer", made_in_chunks(product(96, 48), &product(32, 96))),
-        ("norm_and_product", normed(norm, &product(64, 96))),
+        ("pooled", chain(BACK_TO_BACK, conv(3, 64, 3, 1), &[&pool])),
+        ("hidden_layer", chain(BACK_TO_BACK, product(96, 48), &[&product(32, 96)])),
+        ("norm_and_product", chain(BACK_TO_BACK, norm, &[&product(64, 96)])),
     ];
     named.map(|(name, w)| Task::new(name, w.expect("a pair"))).to_vec()
 }

@@ -56,14 +56,23 @@ pub fn of_operators(name: &str, operators: [(&str, &str); 2]) -> Option<String> 
 }
 
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
-    let w = f.workload;
+    parted(f.workload).map_or_else(Vec::new, |(between, dims)| along(f, between, &dims))
+}
+
+/// Whether both operators can be made in parts.
+pub fn makes(w: &Workload) -> bool {
+    parted(w).is_some()
+}
+
+/// The stage between two operators, and the dimension of each input and stage that is cut.
+fn parted(w: &Workload) -> Option<(usize, Vec<Option<usize>>)> {
     if w.kind != BACK_TO_BACK {
-        return Vec::new();
+        return None;
     }
-    let Some(between) = between_operators(w) else { return Vec::new() };
+    let between = between_operators(w)?;
     // A batch is rarely worth a cut: the first axis is that of channels or rows.
-    let all = shared_axes(w, between);
-    all.first().map_or_else(Vec::new, |dims| along(f, between, dims))
+    let dims = shared_axes(w, between).into_iter().next()?;
+    Some((between, dims))
 }
 
 /// The sketches that cut these dimensions.

@@ -97,19 +97,42 @@ pub(crate) struct Sketch {
     pub both: Option<back_to_back::BackToBack>,
 }
 
-type Rule = fn(&Facts<'_>) -> Vec<Sketch>;
+/// A rule of sketches.
+struct Rule {
+    derive: fn(&Facts<'_>) -> Vec<Sketch>,
+    /// Whether it has a sketch for operators one behind the other
+    /// ([`chain`](squall_core::operator::chain)): it says so without deriving one.
+    makes_chain: fn(&Workload) -> bool,
+}
+
+impl Rule {
+    /// A rule of sketches for single operators.
+    const fn of_one(derive: fn(&Facts<'_>) -> Vec<Sketch>) -> Rule {
+        Rule { derive, makes_chain: |_| false }
+    }
+}
 
 /// The rules, in order; the first that applies gives all sketches, and other algorithms add theirs.
 /// Plain loops remain where none does.
-const RULES: &[(&str, Rule)] = &[
-    ("attention", attention::derive),
-    ("back to back", back_to_back::derive),
-    ("weights of few bits", few_bits::derive),
-    ("range", range::derive),
-    ("multi-level tiling", tile::derive),
-    ("row fusion and rfactor", rows::derive),
-    ("map", map::derive),
+const RULES: &[Rule] = &[
+    Rule::of_one(attention::derive),
+    Rule { derive: back_to_back::derive, makes_chain: back_to_back::makes },
+    Rule::of_one(few_bits::derive),
+    Rule::of_one(range::derive),
+    Rule::of_one(tile::derive),
+    Rule::of_one(rows::derive),
+    Rule::of_one(map::derive),
 ];
+
+/// Whether CPUs have a sketch that makes operators one behind the other as one kernel.
+pub fn cpu_makes_chain(w: &Workload) -> bool {
+    RULES.iter().any(|rule| (rule.makes_chain)(w))
+}
+
+/// The same of GPUs.
+pub fn gpu_makes_chain(w: &Workload) -> bool {
+    gpu::makes_chain(w)
+}
 
 pub(crate) fn derive(w: &Workload, t: &Target) -> Vec<Sketch> {
     derive_wanted(&Facts::new(w, t))
@@ -122,7 +145,7 @@ fn derive_wanted(facts: &Facts<'_>) -> Vec<Sketch> {
         list.extend(tiles_of_windows(facts, &p));
         list
     });
-    let derived = paired.into_iter().chain(RULES.iter().map(|(_, rule)| rule(facts)));
+    let derived = paired.into_iter().chain(RULES.iter().map(|rule| (rule.derive)(facts)));
     let derived = derived.into_iter().find(|list| !list.is_empty());
     let mut list = derived.unwrap_or_else(|| vec![plain::sketch(facts)]);
     list.extend(phases::derive(facts));

@@ -1,38 +1,12 @@
-//! Two operators one behind the other, as one computation: the second reads what the first makes,
-//! part by part, while a near cache holds it, and the whole of it is stored by none (after the
-//! fused tiles of Halide's `compute_at`, PLDI 2013).
+//! Where two operators meet in a workload that has both ([`chain`](super::chain)), and along which
+//! axes both can be made part by part while a near cache holds a part of what lies between.
 
-use super::joined::behind;
 use crate::TensorKind;
 use crate::expr::{Affine, Expr, Source, Var};
 use crate::workload::{Input, Stage, Workload};
 
-/// The kind of such workloads.
-pub const BACK_TO_BACK: &str = "back_to_back";
-
 /// A part has so many elements along the axis that is cut, at least.
 const LEAST_PART: i64 = 4;
-
-/// The workload of `second(first)`: `second` reads the output of `first` as its first input, and
-/// that alone of what `first` has. Not possible where the two do not fit, or where one of them is
-/// no operator that reduces or lies in larger boxes.
-pub fn back_to_back(first: Workload, second: &Workload) -> Result<Workload, String> {
-    let reduces =
-        |w: &Workload| w.kind != BACK_TO_BACK && w.stages.iter().any(|s| s.reduction.is_some());
-    if !reduces(&first) || !reduces(second) {
-        return Err("they are not two operators that reduce".into());
-    }
-    let (made, last) = behind(first, second)?;
-    let made = Workload { kind: BACK_TO_BACK.into(), ..made };
-    // Where the operators meet is found in the stages alone, so that a text needs no mark of it.
-    let lies_between = |e: usize| e == last && !shared_axes(&made, e).is_empty();
-    match between_operators(&made).is_some_and(lies_between) {
-        true => Ok(made),
-        false => {
-            Err("no part of the first's result is all that a part of the second's reads".into())
-        }
-    }
-}
 
 /// The stage that lies between the operators: the last that is elementwise in what the first
 /// reduces, and that alone of the first is read behind it. Of a first operator with several
@@ -169,7 +143,13 @@ fn operator(w: &Workload, between: usize, is_first: bool) -> Workload {
 mod tests {
     use super::*;
     use crate::operator::joined::examples::{conv, numbers};
-    use crate::operator::{LayerNorm, MatMul, Softmax};
+    use crate::operator::{BACK_TO_BACK, LayerNorm, MatMul, Softmax, chain};
+
+    /// Two operators that can be made in parts.
+    fn in_parts(first: Workload, second: &Workload) -> Option<Workload> {
+        let w = chain(BACK_TO_BACK, first, &[second]).ok()?;
+        between_operators(&w).filter(|e| !shared_axes(&w, *e).is_empty()).map(|_| w)
+    }
 
     #[test]
     fn it_is_both_kernels_one_after_the_other() {
@@ -187,7 +167,7 @@ mod tests {
             (rows, product(8, 7, 5)),
         ] {
             let fits = first.output().shape() == second.inputs[0].shape;
-            let Ok(w) = back_to_back(first.clone(), &second) else {
+            let Some(w) = in_parts(first.clone(), &second) else {
                 assert!(!fits, "{first}{second}");
                 continue;
             };
@@ -203,8 +183,8 @@ mod tests {
     #[test]
     fn what_reads_something_else_is_refused() {
         let product = |m, n, k| MatMul::plain(m, n, k, TensorKind::Weight).workload().unwrap();
-        assert!(back_to_back(product(8, 5, 4), &product(8, 7, 4)).is_err());
-        let both = back_to_back(product(8, 5, 4), &product(8, 7, 5)).unwrap();
-        assert!(back_to_back(both, &product(8, 3, 7)).is_err());
+        assert!(in_parts(product(8, 5, 4), &product(8, 7, 4)).is_none());
+        let both = in_parts(product(8, 5, 4), &product(8, 7, 5)).unwrap();
+        assert!(in_parts(both, &product(8, 3, 7)).is_none());
     }
 }

@@ -7,9 +7,8 @@ use crate::expr::Source;
 use crate::workload::{Input, Stage, Workload};
 use std::collections::HashSet;
 
-/// An operator behind another, whose whole result it reads as its first input, with the place of
-/// that among the stages.
-pub(super) fn behind(mut first: Workload, second: &Workload) -> Result<(Workload, usize), String> {
+/// An operator behind another, whose whole result it reads as its first input.
+pub(super) fn behind(mut first: Workload, second: &Workload) -> Result<Workload, String> {
     let made = first.output().clone();
     let fits = second.inputs.first().is_some_and(|i| {
         (&i.shape, i.dtype, i.kind) == (&made.shape(), made.dtype, TensorKind::Data)
@@ -32,7 +31,7 @@ pub(super) fn behind(mut first: Workload, second: &Workload) -> Result<(Workload
         let body = s.body.map_sources(theirs);
         both.push(&Stage { body, ..s.clone() });
     }
-    Ok((both.workload()?, last))
+    both.workload()
 }
 
 /// A workload to which another's inputs, but for the first, and stages are added.

@@ -7,6 +7,7 @@
 mod attention;
 mod back_to_back;
 mod bytes;
+mod chain;
 mod conv;
 mod convolution;
 mod elementwise;
@@ -27,11 +28,9 @@ mod window;
 mod written_out;
 
 pub use attention::attention;
-pub use back_to_back::{
-    BACK_TO_BACK, back_to_back, between_operators, is_read_alone, operators, part_sizes,
-    shared_axes,
-};
+pub use back_to_back::{between_operators, is_read_alone, operators, part_sizes, shared_axes};
 pub use bytes::{BytePool, Gate, byte_sum, rounded_to_bytes, scaled_bytes};
+pub use chain::{BACK_TO_BACK, CHAINS, SEPARABLE, chain};
 pub use conv::Conv;
 pub use convolution::{Channels, ConvAxis, Convolution, Direction};
 pub use elementwise::elementwise;
@@ -39,15 +38,12 @@ pub use few_bits::{FewBits, FewBitsZero};
 pub use format::{in_format, in_half, of_floats};
 pub use in_parts::in_parts;
 pub use matmul::MatMul;
-pub use normed::{Normed, RowStep, normed};
+pub use normed::{Normed, RowStep};
 pub use pool::{Pool, PoolKind};
 pub use quantised::{ByteRange, ByteResult, ByteSum, OFFSET_UNIT, sum_unit};
 pub use range::{range_of, rounded_behind};
 pub use rows::{LayerNorm, Reduce, ReduceOp, Softmax};
-pub use separable::{
-    OverWindows, Place, PlaceProduct, SEPARABLE, Separable, SlidingWindow, made_in_chunks,
-    separable,
-};
+pub use separable::{OverWindows, Place, PlaceProduct, Separable, SlidingWindow};
 
 use crate::expr::{Affine, Expr, Source, Var};
 use crate::workload::{Input, Stage, Workload};

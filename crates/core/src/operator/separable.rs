@@ -9,38 +9,10 @@ mod find;
 #[cfg(test)]
 mod tests;
 
-use super::BACK_TO_BACK;
-use super::joined::behind;
 use super::written_out::MOST_STAGES;
+use super::{CHAINS, SEPARABLE};
 use crate::expr::{Affine, Cond, DType, Expr, Source, Var};
 use crate::workload::{Reducer, Workload};
-
-/// The kind of such workloads.
-pub const SEPARABLE: &str = "separable_conv2d";
-
-/// The workload of operators one behind the other, of which each reads the output of the one
-/// before as its first input, and that alone of what it has. Not possible where they do not fit,
-/// or are not a depthwise convolution with pointwise ones beside it.
-pub fn separable(first: Workload, others: &[&Workload]) -> Result<Workload, String> {
-    let made: Result<Workload, String> =
-        others.iter().try_fold(first, |made, next| Ok(behind(made, next)?.0));
-    let made = Workload { kind: SEPARABLE.into(), ..made? };
-    match Separable::of(&made) {
-        Some(s) if s.over.as_ref().is_some_and(|o| o.weight.is_some()) => Ok(made),
-        _ => Err("they are no depthwise convolution with pointwise ones beside it".into()),
-    }
-}
-
-/// The workload of a convolution with the pooling behind it, or of two products one behind the
-/// other: the second reads the output of the first as its first input, and that alone of what the
-/// first has. Not possible where they do not fit, or are not what [`Separable::of`] knows.
-pub fn made_in_chunks(first: Workload, second: &Workload) -> Result<Workload, String> {
-    let made = Workload { kind: BACK_TO_BACK.into(), ..behind(first, second)?.0 };
-    match Separable::of(&made) {
-        Some(_) => Ok(made),
-        None => Err("they are no convolution with its pooling and no two products".into()),
-    }
-}
 
 /// A tensor and the place of an element in it.
 pub type Place = (Source, Vec<Affine>);
@@ -135,11 +107,13 @@ impl Separable {
         let is_float = |t: DType| t == DType::F32;
         let are_floats = w.inputs.iter().all(|i| is_float(i.dtype))
             && w.stages.iter().all(|s| is_float(s.dtype));
-        let is_kind = [SEPARABLE, BACK_TO_BACK].contains(&w.kind.as_str());
-        if !is_kind || !are_floats || !w.rooms.is_empty() || w.foreign.is_some() {
+        let is_chain = CHAINS.contains(&w.kind.as_str());
+        if !is_chain || !are_floats || !w.rooms.is_empty() || w.foreign.is_some() {
             return None;
         }
-        find::find(w)
+        // That kind says which of these it is.
+        let is_depthwise = |s: &Separable| s.over.as_ref().is_some_and(|o| o.weight.is_some());
+        find::find(w).filter(|s| w.kind != SEPARABLE || is_depthwise(s))
     }
 
     /// The variable of the channels that lie between.

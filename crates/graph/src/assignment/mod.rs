@@ -9,7 +9,7 @@ pub mod moving;
 mod text;
 mod verify;
 
-use crate::candidate::{FusionCandidate, root};
+use crate::candidate::root;
 use crate::candidates::Candidates;
 use crate::layout::{Layout, image};
 use crate::rewrite::Lies;
@@ -173,27 +173,6 @@ impl Assignment {
     /// Why no kernel is made for a node.
     pub fn reason(&self, node: usize) -> String {
         self.candidates.refused.get(&node).cloned().unwrap_or_default()
-    }
-
-    /// The same without the candidates of these rules, of which none is chosen.
-    pub fn without(&self, rules: &[&str]) -> Result<Assignment, String> {
-        let of_others = |c: &FusionCandidate| !rules.contains(&c.rule.as_str());
-        let mut places = Vec::new();
-        let mut kept = 0;
-        for c in &self.candidates.list {
-            places.push(of_others(c).then_some(kept));
-            kept += usize::from(of_others(c));
-        }
-        let mut candidates = (*self.candidates).clone();
-        candidates.list.retain(of_others);
-        let mut choice = self.choice.clone();
-        for step in &mut choice.steps {
-            if let Step::Kernel(c) = step {
-                *c = places[*c]
-                    .ok_or_else(|| format!("a kernel of the rules {rules:?} is chosen"))?;
-            }
-        }
-        Assignment::new(Arc::new(candidates), choice)
     }
 
     /// The same model and kernels over other weights.

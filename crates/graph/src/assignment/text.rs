@@ -15,6 +15,7 @@ use super::{Assignment, Choice, Step};
 use crate::candidates::Candidates;
 use crate::feed::Names;
 use crate::layout::Layout;
+use crate::rules::named;
 use crate::site::{Factor, Site};
 use squall_core::graph::MOST_ELEMENTS;
 use squall_core::graph::words::{Words, at_end, lines, quote};
@@ -154,7 +155,7 @@ fn step(
         }
         "node" => choice.steps.push(Step::Node(names.node(w)?)),
         "kernel" => {
-            let rule = w.bare()?;
+            let rule = named(w.bare()?);
             let mut nodes = Vec::new();
             while !w.is_done() {
                 nodes.push(names.node(w)?);

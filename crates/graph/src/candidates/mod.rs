@@ -4,7 +4,7 @@
 mod text;
 mod verify;
 
-use crate::candidate::FusionCandidate;
+use crate::candidate::{FusionCandidate, MakesChain};
 use crate::feed::Feed;
 use crate::rules::{JOINED, RULES};
 use crate::view::View;
@@ -27,13 +27,14 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// Finds all of them.
-    pub fn of(model: Arc<Model>) -> Candidates {
+    /// Finds all of them, and of operators one behind the other those that are said to have a
+    /// kernel.
+    pub fn of(model: Arc<Model>, makes_chain: MakesChain) -> Candidates {
         let view = View::new(&model);
         let (mut list, mut refused) = (Vec::new(), BTreeMap::new());
         for (i, node) in model.nodes.iter().enumerate().filter(|(_, n)| !n.folded) {
             let before = list.len();
-            match found(&view, i) {
+            match found(&view, i, makes_chain) {
                 Ok(made) => list.extend(made),
                 Err(reason) => _ = refused.insert(i, reason),
             }
@@ -65,13 +66,17 @@ impl Candidates {
 }
 
 /// What all rules find for a node; a reason only where no rule finds anything.
-fn found(view: &View<'_>, index: usize) -> Result<Vec<FusionCandidate>, String> {
+fn found(
+    view: &View<'_>,
+    index: usize,
+    makes_chain: MakesChain,
+) -> Result<Vec<FusionCandidate>, String> {
     let node = &view.model.nodes[index];
     if !matches!(node.domain.as_str(), "" | "ai.onnx" | nbits::DOMAIN) {
         return Err(format!("operators of the domain `{}` are not known", node.domain));
     }
     let (mut list, mut reason) = (Vec::new(), None);
-    for made in RULES.iter().filter_map(|r| (r.find)(view, index)) {
+    for made in RULES.iter().filter_map(|r| (r.find)(view, index, makes_chain)) {
         match made {
             Ok(made) => list.extend(made),
             Err(why) => _ = reason.get_or_insert(why),

@@ -17,6 +17,7 @@ use super::Candidates;
 use crate::candidate::FusionCandidate;
 use crate::feed::{Feed, Names};
 use crate::layout::Layout;
+use crate::rules::named;
 use squall_core::Workload;
 use squall_core::graph::Model;
 use squall_core::graph::words::{Words, at_end, lines, quote};
@@ -114,7 +115,7 @@ fn begin(w: &mut Words<'_>, model: &Model) -> Result<(), TextError> {
 }
 
 fn new(w: &mut Words<'_>) -> Result<Open, TextError> {
-    let (name, rule) = (w.quoted()?, w.bare()?.to_string());
+    let (name, rule) = (w.quoted()?, named(w.bare()?).to_string());
     let workload = Workload::default();
     let (nodes, feeds, outputs, layouts) = Default::default();
     let candidate = FusionCandidate { rule, name, nodes, feeds, outputs, workload, layouts };

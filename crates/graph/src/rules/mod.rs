@@ -3,25 +3,21 @@
 
 mod anchored;
 mod attention;
-mod back_to_back;
+mod chain;
 mod elementwise;
 mod joined;
-mod normed;
-mod pooled;
-mod products;
 mod prologue;
 mod range;
-mod separable;
 
-use crate::candidate::{FusionCandidate, Join};
+use crate::candidate::{FusionCandidate, MakesChain};
 use crate::fuse::anchor::anchor;
 use crate::fuse::group::Group;
-use crate::view::{View, input, is_standard};
+use crate::view::{View, input};
 use squall_core::graph::ValueId;
 
 /// The kernels that a rule finds to begin with a node, smallest first; none where the rule is not
 /// about such nodes, and the reason where it is and finds nothing.
-pub type Find = fn(&View<'_>, usize) -> Option<Result<Vec<FusionCandidate>, String>>;
+pub type Find = fn(&View<'_>, usize, MakesChain) -> Option<Result<Vec<FusionCandidate>, String>>;
 
 /// A rule.
 pub struct Rule {
@@ -29,27 +25,31 @@ pub struct Rule {
     pub name: &'static str,
     /// What it does.
     pub find: Find,
+    /// Whether its kernels may be slower than those that they stand for: costs say whether one is
+    /// taken, and no rule of thumb does.
+    pub is_for_costs: bool,
 }
 
 /// All rules. Where several find kernels for a node, all of them are candidates.
 pub const RULES: &[Rule] = &[
-    Rule { name: anchored::NAME, find: anchored::find },
-    Rule { name: elementwise::NAME, find: elementwise::find },
-    Rule { name: joined::NAME, find: joined::find },
-    Rule { name: PROLOGUE, find: prologue::find },
-    Rule { name: ATTENTION, find: attention::find },
-    Rule { name: RANGE, find: range::find },
-    Rule { name: back_to_back::NAME, find: back_to_back::find },
-    Rule { name: separable::NAME, find: separable::find },
-    Rule { name: pooled::NAME, find: pooled::find },
-    Rule { name: products::NAME, find: products::find },
-    Rule { name: normed::NAME, find: normed::find },
+    Rule { name: anchored::NAME, find: |v, n, _| anchored::find(v, n), is_for_costs: false },
+    Rule { name: elementwise::NAME, find: |v, n, _| elementwise::find(v, n), is_for_costs: false },
+    Rule { name: JOINED, find: |v, n, _| joined::find(v, n), is_for_costs: false },
+    Rule { name: PROLOGUE, find: |v, n, _| prologue::find(v, n), is_for_costs: true },
+    Rule { name: ATTENTION, find: |v, n, _| attention::find(v, n), is_for_costs: true },
+    Rule { name: RANGE, find: |v, n, _| range::find(v, n), is_for_costs: true },
+    Rule { name: chain::NAME, find: chain::find, is_for_costs: true },
 ];
 
-/// Whether the kernels of a rule may be slower than those that they stand for: costs say whether
-/// one is taken, and no rule of thumb does.
-pub fn is_for_costs(rule: &str) -> bool {
-    [PROLOGUE, ATTENTION, RANGE].contains(&rule) || [CPU_RULES, GPU_RULES].concat().contains(&rule)
+/// Whether a candidate may be slower than the kernels that it stands for: costs say whether it is
+/// taken.
+pub fn is_for_costs(candidate: &FusionCandidate) -> bool {
+    RULES.iter().any(|r| r.name == candidate.rule && r.is_for_costs)
+}
+
+/// The rule that a name in a text is of, which an older build may have written.
+pub fn named(name: &str) -> &str {
+    if chain::OLDER.contains(&name) { chain::NAME } else { name }
 }
 
 /// The rule of what comes ahead of an operator.
@@ -60,12 +60,6 @@ pub const ATTENTION: &str = attention::NAME;
 pub const JOINED: &str = joined::NAME;
 /// The rule of results that are quantised in every run.
 pub const RANGE: &str = range::NAME;
-/// Rules of kernels that CPUs alone have a sketch for: of two operators one behind the other, made
-/// in parts.
-pub const CPU_RULES: &[&str] = &[back_to_back::NAME];
-/// Rules of kernels that GPUs alone have a sketch for.
-pub const GPU_RULES: &[&str] = &[separable::NAME, pooled::NAME, products::NAME, normed::NAME];
-
 /// A group and what it grows to, one kernel for each size at which a single value leaves it.
 fn sizes(rule: &str, view: &View<'_>, group: Group) -> Result<Vec<FusionCandidate>, String> {
     let mut list = vec![FusionCandidate::of_group(rule, view, &group)?];
@@ -93,32 +87,6 @@ fn only_reader(view: &View<'_>, v: ValueId) -> Option<usize> {
     let once = reads(0) && !(1..node.inputs.len()).any(reads);
     (once && !view.is_output(v)).then_some(reader)
 }
-
-/// The kernels that a rule makes of a node's group, at each size, with the group around the
-/// operator that alone reads it: any, or one of these.
-fn pairs(
-    rule: &str,
-    view: &View<'_>,
-    node: usize,
-    (seconds, join): (Option<&[&str]>, Join),
-) -> Option<Result<Vec<FusionCandidate>, String>> {
-    let first = anchor(view, &view.model.nodes[node])?.ok()?;
-    let is_second = |g: &Group| seconds.is_none_or(|ops| is_one_of(view, g.nodes[0], ops));
-    let mut list = Vec::new();
-    for made in grown(view, Group::around(node, first)) {
-        let asked = behind(view, &made).filter(is_second);
-        list.extend(asked.and_then(|a| FusionCandidate::pair(rule, view, (&made, &a), join)));
-    }
-    (!list.is_empty()).then_some(Ok(list))
-}
-
-/// Whether a node is one of these operators.
-fn is_one_of(view: &View<'_>, node: usize, ops: &[&str]) -> bool {
-    ops.iter().any(|op| is_standard(&view.model.nodes[node], op))
-}
-
-/// Products of matrices.
-const PRODUCTS: &[&str] = &["MatMul", "Gemm"];
 
 /// The group around the operator that alone reads what a group makes. What follows that elementwise
 /// has no reason to wait.

@@ -28,7 +28,7 @@ pub fn solve(all: &Candidates, _: Choice, _: &Cost<'_>) -> Choice {
         if done[node] {
             continue;
         }
-        let known = |i: usize| !is_for_costs(&all.list[i].rule) && is_ready(&all.list[i], &done);
+        let known = |i: usize| !is_for_costs(&all.list[i]) && is_ready(&all.list[i], &done);
         let ready = by_first[node].iter().filter(|&&i| known(i));
         match ready.max_by_key(|&&i| all.list[i].nodes.len()) {
             Some(&i) => {

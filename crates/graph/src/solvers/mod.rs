@@ -15,6 +15,7 @@ pub use whole::{
 };
 
 use crate::assignment::{Assignment, Choice};
+use crate::candidate::MakesChain;
 use crate::candidates::Candidates;
 use squall_core::TaskId;
 use squall_core::graph::Model;
@@ -118,8 +119,8 @@ pub fn solver(name: &str) -> Option<&'static AssignmentSolver> {
 impl Assignment {
     /// The model with its kernels as large as they become by the greedy rule, everything in the
     /// model's layout.
-    pub fn of(model: Arc<Model>) -> Result<Assignment, String> {
-        let candidates = Arc::new(Candidates::of(model));
+    pub fn of(model: Arc<Model>, makes_chain: MakesChain) -> Result<Assignment, String> {
+        let candidates = Arc::new(Candidates::of(model, makes_chain));
         let choice = greedy::solve(&candidates, Choice::default(), &|_| None);
         Assignment::new(candidates, choice)
     }

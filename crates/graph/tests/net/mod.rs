@@ -2,12 +2,30 @@
 #![allow(dead_code)] // each test file uses a part
 
 use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId};
+use squall_core::operator::{BACK_TO_BACK, Normed, Separable, between_operators, shared_axes};
 use squall_core::{DType, Task, TaskId, Workload};
+use squall_graph::candidate::MakesChain;
 use squall_graph::plan::Work;
 use squall_graph::{Assignment, Plan};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// A device of whose kernels none makes several operators.
+pub fn alone(_: &Workload) -> bool {
+    false
+}
+
+/// What the sketches of CPUs say, which are not seen here: two operators that can be made in parts.
+pub fn cpus(w: &Workload) -> bool {
+    let has_parts = |e: usize| !shared_axes(w, e).is_empty();
+    w.kind == BACK_TO_BACK && between_operators(w).is_some_and(has_parts)
+}
+
+/// What those of GPUs say.
+pub fn gpus(w: &Workload) -> bool {
+    Separable::of(w).is_some() || Normed::of(w).is_some()
+}
 
 /// A model in the making.
 pub struct Net(pub Model);
@@ -105,7 +123,12 @@ impl Net {
     }
 
     pub fn lower(&self) -> Assignment {
-        Assignment::of(Arc::new(self.0.clone())).unwrap()
+        self.lower_for(alone)
+    }
+
+    /// The same for a device that makes these operators one behind the other as one kernel.
+    pub fn lower_for(&self, makes_chain: MakesChain) -> Assignment {
+        Assignment::of(Arc::new(self.0.clone()), makes_chain).unwrap()
     }
 
     /// Checks that fusing changes nothing: the model with all values as outputs fuses nothing.

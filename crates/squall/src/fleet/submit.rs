@@ -5,9 +5,9 @@ use super::{Fleet, FleetError};
 use crate::error::Error;
 use crate::input::name_matches;
 use crate::request::InputRequest;
-use crate::settings::TargetRequest;
 use crate::shard::weight;
 use crate::target_context::Context;
+use crate::target_request::TargetRequest;
 use squall_core::{Caches, Task};
 use squall_fleet::{ClassStatus, Submitted, TaskOrder};
 

@@ -12,8 +12,8 @@ pub use hours::Hours;
 
 use crate::error::Error;
 use crate::event::{Event, Listen};
-use crate::settings::TargetRequest;
 use crate::target_context::{Context, TargetContext};
+use crate::target_request::TargetRequest;
 use slice::Slice;
 use squall_core::{Caches, RecordKind, TaskId, Workload};
 use squall_measure::{Others, minute_of_day};

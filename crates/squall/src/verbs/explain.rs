@@ -2,9 +2,9 @@
 
 use crate::error::Error;
 use crate::request::InputRequest;
-use crate::settings::TargetRequest;
 use crate::stage::GRAPH_STAGES;
 use crate::target_context::{Context, TargetContext};
+use crate::target_request::TargetRequest;
 use crate::task_kernels::TaskKernels;
 use squall_compiler as compiler;
 use squall_core::{Record, Task, TaskId};

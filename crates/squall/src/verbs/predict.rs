@@ -5,8 +5,8 @@ use crate::forecast::{Answer, Row, answer, load, proposals_for, questions, write
 use crate::input::Input;
 use crate::layout::Channels;
 use crate::precision::Precision;
-use crate::settings::TargetRequest;
 use crate::target_context::Context;
+use crate::target_request::TargetRequest;
 use serde_json::{Value, json};
 use squall_core::TaskId;
 use squall_predict::task::{Proposal, TaskModel};

@@ -23,7 +23,7 @@ mod winograd;
 use super::{Derived, Facts};
 use crate::emit::emit_cuda;
 use crate::nest::Nest;
-use squall_core::{Configuration, Gpu, KernelSource, RealizeError, Space, UNTUNED};
+use squall_core::{Configuration, Gpu, KernelSource, RealizeError, Space, UNTUNED, Workload};
 
 type Make = Box<dyn Fn(&Configuration) -> Result<Nest, String> + Send + Sync>;
 
@@ -35,17 +35,35 @@ pub(crate) struct Program {
     make: Make,
 }
 
-type Rule = fn(&Facts<'_>, Gpu) -> Vec<Program>;
+/// A rule of sketches.
+struct Rule {
+    derive: fn(&Facts<'_>, Gpu) -> Vec<Program>,
+    /// Whether it has a sketch for operators one behind the other
+    /// ([`chain`](squall_core::operator::chain)): it says so without deriving one.
+    makes_chain: fn(&Workload) -> bool,
+}
+
+impl Rule {
+    /// A rule of sketches for single operators.
+    const fn of_one(derive: fn(&Facts<'_>, Gpu) -> Vec<Program>) -> Rule {
+        Rule { derive, makes_chain: |_| false }
+    }
+}
 
 /// The rules in order; the first that applies gives all sketches, and Winograd's algorithm and sums
 /// along rows add their own.
-const RULES: &[(&str, Rule)] = &[
-    ("attention", attention::derive),
-    ("separable convolution", separable::derive),
-    ("contraction", contract::derive),
-    ("rows", rows::derive),
-    ("map", map::derive),
+const RULES: &[Rule] = &[
+    Rule::of_one(attention::derive),
+    Rule { derive: separable::derive, makes_chain: separable::makes },
+    Rule { derive: contract::derive, makes_chain: contract::makes_normed },
+    Rule::of_one(rows::derive),
+    Rule::of_one(map::derive),
 ];
+
+/// Whether a sketch makes operators one behind the other as one kernel.
+pub fn makes_chain(w: &Workload) -> bool {
+    RULES.iter().any(|rule| (rule.makes_chain)(w))
+}
 
 pub(crate) fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     // Tiles that reach over an edge count on nothing being there, which is another's in a larger
@@ -54,7 +72,7 @@ pub(crate) fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
         let list = attention::derive(f, gpu);
         return if list.is_empty() { vec![plain(f, gpu)] } else { list };
     }
-    let derived = RULES.iter().map(|(_, rule)| rule(f, gpu)).find(|list| !list.is_empty());
+    let derived = RULES.iter().map(|rule| (rule.derive)(f, gpu)).find(|list| !list.is_empty());
     let mut list = derived.unwrap_or_else(|| vec![plain(f, gpu)]);
     list.extend(winograd::derive(f, gpu));
     // A sum along the last axis is a tile of sums, or a block's threads share a row of it.

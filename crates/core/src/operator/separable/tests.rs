@@ -4,8 +4,13 @@ use super::*;
 use crate::TensorKind;
 use crate::expr::{Binary, Expr};
 use crate::operator::joined::examples::{conv, numbers};
-use crate::operator::{MatMul, Pool, PoolKind};
+use crate::operator::{BACK_TO_BACK, MatMul, Pool, PoolKind, chain};
 use crate::workload::Stage;
+
+/// Operators of this form, as a workload of a kind.
+fn made(kind: &str, first: &Workload, others: &[&Workload]) -> Option<Workload> {
+    chain(kind, first.clone(), others).ok().filter(|w| Separable::of(w).is_some())
+}
 
 #[test]
 fn it_is_the_convolutions_one_after_the_other() {
@@ -14,7 +19,7 @@ fn it_is_the_convolutions_one_after_the_other() {
     for list in
         [vec![&expand, &depthwise], vec![&depthwise, &project], vec![&expand, &depthwise, &project]]
     {
-        let w = separable(list[0].clone(), &list[1..]).unwrap();
+        let w = made(SEPARABLE, list[0], &list[1..]).unwrap();
         assert_eq!(Workload::parse(&w.to_string()).unwrap(), w);
         let ours = numbers(list[0], 0);
         let mut inputs = ours.clone();
@@ -61,7 +66,7 @@ fn it_is_what_chunks_are_made_of() {
         (product(7, 5, 4), product(7, 9, 5), None),
         (conv(3, 8, 1, 1, 1), conv(8, 4, 1, 1, 1), None),
     ] {
-        let w = made_in_chunks(first.clone(), &second).unwrap();
+        let w = made(BACK_TO_BACK, &first, &[&second]).unwrap();
         assert_eq!(Workload::parse(&w.to_string()).unwrap(), w);
         let (ours, theirs) = (numbers(&first, 0), numbers(&second, 1));
         let want = second.evaluate(&[vec![first.evaluate(&ours)], theirs.clone()].concat());
@@ -70,17 +75,17 @@ fn it_is_what_chunks_are_made_of() {
         assert_eq!(found.over.map(|o| (o.op, o.weight)), windows.map(|op| (op, None)));
         assert_eq!(found.project.is_some(), windows.is_none());
     }
-    assert!(made_in_chunks(pool(mean, [1; 2]), &pool(mean, [1; 2])).is_err());
-    assert!(made_in_chunks(product(7, 5, 4), &product(7, 9, 4)).is_err());
+    assert!(made(BACK_TO_BACK, &pool(mean, [1; 2]), &[&pool(mean, [1; 2])]).is_none());
+    assert!(made(BACK_TO_BACK, &product(7, 5, 4), &[&product(7, 9, 4)]).is_none());
 }
 
 #[test]
 fn others_are_refused() {
     let (expand, dense) = (conv(3, 8, 1, 1, 1), conv(8, 8, 3, 1, 1));
-    assert!(separable(expand.clone(), &[&dense]).is_err());
-    assert!(separable(conv(8, 8, 3, 8, 1), &[&conv(8, 8, 3, 8, 1)]).is_err());
-    assert!(separable(expand.clone(), &[&expand]).is_err());
-    assert!(separable(conv(8, 8, 3, 8, 1), &[]).is_err());
+    assert!(made(SEPARABLE, &expand, &[&dense]).is_none());
+    assert!(made(SEPARABLE, &conv(8, 8, 3, 8, 1), &[&conv(8, 8, 3, 8, 1)]).is_none());
+    assert!(made(SEPARABLE, &expand, &[&expand]).is_none());
+    assert!(made(SEPARABLE, &conv(8, 8, 3, 8, 1), &[]).is_none());
     // Half of the channels are summed, a channel is of the border, a weight is turned round.
     let text = |border: &str, sum: i64, bias: &str| {
         format!(

@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::network::plain;
-use crate::settings::TargetRequest;
+use crate::target_request::TargetRequest;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use squall_compiler::plain as operators;

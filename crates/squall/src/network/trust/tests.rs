@@ -1,8 +1,8 @@
 //! Planted faults of a compiler: texts that a macro of the usual build alone makes wrong ones.
 
 use super::*;
-use crate::settings::TargetRequest;
 use crate::target_context::Context;
+use crate::target_request::TargetRequest;
 use squall_core::graph::{Model, Value};
 use squall_core::{Bytes, Language};
 

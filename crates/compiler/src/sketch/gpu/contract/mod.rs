@@ -22,11 +22,16 @@ use super::resources::Block;
 use super::{Program, tensor, warpgroup};
 use squall_core::operator::Normed;
 use squall_core::space::{Knob, Role, Term};
-use squall_core::{Gpu, Space};
+use squall_core::{Gpu, Space, Workload};
 use std::sync::Arc;
 
 /// Sums that a thread holds in registers at most.
 const MOST_SUMS: i64 = 128;
+
+/// Whether a workload is a product that reads normalised rows.
+pub fn makes_normed(w: &Workload) -> bool {
+    Normed::of(w).is_some()
+}
 
 pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     let normed = Normed::of(f.workload);

@@ -1,0 +1,32 @@
+//! Operators one behind the other as one computation: each reads what the one before makes as its
+//! first input, and that alone of what the one before has. What lies between them is stored by
+//! none (after the fused tiles of Halide's `compute_at`, PLDI 2013). Which of these are one kernel
+//! on a device, its sketches say.
+
+use super::joined::behind;
+use crate::workload::Workload;
+
+/// The kind of two operators.
+pub const BACK_TO_BACK: &str = "back_to_back";
+/// The kind of a depthwise convolution with the pointwise ones beside it, of two or three
+/// operators: see [`Separable`](super::Separable).
+pub const SEPARABLE: &str = "separable_conv2d";
+/// The kinds that texts of such operators may have. A sketch looks at the kind, too: a text that
+/// was stored under one of them stays the same task.
+pub const CHAINS: [&str; 2] = [SEPARABLE, BACK_TO_BACK];
+
+/// The workload of operators one behind the other. Not possible where they do not fit, or where one
+/// of them is no operator that reduces or lies in larger boxes.
+pub fn chain(kind: &str, first: Workload, others: &[&Workload]) -> Result<Workload, String> {
+    let reduces = |w: &Workload| {
+        !CHAINS.contains(&w.kind.as_str()) && w.stages.iter().any(|s| s.reduction.is_some())
+    };
+    if others.is_empty() || !reduces(&first) || !others.iter().all(|w| reduces(w)) {
+        return Err("they are not several operators that reduce".into());
+    }
+    if kind == BACK_TO_BACK && others.len() > 1 {
+        return Err(format!("a workload of the kind `{BACK_TO_BACK}` is of two operators"));
+    }
+    let made = others.iter().try_fold(first, |made, next| behind(made, next));
+    Ok(Workload { kind: kind.into(), ..made? })
+}
