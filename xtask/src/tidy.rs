@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the invariants of ARCHITECTURE.md that no compiler checks. It reads files
 //! and changes nothing. A rule is a function from the repository to the faults that it finds.
 
+mod c_cycles;
 mod crates;
 mod cycles;
 mod functions;
@@ -19,6 +20,7 @@ const RULES: &[(&str, Rule)] = &[
     ("crates depend on what the table allows", crates::dependencies_between_crates),
     ("crates touch what the table allows", crates::privileges),
     ("files use each other in one direction", cycles::no_circles),
+    ("C files use each other in one direction", c_cycles::no_circles),
     ("functions have at most 80 lines and six parameters", functions::small_functions),
     ("files open with what they own; 600 lines, 100 columns", text::files),
     ("names say what they hold", text::names),

@@ -1,33 +1,12 @@
 /* How requests are read, obeyed and answered. */
 #define _GNU_SOURCE
 #include "conversation.h"
-#include <errno.h>
-#include <stdarg.h>
+#include "devices.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 enum { WORDS = 16, LONGEST_PLAN = 1 << 28 };
-
-void rt_say(rt_runner *r, const char *format, ...) {
-  va_list a;
-  va_start(a, format);
-  int n = vsnprintf(r->reply + r->length, sizeof r->reply - r->length, format, a);
-  va_end(a);
-  if (n > 0) r->length += (size_t)n;
-  if (r->length >= sizeof r->reply) r->length = sizeof r->reply - 1;
-}
-
-void rt_send(int out, const char *text, size_t length) {
-  while (length > 0) {
-    ssize_t n = write(out, text, length);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) _exit(1);
-    text += n;
-    length -= (size_t)n;
-  }
-}
 
 /* A request: its first word, the others, and the plans that came behind the line. */
 typedef struct {

@@ -1,6 +1,6 @@
 /* What the runner does with GPUs beside running kernels: it describes them, measures their roof,
  * and compiles for them. Without SQUALL_CUDA it says that it cannot. */
-#include "conversation.h"
+#include "devices.h"
 #include <string.h>
 
 #ifdef SQUALL_CUDA

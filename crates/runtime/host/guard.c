@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #ifndef MAP_ANONYMOUS
@@ -99,4 +100,15 @@ void rt_describe_address(const rt_guards *all, const void *address, char *to, si
       snprintf(to, room, ", writing to %s, which is read-only (byte %zu)", label,
                (size_t)(at - b->at));
   }
+}
+
+void *rt_large_memory(size_t bytes) {
+  void *p = NULL;
+  size_t big = (size_t)2 << 20, align = bytes >= big ? big : 64;
+  bytes = (bytes / align + 1) * align;
+  if (posix_memalign(&p, align, bytes) != 0) return NULL;
+#ifdef MADV_HUGEPAGE
+  if (align == big) madvise(p, bytes, MADV_HUGEPAGE);
+#endif
+  return p;
 }

@@ -10,17 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-void *rt_large_memory(size_t bytes) {
-  void *p = NULL;
-  size_t big = (size_t)2 << 20, align = bytes >= big ? big : 64;
-  bytes = (bytes / align + 1) * align;
-  if (posix_memalign(&p, align, bytes) != 0) return NULL;
-#ifdef MADV_HUGEPAGE
-  if (align == big) madvise(p, bytes, MADV_HUGEPAGE);
-#endif
-  return p;
-}
-
 /* ---- making ready ---- */
 
 static int no_memory(rt_network *n) {

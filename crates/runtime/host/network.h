@@ -36,7 +36,4 @@ void rt_network_let_go(const rt_network *n, void *const *outputs);
 /* Whether two runs gave the same. */
 int rt_network_is_same(const rt_network *n, void *const *first, void *const *outputs);
 
-/* Memory for walking from end to end: of large pages where the system has them. */
-void *rt_large_memory(size_t bytes);
-
 #endif

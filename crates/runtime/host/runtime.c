@@ -40,6 +40,7 @@
 #ifdef SQUALL_CUDA
 #include "nvrtc.c"
 #endif
-#include "conversation.c"
+#include "reply.c"
 #include "devices.c"
+#include "conversation.c"
 #endif

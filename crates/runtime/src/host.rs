@@ -12,7 +12,7 @@ macro_rules! sources {
 
 /// The library. A main file includes `runtime.c`, which includes the others, but for `moves.c` on
 /// CPUs.
-pub const LIBRARY: [HostFile; 59] = sources![
+pub const LIBRARY: [HostFile; 62] = sources![
     "runtime.c",
     "branches.c",
     "branches.h",
@@ -24,6 +24,7 @@ pub const LIBRARY: [HostFile; 59] = sources![
     "cpu.c",
     "cpu.h",
     "devices.c",
+    "devices.h",
     "digest.c",
     "digest.h",
     "element.c",
@@ -66,6 +67,8 @@ pub const LIBRARY: [HostFile; 59] = sources![
     "pool.h",
     "prepare.c",
     "prepare.h",
+    "reply.c",
+    "reply.h",
     "session.c",
     "session.h",
     "timing.c",

@@ -190,7 +190,7 @@ fn resolve(
 }
 
 /// Groups of more than one node that reach each other, by reachability: crates have few files.
-fn strongly_connected(edges: &[BTreeSet<usize>]) -> Vec<BTreeSet<usize>> {
+pub fn strongly_connected(edges: &[BTreeSet<usize>]) -> Vec<BTreeSet<usize>> {
     let reach: Vec<BTreeSet<usize>> = (0..edges.len())
         .map(|start| {
             let mut seen = BTreeSet::new();
