@@ -1,10 +1,11 @@
-//! `cargo xtask tables`: writes the tables of the documents from the files of `benches/runs/`. A
-//! table stands between `<!-- table: NAME -->` and `<!-- end -->`; `--check` writes nothing and
-//! fails where a document differs from its run files.
+//! `cargo xtask tables`: writes the tables and the picture of the documents from the files of
+//! `benches/runs/`. A table stands between `<!-- table: NAME -->` and `<!-- end -->`; `--check`
+//! writes nothing and fails where a document differs from its run files.
 
 mod cpu;
 mod gpu;
 mod predictor;
+mod results;
 mod run;
 mod search;
 mod table;
@@ -24,6 +25,7 @@ const TABLES: &[Made] = &[
     ("cpu-kernels", cpu::kernels),
     ("cpu-networks", cpu::networks),
     ("examples", cpu::examples),
+    ("results", results::table),
     ("gpu-batch-1", gpu::batch_1),
     ("gpu-batch-16", gpu::batch_16),
     ("gpu-networks", gpu::networks),
@@ -57,6 +59,14 @@ pub fn tables(root: &Path, arguments: &[&str]) -> Result<(), String> {
         stale.push(document.display().to_string());
         if !check {
             fs::write(&document, after).map_err(|e| format!("{}: {e}", document.display()))?;
+        }
+    }
+    let picture = root.join("docs/results.svg");
+    let made = results::picture(&Runs::of(root))?;
+    if fs::read_to_string(&picture).ok().as_ref() != Some(&made) {
+        stale.push(picture.display().to_string());
+        if !check {
+            fs::write(&picture, made).map_err(|e| format!("{}: {e}", picture.display()))?;
         }
     }
     match (check, stale.is_empty()) {

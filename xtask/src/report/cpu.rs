@@ -1,7 +1,7 @@
 //! Tables of what was measured on CPUs: kernels, networks, threads, rematches, examples.
 
 use super::run::{RunValue, Runs};
-use super::table::{Table, bold, geometric_mean, milliseconds, minutes, percent, ratio};
+use super::table::{Against, Table, bold, geometric_mean, milliseconds, minutes, percent, ratio};
 
 /// The kernels of a run of the referee: ours, and the others' times in its own process.
 const OURS: &str = "so:squall";
@@ -116,13 +116,14 @@ pub fn kernels(runs: &Runs) -> Result<String, String> {
     Ok(table.markdown_in_two())
 }
 
-const ZEN_4: &str = "2026-11-22-networks-zen4.json";
-const CASCADE_LAKE: &str = "2026-11-22-networks-channels-last.json";
+pub const ZEN_4: &str = "2026-11-22-networks-zen4.json";
+pub const CASCADE_LAKE: &str = "2026-11-22-networks-channels-last.json";
 
 /// A network beside the better of two libraries: trials and time of tuning, times, ratio.
 struct Network {
     name: &'static str,
     cells: [String; 4],
+    against: Against,
 }
 
 impl Network {
@@ -147,8 +148,26 @@ impl Network {
         let tuned = format!("{}, {:.0}", minutes(row.number("tune_s")?), row.number("trials")?);
         let theirs = format!("{} ({})", milliseconds(best.0), best.1);
         let cells = [tuned, theirs, milliseconds(ours), bold(ratio(best.0 / ours))];
-        Ok(Network { name, cells })
+        let against = Against { ours_ms: ours, ratio: best.0 / ours };
+        Ok(Network { name, cells, against })
     }
+
+    /// The networks of a file, but for second readings of the same kernels, which say no time of
+    /// tuning.
+    fn all(runs: &Runs, file: &'static str) -> Result<Vec<Network>, String> {
+        let run = runs.open(file)?;
+        let rows = run.part().list("rows")?;
+        rows.iter().filter(|r| r.optional("tune_s").is_some()).map(Network::read).collect()
+    }
+}
+
+/// The networks on the Zen 4 and on the Cascade Lake, each beside the better library.
+pub fn against(runs: &Runs) -> Result<[Vec<(&'static str, Against)>; 2], String> {
+    let of = |file| {
+        let all = Network::all(runs, file)?;
+        Ok::<_, String>(all.into_iter().map(|n| (n.name, n.against)).collect())
+    };
+    Ok([of(ZEN_4)?, of(CASCADE_LAKE)?])
 }
 
 /// Whole networks on both CPUs, one row for each network.
@@ -165,15 +184,8 @@ pub fn networks(runs: &Runs) -> Result<String, String> {
         "ratio",
     ];
     let mut table = Table::new(head, &[ZEN_4, CASCADE_LAKE]);
-    let mut others = Vec::new();
-    for row in runs.open(CASCADE_LAKE)?.part().list("rows")? {
-        // A second reading of the same kernels says no time of tuning.
-        if row.optional("tune_s").is_some() {
-            others.push(Network::read(&row)?);
-        }
-    }
-    for row in runs.open(ZEN_4)?.part().list("rows")? {
-        let n = Network::read(&row)?;
+    let others = Network::all(runs, CASCADE_LAKE)?;
+    for n in Network::all(runs, ZEN_4)? {
         let other = others.iter().find(|o| o.name == n.name).map(|o| o.cells.clone());
         let [a, b, c, d] = n.cells;
         let [e, f, g, h] = other.unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Tables of what was measured on an NVIDIA H200 beside PyTorch.
 
 use super::run::{RunValue, Runs};
-use super::table::{Table, bold, geometric_mean, ratio, three_digits};
+use super::table::{Against, Table, bold, geometric_mean, ratio, three_digits};
 
 const TMA: &str = "2026-11-22-h200-boxes.json";
 const TF32: &str = "2026-11-22-h200-tf32-pieces.json";
@@ -111,8 +111,8 @@ pub fn batch_16(runs: &Runs) -> Result<String, String> {
     Ok(table.markdown_in_two())
 }
 
-const DAY_1: &str = "2026-11-23-h200-networks.json";
-const DAY_2: &str = "2026-11-24-h200-networks.json";
+pub const DAY_1: &str = "2026-11-23-h200-networks.json";
+pub const DAY_2: &str = "2026-11-24-h200-networks.json";
 /// The rows of whole networks: file, run in it, seconds of tuning, network, its name, format.
 const NETWORKS: &[(&str, &str, u32, &str, &str, &str)] = &[
     (DAY_1, "tuned.json", 110, "resnet18", "ResNet-18", "fp32"),
@@ -131,22 +131,40 @@ const NETWORKS: &[(&str, &str, u32, &str, &str, &str)] = &[
 pub fn networks(runs: &Runs) -> Result<String, String> {
     let head = ["network", "tuned", "Squall", "PyTorch", "ratio"];
     let mut table = Table::new(head, &[DAY_1, DAY_2]);
-    for (file, run, seconds, network, name, format) in NETWORKS {
-        let file = runs.open(file)?;
-        let measured = file.part().get("runs")?.get(run)?.get("run")?.get("networks")?;
-        let measured = measured.get(network)?;
-        let ours = if *format == "fp32" { "squall_f32" } else { "squall_bf16" };
-        let ours = measured.get(ours)?.number("device_us")?;
-        let is_theirs =
-            |k: &str| k.starts_with(&format!("torch_{format}_")) && k.ends_with("_graph_us");
-        let all = measured.entries()?;
-        let all = all.iter().filter(|(k, _)| is_theirs(k)).map(|(_, v)| v.as_number());
-        let all = all.collect::<Result<Vec<f64>, String>>()?;
-        let theirs = all.into_iter().reduce(f64::min);
-        let theirs = theirs.ok_or_else(|| format!("{run}: {network}: no time of PyTorch"))?;
+    for network @ (_, _, seconds, _, name, format) in NETWORKS {
+        let [ours, theirs] = microseconds(runs, network)?;
         let [squall, pytorch] = [ours, theirs].map(three_digits);
         let quotient = bold(ratio(theirs / ours));
         table.row([format!("{name}, {format}"), format!("{seconds} s"), squall, pytorch, quotient]);
     }
     Ok(table.markdown_in_two())
+}
+
+/// Our time and PyTorch's of a row.
+fn microseconds(
+    runs: &Runs,
+    (file, run, _, network, _, format): &(&str, &str, u32, &str, &str, &str),
+) -> Result<[f64; 2], String> {
+    let file = runs.open(file)?;
+    let measured = file.part().get("runs")?.get(run)?.get("run")?.get("networks")?;
+    let measured = measured.get(network)?;
+    let ours = if *format == "fp32" { "squall_f32" } else { "squall_bf16" };
+    let ours = measured.get(ours)?.number("device_us")?;
+    let is_theirs =
+        |k: &str| k.starts_with(&format!("torch_{format}_")) && k.ends_with("_graph_us");
+    let all = measured.entries()?;
+    let all = all.iter().filter(|(k, _)| is_theirs(k)).map(|(_, v)| v.as_number());
+    let all = all.collect::<Result<Vec<f64>, String>>()?;
+    let theirs = all.into_iter().reduce(f64::min);
+    Ok([ours, theirs.ok_or_else(|| format!("{run}: {network}: no time of PyTorch"))?])
+}
+
+/// The networks of one image in 32-bit floats, each beside PyTorch.
+pub fn against(runs: &Runs) -> Result<Vec<(&'static str, Against)>, String> {
+    let is_one = |n: &&(_, _, _, _, &str, &str)| n.5 == "fp32" && !n.4.contains("batch");
+    let of = |network: &'static (&str, &str, u32, &str, &'static str, &str)| {
+        let [ours, theirs] = microseconds(runs, network)?;
+        Ok((network.4, Against { ours_ms: ours / 1e3, ratio: theirs / ours }))
+    };
+    NETWORKS.iter().filter(is_one).map(of).collect()
 }

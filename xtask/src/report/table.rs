@@ -45,6 +45,14 @@ impl<const N: usize> Table<N> {
     }
 }
 
+/// A network's time in milliseconds on a machine, and how many times the better library's it is
+/// faster.
+#[derive(Clone, Copy)]
+pub struct Against {
+    pub ours_ms: f64,
+    pub ratio: f64,
+}
+
 /// The geometric mean; 0 of no numbers.
 pub fn geometric_mean(numbers: &[f64]) -> f64 {
     if numbers.is_empty() {
