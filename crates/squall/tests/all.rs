@@ -9,6 +9,7 @@ mod fused_tasks;
 mod generated_code;
 mod halves;
 mod hostile;
+mod identities;
 mod machine;
 mod model_digests;
 mod networks;

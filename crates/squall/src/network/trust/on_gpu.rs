@@ -251,10 +251,15 @@ impl Comparison<'_> {
         found: &mut Vec<(usize, Found)>,
     ) -> Result<(), Error> {
         let all: Vec<usize> = sources(&trials);
+        if self.late.get() >= MOST_LATE {
+            let why = || Found::Unchecked("others took too long".into());
+            found.extend(all.iter().map(|s| (*s, why())));
+            return Ok(());
+        }
         let mut taken: Vec<usize> = Vec::new();
         let split = |trials: &[Trial], found: &mut Vec<(usize, Found)>, why: String| {
             let own = sources(trials);
-            if own.len() < 2 || is_stopped() || self.late.get() >= MOST_LATE {
+            if own.len() < 2 || is_stopped() {
                 found.extend(own.iter().map(|s| (*s, Found::Unchecked(why.clone()))));
                 return Ok(());
             }
