@@ -6,9 +6,9 @@ use crate::cases;
 use cases::{BACK_TO_BACK, CASES, PARTS, SEPARABLE, h200, inputs, split_inputs};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
-use squall_compiler::{GPU_FEATURES, explain, nest, sketches, untuned};
-use squall_core::operator::{self, Conv, chain};
-use squall_core::{LaunchPhase, Workload};
+use squall_compiler::{GPU_FEATURES, explain, gpu_makes_chain, nest, sketches, untuned};
+use squall_core::operator::{self, Conv, LayerNorm, MatMul, chain};
+use squall_core::{LaunchPhase, TensorKind, Workload};
 use squall_testing::samples;
 
 fn close(name: &str, got: &[f64], want: &[f64], tolerance: f64) {
@@ -409,4 +409,20 @@ fn another_blocks_memory_needs_a_cluster_barrier() {
     let why = fate(2, buffers, &[&["barrier_cluster"][..], &turn("  barrier"), &give].concat())
         .expect_err("a race");
     assert!(why.contains("without a cluster barrier"), "{why}");
+}
+
+/// What is summed behind a norm must be its rows: a mean of the rows themselves has no kernel with
+/// the norm.
+#[test]
+fn a_norm_and_a_sum_along_its_rows_alone_are_one_kernel() {
+    let (gain, bias) = (TensorKind::Weight, Some(TensorKind::Weight));
+    let norm = LayerNorm { rows: 12, cols: 48, eps: 1e-5, gain, bias }.workload().expect("a norm");
+    let product = MatMul::plain(12, 32, 48, TensorKind::Weight).workload().expect("a product");
+    let summed = "workload reduce\ndata X: f32[12, 48]\nstage Y: f32[j: 48] = sum(i: 12) X[i, j]\n\
+                  output Y";
+    let summed = Workload::parse(summed).expect("a sum");
+    for (second, is_made) in [(product, true), (summed, false)] {
+        let both = chain(operator::BACK_TO_BACK, norm.clone(), &[&second]);
+        assert_eq!(both.is_ok_and(|w| gpu_makes_chain(&w)), is_made, "{second}");
+    }
 }

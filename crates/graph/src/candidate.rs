@@ -153,7 +153,7 @@ impl FusionCandidate {
     }
 
     /// The kernel of groups of which each reads the result of the one before as its first input;
-    /// none where a device has none.
+    /// none where no sketch of the device makes them as one.
     pub fn of_operators(
         rule: &str,
         view: &View<'_>,

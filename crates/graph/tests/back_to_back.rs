@@ -156,3 +156,18 @@ fn what_others_read_too_is_stored() {
     let cheapest = n.lower_for(cpus).solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
     assert!(cheapest.tasks().iter().all(|t| t.workload.kind != "back_to_back"));
 }
+
+#[test]
+fn an_operator_of_another_domain_stays_apart() {
+    let made = |domain: &str| {
+        let mut n = Net::new();
+        let (x, w, v) = (n.input(&[8, 12]), n.weight(&[12, 32]), n.weight(&[32, 16]));
+        let y = n.node("MatMul", &[x, w], &[8, 32], &[]);
+        let y = n.node("MatMul", &[y, v], &[8, 16], &[]);
+        n.0.nodes[1].domain = domain.into();
+        n.0.outputs.push(y);
+        let greedy = n.lower_for(gpus);
+        greedy.candidates().list.iter().filter(|c| c.rule == "chain").count()
+    };
+    assert_eq!((made(""), made("my.domain")), (1, 0));
+}

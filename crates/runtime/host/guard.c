@@ -1,4 +1,4 @@
-/* How guarded buffers are made and looked at. */
+/* How guarded buffers are made and looked at, and large memory without a guard. */
 #define _GNU_SOURCE
 #include "guard.h"
 #include <errno.h>

@@ -34,7 +34,7 @@ int rt_untouched(const rt_guards *all, const rt_guarded *b, rt_error *e);
 /* Where an address lies, in words. */
 void rt_describe_address(const rt_guards *all, const void *address, char *to, size_t room);
 
-/* Memory for walking from end to end, without a guard: of large pages where the system has them. */
+/* Memory without a guard, of large pages where the system has them: for what is read as a whole. */
 void *rt_large_memory(size_t bytes);
 
 #endif

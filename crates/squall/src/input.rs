@@ -81,8 +81,8 @@ impl ReadFor {
         (self.precision.or(own).unwrap_or_default(), own.is_some())
     }
 
-    /// Which operators one behind the other have a kernel there: GPUs have such of 32-bit floats
-    /// alone.
+    /// Which operators one behind the other have a kernel there. Kernels of GPUs for them compute
+    /// in 32-bit floats.
     fn makes_chain(&self, precision: Precision) -> MakesChain {
         match self.target.is_cpu() {
             true => cpu_makes_chain,

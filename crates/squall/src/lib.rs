@@ -75,7 +75,7 @@ pub use ask_tell::{AskTell, Parameter, ParameterValue, SearchSpace, Told};
 pub use error::Error;
 pub use event::{Event, Listen, Progress};
 pub use export::{GuessRequest, KernelCounts};
-pub use input::{Input, InputKind, beside, name_matches};
+pub use input::{Input, InputKind, ReadFor, beside, name_matches};
 pub use layout::{Channels, CoverReport, CoverRow, covers};
 pub use machine::{fitted_cpu, fitted_gpu};
 pub use network_runoff::Settled;

@@ -59,11 +59,11 @@ impl InputRequest {
     ) -> Result<Input, Error> {
         let read_for = ReadFor { target, precision: self.precision };
         let input = Input::load_for(&self.source, &self.dims, given, read_for)?;
-        // CPUs have kernels of bytes and of ranges.
-        let is_f32 = target.is_cpu() && input.precision == Precision::F32;
+        // CPUs have kernels of bytes and of ranges, beside those of 32-bit floats.
+        let has_bytes = target.is_cpu() && input.precision == Precision::F32;
         Ok(match in_ranges {
-            true if is_f32 => input.in_bytes().in_ranges(),
-            false if is_f32 => input.in_bytes(),
+            true if has_bytes => input.in_bytes().in_ranges(),
+            false if has_bytes => input.in_bytes(),
             _ => input,
         })
     }

@@ -1,11 +1,12 @@
 //! The rule against circles between C files: a file uses another where it calls a function of the
-//! library (`rt_..`) that the other defines. Headers only declare, so they are no part of a circle.
+//! library (`rt_..`) that the other defines. Headers are left out, and so are functions that are
+//! handed on without a call.
 
 use super::cycles::strongly_connected;
 use super::repository::{Repository, SourceFile};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What functions begin with that files of one folder share.
+/// The beginning of the names of functions that files of one folder share.
 const SHARED: &str = "rt_";
 
 /// No circle between the C files of a folder.
@@ -31,7 +32,7 @@ fn functions(text: &str) -> Vec<(String, bool)> {
         }
         // A definition begins a line, and its parameters stand before an opening brace.
         let line = code[..at].rfind('\n').map_or(0, |n| n + 1);
-        let begins = code[line..at].starts_with(|c: char| c.is_ascii_lowercase())
+        let begins = code[line..at].starts_with(|c: char| c.is_ascii_alphabetic())
             && !code[line..at].starts_with("static");
         let end = rest.find(['{', ';']).map(|n| rest.as_bytes()[n]);
         found.push((name, begins && end == Some(b'{')));
@@ -55,7 +56,7 @@ fn circles(files: &[&SourceFile]) -> Vec<String> {
     }
     let edges_of = |(i, names): (usize, &Vec<(String, bool)>)| {
         let places = names.iter().filter_map(|(name, _)| defined.get(name.as_str()));
-        // A file's own function of a name that several files define is meant.
+        // Where several files define a function of a name, a file means its own.
         let others = places.filter(|p| !p.contains(&i)).flatten();
         others.copied().collect::<BTreeSet<usize>>()
     };

@@ -129,7 +129,7 @@ pub fn cpu_makes_chain(w: &Workload) -> bool {
     RULES.iter().any(|rule| (rule.makes_chain)(w))
 }
 
-/// The same of GPUs.
+/// Whether GPUs have such a sketch.
 pub fn gpu_makes_chain(w: &Workload) -> bool {
     gpu::makes_chain(w)
 }

@@ -184,6 +184,10 @@ mod tests {
     fn what_reads_something_else_is_refused() {
         let product = |m, n, k| MatMul::plain(m, n, k, TensorKind::Weight).workload().unwrap();
         assert!(in_parts(product(8, 5, 4), &product(8, 7, 4)).is_none());
+        // Two norms: the stages show a place inside the second, not between them.
+        let gain = TensorKind::Weight;
+        let norm = LayerNorm { rows: 8, cols: 5, eps: 1e-5, gain, bias: None }.workload().unwrap();
+        assert!(chain(BACK_TO_BACK, norm.clone(), &[&norm]).is_err());
         let both = in_parts(product(8, 5, 4), &product(8, 7, 5)).unwrap();
         assert!(in_parts(both, &product(8, 3, 7)).is_none());
     }

@@ -3,6 +3,7 @@
 //! none (after the fused tiles of Halide's `compute_at`, PLDI 2013). Which of these are one kernel
 //! on a device, its sketches say.
 
+use super::back_to_back::between_operators;
 use super::joined::behind;
 use crate::workload::Workload;
 
@@ -11,8 +12,9 @@ pub const BACK_TO_BACK: &str = "back_to_back";
 /// The kind of a depthwise convolution with the pointwise ones beside it, of two or three
 /// operators: see [`Separable`](super::Separable).
 pub const SEPARABLE: &str = "separable_conv2d";
-/// The kinds that texts of such operators may have. A sketch looks at the kind, too: a text that
-/// was stored under one of them stays the same task.
+/// The kinds that texts of such operators may have. There are two for the same operators, because
+/// CPUs' and GPUs' kernels of them were stored under one each: a device's sketch takes its own, and
+/// where both are taken the first is meant.
 pub const CHAINS: [&str; 2] = [SEPARABLE, BACK_TO_BACK];
 
 /// The workload of operators one behind the other. Not possible where they do not fit, or where one
@@ -27,6 +29,12 @@ pub fn chain(kind: &str, first: Workload, others: &[&Workload]) -> Result<Worklo
     if kind == BACK_TO_BACK && others.len() > 1 {
         return Err(format!("a workload of the kind `{BACK_TO_BACK}` is of two operators"));
     }
+    let seam = first.stages.len() - 1;
     let made = others.iter().try_fold(first, |made, next| behind(made, next));
-    Ok(Workload { kind: kind.into(), ..made? })
+    let made = Workload { kind: kind.into(), ..made? };
+    // Where two operators meet is found in the stages alone, so that a text needs no mark of it.
+    match kind == BACK_TO_BACK && between_operators(&made) != Some(seam) {
+        true => Err("the place where they meet is not found in their stages".into()),
+        false => Ok(made),
+    }
 }

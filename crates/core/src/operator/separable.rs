@@ -111,7 +111,7 @@ impl Separable {
         if !is_chain || !are_floats || !w.rooms.is_empty() || w.foreign.is_some() {
             return None;
         }
-        // That kind says which of these it is.
+        // A text of that kind has a depthwise convolution.
         let is_depthwise = |s: &Separable| s.over.as_ref().is_some_and(|o| o.weight.is_some());
         find::find(w).filter(|s| w.kind != SEPARABLE || is_depthwise(s))
     }

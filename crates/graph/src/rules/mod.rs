@@ -13,7 +13,8 @@ use crate::candidate::{FusionCandidate, MakesChain};
 use crate::fuse::anchor::anchor;
 use crate::fuse::group::Group;
 use crate::view::{View, input};
-use squall_core::graph::ValueId;
+use squall_core::graph::infer::nbits;
+use squall_core::graph::{Node, ValueId};
 
 /// The kernels that a rule finds to begin with a node, smallest first; none where the rule is not
 /// about such nodes, and the reason where it is and finds nothing.
@@ -60,6 +61,7 @@ pub const ATTENTION: &str = attention::NAME;
 pub const JOINED: &str = joined::NAME;
 /// The rule of results that are quantised in every run.
 pub const RANGE: &str = range::NAME;
+
 /// A group and what it grows to, one kernel for each size at which a single value leaves it.
 fn sizes(rule: &str, view: &View<'_>, group: Group) -> Result<Vec<FusionCandidate>, String> {
     let mut list = vec![FusionCandidate::of_group(rule, view, &group)?];
@@ -92,6 +94,10 @@ fn only_reader(view: &View<'_>, v: ValueId) -> Option<usize> {
 /// has no reason to wait.
 fn behind(view: &View<'_>, made: &Group) -> Option<Group> {
     let reader = only_reader(view, made.output)?;
+    let is_known = |n: &Node| matches!(n.domain.as_str(), "" | "ai.onnx" | nbits::DOMAIN);
+    if !is_known(&view.model.nodes[reader]) {
+        return None;
+    }
     let anchor = anchor(view, &view.model.nodes[reader])?.ok()?;
     grown(view, Group::around(reader, anchor)).pop()
 }

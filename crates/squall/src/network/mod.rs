@@ -327,7 +327,7 @@ impl Network {
     }
 
     /// Plain operators and moves of data of which the compiler makes a wrong program, whether they
-    /// run by another build or as they are, and those that could not be compared: a sentence for
+    /// run by another build or as they are, and those whose comparison failed: a sentence for
     /// each, for the user.
     pub fn fallbacks(&self) -> &[String] {
         &self.fallbacks

@@ -21,12 +21,13 @@ use squall_measure::TemporaryFolder;
 use squall_measure::cuda::Gpu;
 use squall_runtime::host;
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// How a kernel is built that differs from plain C: each of these is tried until one does not. The
-/// first keeps a product and a sum from being rounded once, the second has the assembler optimise
-/// nothing.
+/// The flags by which a kernel is built that differs from plain C: one after the other, until the
+/// kernel does not differ any more. By the first a product is rounded before it is added to a sum,
+/// by the second the assembler optimises nothing.
 const OTHERWISE: [&str; 2] = ["--fmad=false", "--ptxas-options=-O0"];
 /// Names the way of comparing: verdicts of another are not read.
 const WAY: &str = "generated kernels of a GPU against plain C, 3";
@@ -50,13 +51,17 @@ pub fn settle(
     gpu: &Gpu,
 ) -> Vec<String> {
     let comparison = Comparison { plan, at, gpu, late: Cell::new(0) };
-    let first = match comparison.verdicts(plain) {
+    let all: Vec<usize> = (0..plain.sources.len()).collect();
+    let first = match comparison.verdicts(plain, &all) {
         Ok(verdicts) => verdicts,
         Err(e) => return vec![format!("generated kernels run unchecked: {e}")],
     };
+    if is_stopped() {
+        return Vec::new();
+    }
     let mut said = Vec::new();
     let mut differing = Vec::new();
-    for (i, found) in first.into_iter().enumerate() {
+    for (i, found) in first {
         match found {
             Found::Verdict(Verdict::Wrong(why)) => differing.push((i, why)),
             Found::Unchecked(why) => said
@@ -73,9 +78,11 @@ pub fn settle(
             otherwise.sources[*i].flags.push(flag.into());
         }
         // What cannot be run so is not known to be right.
-        let verdicts = comparison.verdicts(&otherwise).unwrap_or_default();
+        let those: Vec<usize> = differing.iter().map(|(i, _)| *i).collect();
+        let verdicts = comparison.verdicts(&otherwise, &those).unwrap_or_default();
         differing.retain(|(i, why)| {
-            let is_right = verdicts.get(*i) == Some(&Found::Verdict(Verdict::Right));
+            let right = (*i, Found::Verdict(Verdict::Right));
+            let is_right = verdicts.contains(&right);
             if is_right {
                 plain.sources[*i].flags.clone_from(&otherwise.sources[*i].flags);
                 said.push(format!(
@@ -94,6 +101,9 @@ pub fn settle(
             of(plan, plain, i)
         )
     }));
+    // A node may have several kernels.
+    said.sort();
+    said.dedup();
     said
 }
 
@@ -123,9 +133,9 @@ struct Trial {
 /// The outcome of comparing a kernel.
 #[derive(Clone, PartialEq)]
 enum Found {
-    /// It is kept.
+    /// A verdict, which is kept.
     Verdict(Verdict),
-    /// It was not compared, for this reason: another time may be luckier.
+    /// The kernel was not compared, for this reason; the next run tries again.
     Unchecked(String),
 }
 
@@ -135,7 +145,7 @@ enum Ran {
     Well(Vec<Vec<u8>>),
     /// The operator of a trial refused its operands.
     Refused(usize),
-    /// Otherwise, or not in time; as its own words or ours say.
+    /// It crashed, or did not end in time: its first line or our words.
     Failed(String),
 }
 
@@ -148,21 +158,30 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// What is found of each generated kernel: the kept verdict, or a new one, which is kept.
-    fn verdicts(&self, plain: &PlainOperators) -> Result<Vec<Found>, Error> {
+    /// What is found of some generated kernels: of each the kept verdict, or a new one, which is
+    /// kept.
+    fn verdicts(
+        &self,
+        plain: &PlainOperators,
+        those: &[usize],
+    ) -> Result<Vec<(usize, Found)>, Error> {
         let folder = TemporaryFolder::new("compare")?;
         let place = folder.path().join("verdict");
-        let keys: Vec<String> = (0..plain.sources.len()).map(|i| self.key(plain, i)).collect();
-        let kept = keys.iter().map(|key| kept(key, &place, &self.at.toolchain));
-        let mut verdicts: Vec<Option<Found>> = kept.map(|v| v.map(Found::Verdict)).collect();
+        let keys: HashMap<usize, String> = those.iter().map(|&i| (i, self.key(plain, i))).collect();
+        let known = |i: &usize| {
+            let verdict = kept(&keys[i], &place, &self.at.toolchain)?;
+            Some((*i, Found::Verdict(verdict)))
+        };
+        let mut all: Vec<(usize, Found)> = those.iter().filter_map(known).collect();
         let mut groups: Vec<Vec<Trial>> = Vec::new();
         let mut bytes = MOST_BYTES;
-        let new: Vec<usize> = (0..keys.len()).filter(|i| verdicts[*i].is_none()).collect();
+        let is_new = |i: &&usize| all.iter().all(|(known, _)| known != *i);
+        let new: Vec<usize> = those.iter().filter(is_new).copied().collect();
         for source in new {
             let (trials, own) = match self.trials(plain, source) {
                 Ok(trials) => trials,
                 Err(why) => {
-                    verdicts[source] = Some(Found::Unchecked(why));
+                    all.push((source, Found::Unchecked(why)));
                     continue;
                 }
             };
@@ -176,15 +195,14 @@ impl Comparison<'_> {
         for trials in groups {
             let mut found: Vec<(usize, Found)> = Vec::new();
             self.compare(folder.path(), plain, trials, &mut found)?;
-            for (source, found) in found {
-                if let Found::Verdict(verdict) = &found {
+            for (source, found) in &found {
+                if let Found::Verdict(verdict) = found {
                     keep(&keys[source], &verdict.to_string(), &place, &self.at.toolchain);
                 }
-                verdicts[source] = Some(found);
             }
+            all.extend(found);
         }
-        let unknown = || Found::Verdict(Verdict::Unknown);
-        Ok(verdicts.into_iter().map(|v| v.unwrap_or_else(unknown)).collect())
+        Ok(all)
     }
 
     /// The digest of all that a verdict depends on: the kernel and the plain C that it is held
@@ -217,7 +235,8 @@ impl Comparison<'_> {
         reads.chain(work.writes().iter().map(|p| target_of(self.plan, p))).collect()
     }
 
-    /// The trials of a kernel, and the bytes that they need; why it has none.
+    /// The trials of a kernel, and the bytes that they need. An error says why the kernel is not
+    /// tried.
     fn trials(&self, plain: &PlainOperators, source: usize) -> Result<(Vec<Trial>, usize), String> {
         let work = &step(self.plan, plain, source).work;
         // Some operators have a kernel and no plain C.
@@ -259,7 +278,11 @@ impl Comparison<'_> {
         let mut taken: Vec<usize> = Vec::new();
         let split = |trials: &[Trial], found: &mut Vec<(usize, Found)>, why: String| {
             let own = sources(trials);
-            if own.len() < 2 || is_stopped() {
+            if own.len() < 2 || is_stopped() || self.late.get() >= MOST_LATE {
+                let why = match own.len() {
+                    0 | 1 => why,
+                    n => format!("{why}, together with {} others", n - 1),
+                };
                 found.extend(own.iter().map(|s| (*s, Found::Unchecked(why.clone()))));
                 return Ok(());
             }
@@ -376,7 +399,8 @@ impl Comparison<'_> {
         match ended.map_err(|e| fail(&program, e))? {
             Ended::Well => {}
             Ended::Late => {
-                self.late.set(self.late.get() + 1);
+                // Ctrl-C ends a program, too.
+                self.late.set(self.late.get() + usize::from(!is_stopped()));
                 return Ok(Ran::Failed(format!("it takes more than {} s", PATIENCE.as_secs())));
             }
             Ended::Complained(said) => {
@@ -384,7 +408,9 @@ impl Comparison<'_> {
                 let number = named.and_then(|rest| rest.split_once('`')?.0.parse().ok());
                 let is_refused = said.contains("did not succeed");
                 let number = number.filter(|n| is_refused && *n < probe.trials());
-                return Ok(number.map_or_else(|| Ran::Failed(said.trim().into()), Ran::Refused));
+                let first = said.lines().map(str::trim).find(|line| !line.is_empty());
+                let why = first.unwrap_or("its program ended without a word").to_string();
+                return Ok(number.map_or(Ran::Failed(why), Ran::Refused));
             }
         }
         let read = |i: usize| {

@@ -28,29 +28,32 @@ use std::sync::Arc;
 /// Sums that a thread holds in registers at most.
 const MOST_SUMS: i64 = 128;
 
-/// Whether a workload is a product that reads normalised rows.
+/// Whether a workload is a product that reads normalised rows along the axis of its sum.
 pub fn makes_normed(w: &Workload) -> bool {
-    Normed::of(w).is_some()
+    Normed::of(w).is_some() && contraction(w).is_some()
+}
+
+/// What a workload sums over tiles, with the steps of the rows that it normalises first.
+fn contraction(w: &Workload) -> Option<Contraction> {
+    let normed = Normed::of(w);
+    let product = match &normed {
+        Some(n) => n.product.clone(),
+        None => unfold::unfolded(w),
+    };
+    let (w, main) = with_epilogue(&product)?;
+    let pad = if padding(&w, main) { Pad::Guard } else { Pad::None };
+    let (mut base, _) = shape_base(&w, main, pad)?;
+    let prepare = std::mem::take(&mut base.prepare);
+    base.prepare = launches(&mut base, prepare);
+    let mut p = problem(base, &w.stages[main].name)?;
+    if let Some(n) = &normed {
+        p.row_steps = Some(RowSteps::of(n, &mut p)?);
+    }
+    Some(p)
 }
 
 pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
-    let normed = Normed::of(f.workload);
-    let product = match &normed {
-        Some(n) => n.product.clone(),
-        None => unfold::unfolded(f.workload),
-    };
-    let Some((w, main)) = with_epilogue(&product) else { return Vec::new() };
-    let pad = if padding(&w, main) { Pad::Guard } else { Pad::None };
-    let Some((mut base, _)) = shape_base(&w, main, pad) else { return Vec::new() };
-    let prepare = std::mem::take(&mut base.prepare);
-    base.prepare = launches(&mut base, prepare);
-    let Some(mut p) = problem(base, &w.stages[main].name) else { return Vec::new() };
-    if let Some(n) = &normed {
-        p.row_steps = RowSteps::of(n, &mut p);
-        if p.row_steps.is_none() {
-            return Vec::new();
-        }
-    }
+    let Some(p) = contraction(f.workload) else { return Vec::new() };
     let Some(space) = space(&p, gpu) else { return Vec::new() };
     let p = Arc::new(p);
     let tensor = tensor::derive(&p, gpu).into_iter().chain(warpgroup::derive(&p, gpu));

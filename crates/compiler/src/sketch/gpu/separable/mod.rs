@@ -54,8 +54,8 @@ impl Problem {
 
 /// Whether a workload is a depthwise convolution with pointwise ones beside it, a convolution with
 /// its pooling, or two products of matrices. The sketch also takes a pooling ahead of a pointwise
-/// convolution and images in the place of matrices. Those were not measured, so no model is covered
-/// by them.
+/// convolution and images in the place of matrices. This function refuses both, because neither was
+/// measured: estimates alone would cover models by them.
 pub fn makes(w: &Workload) -> bool {
     let Some(s) = Separable::of(w) else { return false };
     match &s.over {
