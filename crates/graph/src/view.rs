@@ -3,6 +3,7 @@
 
 use squall_core::DType;
 use squall_core::TensorKind;
+use squall_core::graph::infer::nbits;
 use squall_core::graph::infer::{Ctx, NodeOperand};
 use squall_core::graph::{Attribute, Constant, Model, Node, ValueId};
 pub use squall_core::operators::decimal;
@@ -169,6 +170,11 @@ impl<'a> View<'a> {
             None => Err("the shape of its result is not known".into()),
         }
     }
+}
+
+/// Whether a node's operator is of a domain that kernels are made for.
+pub fn is_of_known_domain(n: &Node) -> bool {
+    matches!(n.domain.as_str(), "" | "ai.onnx" | nbits::DOMAIN)
 }
 
 /// Whether a node is this operator of the standard domain, and nothing is wrong with it.

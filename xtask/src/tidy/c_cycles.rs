@@ -73,14 +73,7 @@ mod tests {
     use super::*;
 
     fn faults(files: &[(&str, &str)]) -> usize {
-        let source = |&(path, text): &(&str, &str)| SourceFile {
-            path: format!("crates/x/host/{path}"),
-            text: text.into(),
-            syntax: None,
-            is_test: false,
-        };
-        let sources = files.iter().map(source).collect();
-        no_circles(&Repository { root: "/nowhere".into(), sources }).len()
+        no_circles(&Repository::of_texts("host", files)).len()
     }
 
     #[test]

@@ -216,16 +216,9 @@ pub fn strongly_connected(edges: &[BTreeSet<usize>]) -> Vec<BTreeSet<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::repository::SourceFile;
 
     fn repository(files: &[(&str, &str)]) -> Repository {
-        let source = |&(path, text): &(&str, &str)| SourceFile {
-            path: format!("crates/x/src/{path}"),
-            text: text.into(),
-            syntax: Some(syn::parse_file(text).expect("Rust")),
-            is_test: false,
-        };
-        Repository { root: "/nowhere".into(), sources: files.iter().map(source).collect() }
+        Repository::of_texts("src", files)
     }
 
     #[test]

@@ -56,6 +56,18 @@ pub struct Repository {
 }
 
 impl Repository {
+    /// A repository of these texts, files in a folder of one crate, for tests of rules.
+    #[cfg(test)]
+    pub fn of_texts(folder: &str, files: &[(&str, &str)]) -> Repository {
+        let source = |&(path, text): &(&str, &str)| SourceFile {
+            path: format!("crates/x/{folder}/{path}"),
+            text: text.into(),
+            syntax: path.ends_with(".rs").then(|| syn::parse_file(text).expect("Rust")),
+            is_test: false,
+        };
+        Repository { root: "/nowhere".into(), sources: files.iter().map(source).collect() }
+    }
+
     /// Reads and parses every source below `crates` and `xtask`.
     pub fn read(root: PathBuf) -> Result<Repository, String> {
         let mut paths = Vec::new();

@@ -7,8 +7,7 @@ mod verify;
 use crate::candidate::{FusionCandidate, MakesChain};
 use crate::feed::Feed;
 use crate::rules::{JOINED, RULES};
-use crate::view::View;
-use squall_core::graph::infer::nbits;
+use crate::view::{View, is_of_known_domain};
 use squall_core::graph::{Model, Node, ValueId};
 use squall_core::operator::FewBits;
 use squall_core::operators::standard;
@@ -72,7 +71,7 @@ fn found(
     makes_chain: MakesChain,
 ) -> Result<Vec<FusionCandidate>, String> {
     let node = &view.model.nodes[index];
-    if !matches!(node.domain.as_str(), "" | "ai.onnx" | nbits::DOMAIN) {
+    if !is_of_known_domain(node) {
         return Err(format!("operators of the domain `{}` are not known", node.domain));
     }
     let (mut list, mut reason) = (Vec::new(), None);

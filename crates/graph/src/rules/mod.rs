@@ -12,9 +12,8 @@ mod range;
 use crate::candidate::{FusionCandidate, MakesChain};
 use crate::fuse::anchor::anchor;
 use crate::fuse::group::Group;
-use crate::view::{View, input};
-use squall_core::graph::infer::nbits;
-use squall_core::graph::{Node, ValueId};
+use crate::view::{View, input, is_of_known_domain};
+use squall_core::graph::ValueId;
 
 /// The kernels that a rule finds to begin with a node, smallest first; none where the rule is not
 /// about such nodes, and the reason where it is and finds nothing.
@@ -94,8 +93,7 @@ fn only_reader(view: &View<'_>, v: ValueId) -> Option<usize> {
 /// has no reason to wait.
 fn behind(view: &View<'_>, made: &Group) -> Option<Group> {
     let reader = only_reader(view, made.output)?;
-    let is_known = |n: &Node| matches!(n.domain.as_str(), "" | "ai.onnx" | nbits::DOMAIN);
-    if !is_known(&view.model.nodes[reader]) {
+    if !is_of_known_domain(&view.model.nodes[reader]) {
         return None;
     }
     let anchor = anchor(view, &view.model.nodes[reader])?.ok()?;

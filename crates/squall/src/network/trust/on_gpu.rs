@@ -39,7 +39,7 @@ const MOST_BYTES_OF_ONE: usize = 2 << 30;
 const MANY: usize = 1 << 20;
 /// After this time a program is ended.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// After so many programs that did not end in time no more is compared.
+/// Where this many programs did not end in time, the kernels that are left run uncompared.
 const MOST_LATE: usize = 4;
 
 /// Compares a network's generated kernels with plain C and has those built otherwise that differ;
