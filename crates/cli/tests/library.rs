@@ -12,6 +12,7 @@ use support::{Place, example};
 /// What is linked with the library.
 const HOSTILE: &str = include_str!("library/hostile.c");
 const MISUSE: &str = include_str!("library/misuse.c");
+const PLACES: &str = include_str!("library/places.c");
 const POOL: &str = include_str!("library/pool.c");
 const POOL_THREADS: &str = include_str!("library/pool_threads.c");
 const THREADS: &str = include_str!("library/threads.c");
@@ -270,6 +271,14 @@ fn threads_share_a_model() {
         .replacen("static void *work", one, 1);
     let (fine, said) = program(&folder, "racing", &racing, "-fsanitize=thread -g", &[]);
     assert!(!fine && said.contains("data race"), "{said}");
+}
+
+/// Steps read and write a caller's tensors where they lie, if they may, with the bits of copies.
+#[test]
+fn tensors_may_lie_anywhere() {
+    let (_dir, folder) = copy(1);
+    let (fine, said) = program(&folder, "places", PLACES, "-g", &[]);
+    assert!(fine && said == "128 equal\n", "{said}");
 }
 
 /// No two threads of a run touch an element that one of them writes, and all runs give one result.

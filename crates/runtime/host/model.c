@@ -55,11 +55,24 @@ static int place_ports(rt_model *m, rt_error *e) {
     const rt_buffer *b = &p->buffers[i];
     if (b->role != RT_DATA && b->role != RT_OUTPUT) continue;
     rt_port port = {m->buffers[i], b->is.count * rt_size_of(b->is.type), b->is.type,
-                    b->is.grown};
+                    b->of != RT_NONE, b->is.grown};
     if (b->role == RT_DATA) m->inputs[m->input_count++] = port;
     else m->outputs[m->output_count++] = port;
   }
   return 1;
+}
+
+/* Gives the inputs and outputs that steps may read and write where the caller has them a base
+ * each, and what is a part of them the same. */
+static void place_bases(rt_model *m) {
+  const rt_plan *p = &m->plan;
+  uint32_t bases = 1;
+  for (uint32_t i = 0; i < p->buffer_count; i++) {
+    uint32_t of = p->buffers[i].of;
+    if (of == RT_NONE) continue;
+    if (!m->buffers[of].base && bases < RT_BASES) m->buffers[of].base = bases++;
+    m->buffers[i].base = m->buffers[of].base;
+  }
 }
 
 /* Lists the operands of a call from `at` on. */
@@ -131,7 +144,10 @@ int rt_model_open(rt_model *m, rt_plan *plan, const void *const *contents,
   memset(plan, 0, sizeof *plan);
   m->buffers = calloc(m->plan.buffer_count + 1u, sizeof *m->buffers);
   if (!m->buffers) no_room(e);
-  else if (place_buffers(m, contents, e) && place_ports(m, e) && ready_steps(m, runs, e)) return 1;
+  else if (place_buffers(m, contents, e)) {
+    place_bases(m);
+    if (place_ports(m, e) && ready_steps(m, runs, e)) return 1;
+  }
   rt_model_close(m);
   return 0;
 }

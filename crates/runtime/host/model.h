@@ -6,10 +6,13 @@
 #include "call.h"
 #include "moves.h"
 
-/* Where a buffer lies: at an address that is the same for all runs, or in the workspace. */
+/* Where a buffer lies: at an address that is the same for all runs, or at an offset in the memory
+ * that a run finds at a base. Base 0 is the workspace. The others are inputs and outputs: each is
+ * the caller's own memory, less the offset of the port, or the workspace where it is copied. */
 typedef struct {
-  const unsigned char *at; /* NULL for the workspace */
+  const unsigned char *at; /* NULL where it lies at a base */
   uint64_t offset;
+  uint32_t base;
 } rt_address;
 
 /* A boolean, and what it has to be. */
@@ -33,9 +36,10 @@ typedef struct {
 
 /* What comes from the caller, or goes to it. */
 typedef struct {
-  rt_address place;
+  rt_address place; /* its base is 0 where it is always copied */
   size_t bytes;
   char type;
+  int is_part; /* an input that is copied into the memory of an output */
   int grown; /* it is a record of what it holds: RT_RECORD words */
 } rt_port;
 
@@ -49,7 +53,8 @@ typedef struct {
   rt_condition *conditions;
 } rt_model;
 
-enum { RT_ALIGNMENT = 64 };
+/* The most bases of a model: what a network has of inputs and outputs beyond them is copied. */
+enum { RT_ALIGNMENT = 64, RT_BASES = 256 };
 
 /* Takes a plan over. `contents` has the memory of each region that holds constants or prepared
  * weights, `runs` the function of each kernel; both must outlive the model. */

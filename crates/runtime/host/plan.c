@@ -109,7 +109,7 @@ static void read_buffer(cursor *c, builder *b) {
   u->role = role(c);
   u->is.type = type(c);
   u->is.count = number(c, RT_MOST_BYTES / rt_size_of(u->is.type));
-  u->region = RT_NONE;
+  u->region = u->of = RT_NONE;
   const char *place = word(c);
   if (is(place, "in")) {
     u->region = (uint32_t)number(c, RT_NONE - 1);
@@ -133,8 +133,10 @@ static void read_buffer(cursor *c, builder *b) {
       u->is.gaps = 1;
     } else if (is(what, "grown")) {
       u->is.grown = 1;
+    } else if (is(what, "of")) {
+      u->of = (uint32_t)number(c, RT_NONE - 1);
     } else if (!c->wrong) {
-      c->wrong = "expected `range`, `hard`, `file`, `gaps` or `grown`";
+      c->wrong = "expected `range`, `hard`, `file`, `gaps`, `grown` or `of`";
     }
   }
 }

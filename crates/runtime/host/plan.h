@@ -36,6 +36,7 @@ typedef struct {
   rt_tensor is;
   uint32_t region; /* that it lies in, from `offset` on, or RT_NONE */
   uint64_t offset;
+  uint32_t of; /* the input or output whose memory it is a part of, or RT_NONE */
 } rt_buffer;
 
 typedef struct {

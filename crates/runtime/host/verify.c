@@ -29,6 +29,19 @@ static int may_lie(rt_role buffer, rt_role region) {
   return buffer == RT_DATA || buffer == RT_OUTPUT || buffer == RT_SCRATCH || buffer == RT_WORKSPACE;
 }
 
+/* Whether a buffer that is said to be a part of an input or an output lies inside of it. */
+static int is_part(const rt_plan *p, const rt_buffer *b) {
+  if (b->of == RT_NONE) return 1;
+  if (b->of >= p->buffer_count) return 0;
+  const rt_buffer *whole = &p->buffers[b->of];
+  if (whole->role != RT_OUTPUT && (whole->role != RT_DATA || b->role != RT_SCRATCH)) return 0;
+  if (b->role != RT_SCRATCH && b->role != RT_DATA) return 0;
+  if (whole->is.grown || whole->region == RT_NONE || whole->region != b->region) return 0;
+  return whole->is.type == b->is.type && b->offset >= whole->offset &&
+         b->offset - whole->offset <= bytes_of(&whole->is) &&
+         bytes_of(&b->is) <= bytes_of(&whole->is) - (b->offset - whole->offset);
+}
+
 static int buffers_fit(const rt_plan *p, rt_error *e) {
   for (uint32_t i = 0; i < p->buffer_count; i++) {
     const rt_buffer *b = &p->buffers[i];
@@ -58,6 +71,9 @@ static int buffers_fit(const rt_plan *p, rt_error *e) {
     if (b->offset % step || b->offset > r->bytes || bytes_of(&b->is) > r->bytes - b->offset)
       return rt_fail(e, "plan", "plan: buffer %u does not fit its region", i);
   }
+  for (uint32_t i = 0; i < p->buffer_count; i++)
+    if (!is_part(p, &p->buffers[i]))
+      return rt_fail(e, "plan", "plan: buffer %u is no part of the one that it is said to be of", i);
   return 1;
 }
 
@@ -151,9 +167,15 @@ static int kernels_fit(const rt_plan *p, rt_error *e) {
   return 1;
 }
 
-static int written(rt_role r) { return r == RT_OUTPUT || r == RT_SCRATCH; }
+/* Whether steps may write a buffer: inputs are the caller's, also in their parts. */
+static int written(const rt_plan *p, const rt_buffer *b) {
+  if (b->role == RT_SCRATCH) return b->of == RT_NONE || p->buffers[b->of].role == RT_OUTPUT;
+  return b->role == RT_OUTPUT;
+}
 
-static int read_by_calls(rt_role r) { return written(r) || r == RT_DATA || r == RT_CONSTANT; }
+static int read_by_steps(rt_role r) {
+  return r == RT_OUTPUT || r == RT_SCRATCH || r == RT_DATA || r == RT_CONSTANT;
+}
 
 /* Whether a buffer of its own kind has room for the bytes that a kernel wants. */
 static int holds(const rt_plan *p, uint64_t number, rt_role role, uint64_t bytes) {
@@ -168,9 +190,9 @@ static int call_fits(const rt_plan *p, const rt_step *s) {
     if (s->buffers[i] >= p->buffer_count) return 0;
     const rt_buffer *b = &p->buffers[s->buffers[i]];
     const rt_parameter *q = &k->parameters[i];
-    int role = q->role == RT_DATA     ? read_by_calls(b->role)
+    int role = q->role == RT_DATA     ? read_by_steps(b->role)
                : q->role == RT_WEIGHT ? b->role == RT_WEIGHT || b->role == RT_CONSTANT
-                                      : written(b->role);
+                                      : written(p, b);
     if (!role || b->is.type != q->type || b->is.count < q->count) return 0;
   }
   return holds(p, s->buffers[k->parameter_count], RT_PREPARED, k->prepared) &&
@@ -201,10 +223,10 @@ static int move_fits(const rt_plan *p, const rt_step *s) {
   int fill = s->kind == RT_FILL;
   if (s->to >= p->buffer_count || (!fill && s->from >= p->buffer_count)) return 0;
   const rt_buffer *to = &p->buffers[s->to], *from = fill ? to : &p->buffers[s->from];
-  if (!written(to->role)) return 0;
+  if (!written(p, to)) return 0;
   int agree = from->is.type == to->is.type;
   if (s->kind == RT_COPY) agree = converts(from->is.type, to->is.type);
-  if (!fill && (!read_by_calls(from->role) || !agree)) return 0;
+  if (!fill && (!read_by_steps(from->role) || !agree)) return 0;
   if (fill)
     return s->value_bytes == rt_size_of(to->is.type) && s->to_at <= to->is.count &&
            s->count <= to->is.count - s->to_at;
@@ -231,7 +253,7 @@ static int conditions_fit(const rt_plan *p, const rt_step *s) {
   for (uint32_t i = 0; i < s->condition_count; i++) {
     if (s->conditions[2 * i] >= p->buffer_count) return 0;
     const rt_buffer *b = &p->buffers[s->conditions[2 * i]];
-    if (!read_by_calls(b->role) || b->is.type != 'o' || !b->is.count) return 0;
+    if (!read_by_steps(b->role) || b->is.type != 'o' || !b->is.count) return 0;
   }
   return 1;
 }

@@ -98,6 +98,7 @@ fn network(n: u64, name: &str) -> HostPlan {
             own(Role::Scratch, 'l', 2),
             own(Role::Output, 'l', 2),
             own(Role::Output, 'o', n),
+            Buffer { of: Some(0), ..size(Role::Scratch, 4 * n, Some((0, 16 * n))) },
         ],
         kernels: vec![
             kernel(Language::C, None, Vec::new()),
@@ -242,6 +243,13 @@ fn what_does_not_fit_is_refused_by_both_readers() {
         ("x0000803f", "1065353216", "a number is none"),
         ("fill 7 0 2", "fill 7 0 3", "step 4 (a step)"),
         ("copy 7 0 8 0 1 2", "copy 7 0 6 0 1 2", "step 5 (a step)"),
+        (" of 0", " of 6", "no part of the one"),
+        ("range -0.5 1000.0", "range -0.5 1000.0 of 10", "no part of the one"),
+        (" of 0", " of 3", "no part of the one"),
+        (" of 0", " of 77", "no part of the one"),
+        ("buffer scratch f 8 in 0 32 of 0", "buffer scratch f 25 in 0 32 of 0", "no part of"),
+        ("buffer scratch f 8 in 0 32 of 0", "buffer scratch l 4 in 0 32 of 0", "no part of"),
+        ("buffer scratch f 32 in 0 128", "buffer scratch f 32 in 0 0 of 0", "step 0 (a step)"),
         ("fill 6 0 3", "region scratch 1\nfill 6 0 3", "follow one another"),
     ];
     let texts: Vec<Vec<u8>> = changes

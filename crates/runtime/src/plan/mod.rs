@@ -123,6 +123,9 @@ pub struct Buffer {
     pub gaps: bool,
     /// Of an output: it is a record of memory that the run took; who reads it frees that.
     pub grown: bool,
+    /// The input or output that it is a part of, by its number: a run may find it in the caller's
+    /// own memory. An input may be a part of an output, into which it is copied then.
+    pub of: Option<u32>,
 }
 
 impl Buffer {
@@ -138,6 +141,7 @@ impl Buffer {
             file: None,
             gaps: false,
             grown: false,
+            of: None,
         }
     }
 

@@ -203,7 +203,8 @@ fn buffer(w: &mut Words<'_>) -> Result<Buffer, Wrong> {
             "file" => buffer.file = Some(w.word()?.into()),
             "gaps" => buffer.gaps = true,
             "grown" => buffer.grown = true,
-            _ => return Err("expected `range`, `hard`, `file`, `gaps` or `grown`"),
+            "of" => buffer.of = Some(w.index()?),
+            _ => return Err("expected `range`, `hard`, `file`, `gaps`, `grown` or `of`"),
         }
     }
     Ok(buffer)

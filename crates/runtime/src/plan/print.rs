@@ -51,6 +51,9 @@ impl Display for Buffer {
         if self.grown {
             f.write_str(" grown")?;
         }
+        if let Some(number) = self.of {
+            write!(f, " of {number}")?;
+        }
         self.file.as_ref().map_or(Ok(()), |name| write!(f, " file {name}"))
     }
 }

@@ -72,6 +72,23 @@ fn may_lie(buffer: Role, region: Role) -> bool {
     }
 }
 
+/// Whether a buffer that is said to be a part of an input or an output lies inside of it.
+fn is_part(p: &HostPlan, b: &Buffer) -> bool {
+    let Some(number) = b.of else { return true };
+    let Some(whole) = p.buffers.get(number as usize) else { return false };
+    let is_port = match (whole.role, b.role) {
+        (Role::Output, Role::Scratch | Role::Data) => !whole.grown,
+        (role, Role::Scratch) => role == Role::Data,
+        _ => false,
+    };
+    let (Some((region, from)), Some((own, at))) = (whole.place, b.place) else { return false };
+    let room = at.checked_sub(from).and_then(|behind| whole.bytes().checked_sub(behind));
+    is_port
+        && region == own
+        && whole.element == b.element
+        && room.is_some_and(|room| b.bytes() <= room)
+}
+
 fn buffers(p: &HostPlan) -> Result<(), String> {
     p.buffers.iter().enumerate().try_for_each(|(i, b)| {
         if b.count > MOST_BYTES / b.element.bytes() {
@@ -118,7 +135,11 @@ fn buffers(p: &HostPlan) -> Result<(), String> {
             Some(_) => Ok(()),
             None => Err(format!("buffer {i} does not fit its region")),
         }
-    })
+    })?;
+    match p.buffers.iter().position(|b| !is_part(p, b)) {
+        Some(i) => Err(format!("buffer {i} is no part of the one that it is said to be of")),
+        None => Ok(()),
+    }
 }
 
 fn is_identifier(text: &str) -> bool {
@@ -230,12 +251,17 @@ fn map(k: &Kernel, l: &Launch, m: &TensorMap) -> Option<()> {
     (room >= 2).then_some(())
 }
 
-fn is_written(r: Role) -> bool {
-    matches!(r, Role::Output | Role::Scratch)
+/// Whether steps may write a buffer: inputs are the caller's, also in their parts.
+fn is_written(p: &HostPlan, b: &Buffer) -> bool {
+    let whole = b.of.and_then(|n| p.buffers.get(n as usize));
+    match b.role {
+        Role::Scratch => whole.is_none_or(|w| w.role == Role::Output),
+        r => r == Role::Output,
+    }
 }
 
 fn is_read(r: Role) -> bool {
-    is_written(r) || matches!(r, Role::Data | Role::Constant)
+    matches!(r, Role::Output | Role::Scratch | Role::Data | Role::Constant)
 }
 
 /// Whether a buffer of its own kind has room for the bytes that a kernel wants.
@@ -256,7 +282,7 @@ fn call(p: &HostPlan, work: &Work) -> Option<()> {
         let role = match q.role {
             Role::Data => is_read(b.role),
             Role::Weight => matches!(b.role, Role::Weight | Role::Constant),
-            _ => is_written(b.role),
+            _ => is_written(p, b),
         };
         if !role || b.element != q.element || b.count < q.count {
             return None;
@@ -273,7 +299,7 @@ fn condition(p: &HostPlan, buffer: u32) -> bool {
 }
 
 fn target<'a>(p: &'a HostPlan, at: &At) -> Option<&'a Buffer> {
-    p.buffers.get(at.buffer as usize).filter(|b| is_written(b.role))
+    p.buffers.get(at.buffer as usize).filter(|b| is_written(p, b))
 }
 
 fn source<'a>(p: &'a HostPlan, at: &At, element: Element) -> Option<&'a Buffer> {

@@ -185,6 +185,9 @@ struct Builder<'a> {
     described: runtime::HostPlan,
     /// Buffers of places that steps name, by block, first element and elements.
     places: HashMap<(usize, usize, usize), u32>,
+    /// The inputs and outputs that are whole blocks, by block: steps may find them in the caller's
+    /// memory.
+    ports: HashMap<usize, u32>,
     /// Buffers of constants, by whether only a preparation reads them.
     constants: HashMap<(usize, bool), u32>,
     /// What the constant and the weight region hold, each with its bytes up to the next.
@@ -192,6 +195,20 @@ struct Builder<'a> {
     /// Files outside of the folder that hold weights, each with the bytes of it that are used.
     linked: Vec<(&'a Path, u64)>,
     prepared: u64,
+}
+
+/// Whether an input or an output is a whole block, in which no other output lies: an input also
+/// shares it with no other input, and no step writes it.
+fn is_whole_block(plan: &Plan, role: Role, place: &BlockPlace, elements: usize) -> bool {
+    let extents = plan.bounded.iter().map(|o| &o.extents);
+    let outputs = plan.outputs.iter().chain(extents).filter(|p| p.block == place.block).count();
+    let inputs = plan.inputs.iter().filter(|p| p.block == place.block).count();
+    let is_written = |s: &PlanStep| s.work.writes().iter().any(|to| to.block == place.block);
+    let is_alone = match role {
+        Role::Data => inputs == 1 && outputs == 0 && !plan.steps.iter().any(is_written),
+        _ => outputs == 1,
+    };
+    is_alone && place.offset == 0 && elements == plan.blocks[place.block].elements
 }
 
 /// The regions of a network's plan, by number.
@@ -218,6 +235,7 @@ impl<'a> Builder<'a> {
             by_task: kernels.iter().enumerate().map(|(i, k)| (k.task.id, i)).collect(),
             described: runtime::HostPlan::default(),
             places: HashMap::new(),
+            ports: HashMap::new(),
             constants: HashMap::new(),
             pieces: [Vec::new(), Vec::new()],
             linked: Vec::new(),
@@ -236,7 +254,15 @@ impl<'a> Builder<'a> {
             let at = Some((ARENA, layout.at(plan, place)));
             let element = element(plan.blocks[place.block].dtype)?;
             let number = b.buffer(role, element, elements as u64, at);
-            b.described.buffers[number as usize].grown = role == Role::Output && grows(plan, place);
+            let grown = role == Role::Output && grows(plan, place);
+            b.described.buffers[number as usize].grown = grown;
+            if !grown && !plain.on_device && is_whole_block(plan, role, place, elements) {
+                b.ports.insert(place.block, number);
+            }
+        }
+        for (number, place) in plan.inputs.iter().enumerate() {
+            let port = b.ports.get(&place.block).filter(|port| **port as usize != number);
+            b.described.buffers[number].of = port.copied();
         }
         let tuned = kernels.iter().map(|k| {
             let tensors = runtime::HostPlan::of_workload(&k.task.workload).buffers;
@@ -359,6 +385,7 @@ impl<'a> Builder<'a> {
         let at = Some((ARENA, self.layout.at(self.plan, p)));
         let letter = element_of(self.plan.blocks[p.block].dtype);
         let number = self.buffer(Role::Scratch, letter, elements as u64, at);
+        self.described.buffers[number as usize].of = self.ports.get(&p.block).copied();
         self.places.insert(key, number);
         number
     }
