@@ -3,7 +3,7 @@
 
 use super::operands::{first_of, number, source_of, target_of};
 use super::plain::{PlainOperators, parameters};
-use super::program::{NAME, put};
+use super::program::{NAME, Site, put};
 use crate::error::Error;
 use crate::export::{compile, refused};
 use crate::target_context::TargetContext;
@@ -182,11 +182,12 @@ pub fn awaiting(kernel: &mut KernelSource, gpu: &Gpu) {
 
 /// Builds the program and all cubins in a folder; one that is kept gets the sources, too.
 pub fn build(
-    (folder, is_kept): (&Path, bool),
+    site: Site<'_>,
     kernels: &[&KernelSource],
     at: &TargetContext,
     gpu: &Gpu,
 ) -> Result<(), Error> {
+    let Site { folder, is_kept } = site;
     if is_kept {
         for k in kernels {
             put(&folder.join(format!("{}.cu", k.symbol)), &k.source)?;
