@@ -102,7 +102,7 @@ pub fn choose(
     } else {
         Vec::new()
     };
-    while_compiling((&at.device, &at.toolchain), &sources, || {
+    while_compiling(&at.device, &at.toolchain, &sources, || {
         choices.into_iter().map(|choice| choice.settle(guesser)).collect()
     })
 }
