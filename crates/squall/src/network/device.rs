@@ -17,7 +17,6 @@ use squall_measure::cpu::Object;
 use squall_measure::cuda::{Gpu, cubins};
 use squall_runtime::host;
 use std::collections::HashMap;
-use std::path::Path;
 
 /// Where parts of memory begin on a GPU: at lines of its caches, two of them.
 pub const ALIGNMENT: usize = 256;
