@@ -22,6 +22,7 @@ const RULES: &[(&str, Rule)] = &[
     ("files use each other in one direction", cycles::no_circles),
     ("C files use each other in one direction", c_cycles::no_circles),
     ("functions have at most 80 lines and six parameters", functions::small_functions),
+    ("parameters of functions have names", functions::named_parameters),
     ("files open with what they own; 600 lines, 100 columns", text::files),
     ("names say what they hold", text::names),
     ("comments say what acts", text::plain_comments),

@@ -81,24 +81,35 @@ fn meaning(taken: bool, x: &[f32], i: &[i64], j: &[i64]) -> Option<Vec<f32>> {
     }
 }
 
-/// A condition, the data, and the indices of both branches.
-type Case = (bool, [f32; 8], [i64; 2], [i64; 2]);
+/// What a run is given.
+#[derive(Debug)]
+struct Case {
+    /// The condition.
+    taken: bool,
+    /// The data.
+    x: [f32; 8],
+    /// The indices of each branch.
+    i: [i64; 2],
+    j: [i64; 2],
+}
 
 /// Both branches, each with indices that the other one does not allow; in the last two the branch
 /// that is taken has an illegal one.
 fn cases() -> [Case; 5] {
     let (up, down) = ([0.5f32; 8], [-0.25f32, 0.5, -1.0, 0.125, -2.0, 0.0, 1.0, -0.5]);
+    let case = |taken, x, i, j| Case { taken, x, i, j };
     [
-        (true, up, [1, 0], [9, 9]),
-        (false, up, [9, 9], [1, 1]),
-        (false, down, [9, 9], [9, 9]),
-        (true, down, [9, 0], [0, 0]),
-        (false, up, [0, 0], [0, 9]),
+        case(true, up, [1, 0], [9, 9]),
+        case(false, up, [9, 9], [1, 1]),
+        case(false, down, [9, 9], [9, 9]),
+        case(true, down, [9, 0], [0, 0]),
+        case(false, up, [0, 0], [0, 9]),
     ]
 }
 
 /// Writes a case's inputs; the command that runs it.
-fn written(p: &Place, (taken, x, i, j): &Case) -> Vec<String> {
+fn written(p: &Place, case: &Case) -> Vec<String> {
+    let Case { taken, x, i, j } = case;
     let bytes = [vec![u8::from(*taken)], floats(x), whole(i), whole(j)];
     let described: [(&str, &[i64]); 4] =
         [("|b1", &[1]), ("<f4", &[2, 4]), ("<i8", &[2]), ("<i8", &[2])];
@@ -114,7 +125,7 @@ fn written(p: &Place, (taken, x, i, j): &Case) -> Vec<String> {
 
 /// Whether a run gave what is meant, or said what stands in its way.
 fn is_meant(p: &Place, ran: support::Ran, case: &Case) -> bool {
-    let (taken, x, i, j) = case;
+    let Case { taken, x, i, j } = case;
     let Some(want) = meaning(*taken, x, i, j) else {
         assert!(ran.fails().err.contains("Gather"), "{case:?}");
         return false;

@@ -223,7 +223,8 @@ fn generated_kernels_of_bounded_operators_are_compared_as_far_as_their_results_g
 fn tuned(
     p: &Place,
     gpu: &[(&'static str, std::path::PathBuf)],
-    (file, trials): (&str, &str),
+    file: &str,
+    trials: &str,
     capability: &str,
 ) -> support::Ran {
     let args = ["tune", file, "--trials", trials, "--target", "cuda", "--json"];
@@ -317,7 +318,7 @@ fn an_inverted_residual_is_one_kernel_and_right_as_it_is_printed() {
          8, p: 5, q: 4] = C2[n, k, p, q] + R[n, k, p, q]\noutput Y\n",
     );
     for (capability, trials) in [("90", "12"), ("75", "4")] {
-        let ran = tuned(&p, &gpu, ("block.workload", trials), capability);
+        let ran = tuned(&p, &gpu, "block.workload", trials, capability);
         let task = &ran.json()["tasks"][0];
         assert_eq!(task["failed"], 0, "{task}");
         // Which of them is fastest under an emulator says nothing.
@@ -354,7 +355,7 @@ fn operators_back_to_back_are_one_kernel_and_right_as_it_is_printed() {
         (norm, &["gpu_tile", "gpu_tensor_split"]),
     ] {
         p.file("both.workload", text);
-        let ran = tuned(&p, &gpu, ("both.workload", "8"), "90");
+        let ran = tuned(&p, &gpu, "both.workload", "8", "90");
         let task = &ran.json()["tasks"][0];
         let failures = task["failures"].as_array().unwrap();
         assert!(failures.iter().all(|f| f["stage"] == "infeasible"), "{task}");
@@ -379,7 +380,7 @@ fn generated_kernels_are_right_as_they_are_printed() {
          stride=2 pad=3 dtype=tf32\nrows: softmax rows=4 cols=300\n",
     );
     for (capability, trials) in [("90", "6"), ("75", "2")] {
-        let ran = tuned(&p, &gpu, ("kernels.ops", trials), capability);
+        let ran = tuned(&p, &gpu, "kernels.ops", trials, capability);
         for t in ran.json()["tasks"].as_array().unwrap() {
             // Some tiles do not fit; what was built is right.
             let failures = t["failures"].as_array().unwrap();

@@ -243,7 +243,7 @@ impl Compared {
 }
 
 /// A kernel of a random configuration of a random sketch for a level.
-fn kernel(r: &mut Random, w: &Workload, (isa, names): (Isa, &str), symbol: &str) -> KernelSource {
+fn kernel(r: &mut Random, w: &Workload, isa: Isa, names: &str, symbol: &str) -> KernelSource {
     let mut all = sketches(w, &at_level(isa));
     all.retain(|s| s.name().starts_with(names));
     let s = &all[r.random_range(0..all.len())];
@@ -267,7 +267,7 @@ fn try_shapes(isa: Isa, machine: &Machine, drawn: &Drawn) {
         for i in 0..TOGETHER.min(shapes - first) {
             let w = (drawn.workload)(&mut r);
             let (raw, seen) = inputs(&mut r, &w);
-            kernels.push((i, kernel(&mut r, &w, (isa, drawn.sketches), &format!("k{i}"))));
+            kernels.push((i, kernel(&mut r, &w, isa, drawn.sketches, &format!("k{i}"))));
             wants.push(Wanted::of(&w, &seen));
             cases.push((w, raw));
         }

@@ -227,7 +227,7 @@ fn products_are_by_words_where_bytes_are_multiplied_so() {
 }
 
 /// Holds what kernels give to what their workloads mean.
-fn compiled(targets: &[Target], machines: &[Machine], best: (&Machine, &str)) {
+fn compiled(targets: &[Target], machines: &[Machine], best: &Machine, instruction: &str) {
     let (cases, seen): (Vec<Case>, Vec<_>) = cases()
         .into_iter()
         .map(|(_, w)| {
@@ -235,7 +235,7 @@ fn compiled(targets: &[Target], machines: &[Machine], best: (&Machine, &str)) {
             ((w, raw), seen)
         })
         .unzip();
-    machines::compiled(&cases, (targets, machines), best, |case, symbol, bits| {
+    machines::compiled(&cases, targets, machines, best, instruction, |case, symbol, bits| {
         let is_float = cases[case].0.output().dtype == DType::F32;
         let number = |b: &u32| match is_float {
             true => f64::from(f32::from_bits(*b)),
@@ -249,12 +249,12 @@ fn compiled(targets: &[Target], machines: &[Machine], best: (&Machine, &str)) {
 #[test]
 fn compiled_kernels_of_bytes_give_the_reference_output() {
     let flags: Vec<&str> = Isa::X86_64V4Vnni.level().flags().collect();
-    compiled(&targets(), &Machine::both(), (&Machine::here(&flags), "vpdpbusd"));
+    compiled(&targets(), &Machine::both(), &Machine::here(&flags), "vpdpbusd");
 }
 
 #[test]
 fn emulated_kernels_of_bytes_give_the_reference_output() {
     let machines = Machine::arms();
     let Some(best) = machines.last() else { return };
-    compiled(&[at_level(Isa::Armv86A)], &machines, (best, "usdot"));
+    compiled(&[at_level(Isa::Armv86A)], &machines, best, "usdot");
 }

@@ -42,12 +42,16 @@ enum Zeros {
     Floats,
 }
 
-fn weights(
-    r: &mut Random,
-    (k, n, bits, block): (i64, i64, i64, i64),
-    form: &str,
-    zeros: Zeros,
-) -> Weights {
+/// Weights of `bits` bits: `k` rows and `n` columns, of which each has a scale for `block` rows.
+struct Sizes {
+    k: i64,
+    n: i64,
+    bits: i64,
+    block: i64,
+}
+
+fn weights(r: &mut Random, sizes: Sizes, form: &str, zeros: Zeros) -> Weights {
+    let Sizes { k, n, bits, block } = sizes;
     let blocks = (k + block - 1) / block;
     let signed = form != "packed" && r.random();
     let (codes, each) = match form {
@@ -208,7 +212,7 @@ fn weights_are_packed_alike_by_c_and_by_evaluation() {
                 ("rows", Zeros::Absent),
                 ("columns", Zeros::Whole),
             ] {
-                let w = weights(&mut r, (k, n, bits, block), form, zeros);
+                let w = weights(&mut r, Sizes { k, n, bits, block }, form, zeros);
                 cases.extend(packing(&w, zeros));
             }
         }
@@ -232,7 +236,7 @@ fn products(seed: u64, level: i64) -> Vec<Case> {
             1 if form == "packed" => Zeros::Floats,
             _ => Zeros::Whole,
         };
-        let w = weights(&mut r, (k, n, bits, block), form, zeros);
+        let w = weights(&mut r, Sizes { k, n, bits, block }, form, zeros);
         let m = [1, 2, 3, 4, 5, 9, 21, 85][r.random_range(0..8usize)];
         let has_bias = r.random();
         cases.push(multiplied(&mut r, &w, m, level, has_bias));

@@ -215,7 +215,7 @@ fn scheduled_nests_by_pairs_mean_what_the_workload_means() {
 }
 
 /// Holds what kernels give to what their workloads mean.
-fn compiled(targets: &[Target], machines: &[Machine], best: (&Machine, &str)) {
+fn compiled(targets: &[Target], machines: &[Machine], best: &Machine, instruction: &str) {
     let named = cases().into_iter().map(|(_, w)| w).chain(others());
     let (cases, seen): (Vec<Case>, Vec<_>) = named
         .map(|w| {
@@ -225,7 +225,7 @@ fn compiled(targets: &[Target], machines: &[Machine], best: (&Machine, &str)) {
             ((w, all.iter().map(bytes).collect()), all)
         })
         .unzip();
-    machines::compiled(&cases, (targets, machines), best, |case, symbol, bits| {
+    machines::compiled(&cases, targets, machines, best, instruction, |case, symbol, bits| {
         let w = &cases[case].0;
         let got: Vec<f64> = bits.iter().map(|b| f64::from(f32::from_bits(b << 16))).collect();
         agree(symbol, &got, &w.evaluate(&dense(w, &seen[case])));
@@ -235,12 +235,12 @@ fn compiled(targets: &[Target], machines: &[Machine], best: (&Machine, &str)) {
 #[test]
 fn compiled_kernels_of_bf16_give_the_reference_output() {
     let flags: Vec<&str> = Isa::X86_64V4Bf16.level().flags().collect();
-    compiled(&targets(), &Machine::both(), (&Machine::here(&flags), "vdpbf16ps"));
+    compiled(&targets(), &Machine::both(), &Machine::here(&flags), "vdpbf16ps");
 }
 
 #[test]
 fn emulated_kernels_of_bf16_give_the_reference_output() {
     let machines = Machine::arms();
     let Some(best) = machines.last() else { return };
-    compiled(&[at_level(Isa::Armv86A)], &machines, (best, "bfdot"));
+    compiled(&[at_level(Isa::Armv86A)], &machines, best, "bfdot");
 }

@@ -125,7 +125,8 @@ pub struct Feature {
 
 const fn cpuid(
     name: &'static str,
-    (leaf, subleaf): (u32, u32),
+    leaf: u32,
+    subleaf: u32,
     register: CpuidRegister,
     bit: u32,
 ) -> Feature {
@@ -133,15 +134,15 @@ const fn cpuid(
 }
 
 const fn ecx(name: &'static str, leaf: u32, bit: u32) -> Feature {
-    cpuid(name, (leaf, 0), CpuidRegister::Ecx, bit)
+    cpuid(name, leaf, 0, CpuidRegister::Ecx, bit)
 }
 
 const fn ebx(name: &'static str, bit: u32) -> Feature {
-    cpuid(name, (7, 0), CpuidRegister::Ebx, bit)
+    cpuid(name, 7, 0, CpuidRegister::Ebx, bit)
 }
 
 const fn edx(name: &'static str, bit: u32) -> Feature {
-    cpuid(name, (7, 0), CpuidRegister::Edx, bit)
+    cpuid(name, 7, 0, CpuidRegister::Edx, bit)
 }
 
 const fn hwcap(name: &'static str, second: bool, bit: u32) -> Feature {
@@ -169,8 +170,8 @@ const FEATURES: [Feature; 27] = [
     ebx("avx512bw", 30),
     ebx("avx512vl", 31),
     ecx("avx512vnni", 7, 11),
-    cpuid("avx512bf16", (7, 1), CpuidRegister::Eax, 5),
-    cpuid("avxvnni", (7, 1), CpuidRegister::Eax, 4),
+    cpuid("avx512bf16", 7, 1, CpuidRegister::Eax, 5),
+    cpuid("avxvnni", 7, 1, CpuidRegister::Eax, 4),
     hwcap("dotprod", false, 20),
     hwcap("i8mm", true, 13),
     hwcap("bf16", true, 14),

@@ -110,14 +110,15 @@ impl Fleet {
                 columns.add(r)?;
             }
             let Some(first) = of_task.first() else { continue };
-            new += self.ship_task((worker, class), first, &columns)?;
+            new += self.ship_task(worker, class, first, &columns)?;
         }
         Ok(new)
     }
 
     fn ship_task(
         &mut self,
-        (worker, class): (i32, i32),
+        worker: i32,
+        class: i32,
         first: &Record,
         c: &Columns,
     ) -> Result<u64, FleetError> {

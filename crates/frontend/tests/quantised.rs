@@ -86,7 +86,7 @@ fn values(scale: f32) -> Build {
         .init("v", bytes(S8, &[], &[0]))
 }
 
-fn scaled(b: Build, (domain, op, inputs): (&str, &str, &[&str])) -> Build {
+fn scaled(b: Build, domain: &str, op: &str, inputs: &[&str]) -> Build {
     let attributes = match op {
         "QLinearAveragePool" => vec![ints("kernel_shape", &[1, 1])],
         "QLinearConcat" => vec![int("axis", 1)],
@@ -103,12 +103,13 @@ fn scales_that_are_none_are_refused() {
         (f32::NAN, "its scale NaN is no finite number"),
         (f32::INFINITY, "its scale inf is no finite number"),
     ];
-    for case in SCALED {
+    for (domain, op, inputs) in SCALED {
         for (scale, why) in wrong {
-            assert_eq!(problem_of(&scaled(values(scale), *case)), why, "{case:?}");
+            let said = problem_of(&scaled(values(scale), domain, op, inputs));
+            assert_eq!(said, why, "{op} {inputs:?}");
         }
         // The same operators with a scale that is one are read.
-        ops(&scaled(values(0.25), *case));
+        ops(&scaled(values(0.25), domain, op, inputs));
     }
 }
 
@@ -127,7 +128,7 @@ fn zero_points_of_other_types_are_refused() {
                 inputs[i] = other;
                 let dtype = if *zero == "z" { S8 } else { U8 };
                 let b = values(0.25).init("b", bytes(dtype, &[], &[3])).init("f", scalar(3.0));
-                let why = problem_of(&scaled(b, (domain, op, &inputs)));
+                let why = problem_of(&scaled(b, domain, op, &inputs));
                 assert!(why.contains("zero point"), "{op}, input {i}, {other}: {why}");
             }
         }

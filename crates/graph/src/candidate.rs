@@ -109,7 +109,9 @@ impl FusionCandidate {
     pub fn attention(
         rule: &str,
         view: &View<'_>,
-        (scores, softmax, values): (&Group, usize, &Group),
+        scores: &Group,
+        softmax: usize,
+        values: &Group,
     ) -> Option<FusionCandidate> {
         let (first, second) = (scores.kernel().ok()?, values.kernel().ok()?);
         let workload = attention(first.workload, &second.workload).ok()?;

@@ -56,7 +56,8 @@ pub fn needed(values: &[Value], outputs: &[ValueId], nodes: Vec<Node>) -> Vec<No
 pub fn add_value(
     values: &mut Vec<Value>,
     by: &str,
-    (dtype, shape): (Option<DType>, Vec<i64>),
+    dtype: Option<DType>,
+    shape: Vec<i64>,
     constant: Option<Constant>,
 ) -> ValueId {
     let name = format!("squall/{by}/{}", values.len());

@@ -178,7 +178,7 @@ impl<'a> Moved<'a> {
                 let y = n.outputs[result];
                 let (_, there) = channels(view.shape(y)?)?;
                 let site = pushed(view, n, result, &own)?;
-                let list = channels_at(&site, (count, places), there)?;
+                let list = channels_at(&site, count, places, there)?;
                 let there = list.into_iter().map(|c| of.get(c as usize).copied());
                 made.push((y, there.collect::<Option<Vec<Channel>>>()?));
             }
@@ -257,7 +257,7 @@ fn is_alike(a: &[i64], b: &[i64]) -> bool {
 
 /// The channels of a value of so many channels and places that lie at a site in it, in their order
 /// there; none where more moves than channels.
-fn channels_at(site: &Site, (count, places): (i64, i64), there: i64) -> Option<Vec<i64>> {
+fn channels_at(site: &Site, count: i64, places: i64, there: i64) -> Option<Vec<i64>> {
     let [images, channels @ .., h, w] = &site.dims[..] else { return None };
     let inner: Vec<_> = [h, w].into_iter().flatten().collect();
     let mut stride = 1;
@@ -311,14 +311,14 @@ struct Writer<'a> {
 impl Writer<'_> {
     /// A new value of floats, which is not known yet.
     fn floats(&mut self, shape: Vec<i64>) -> ValueId {
-        add_value(&mut self.values, "ranges", (Some(DType::F32), shape), None)
+        add_value(&mut self.values, "ranges", Some(DType::F32), shape, None)
     }
 
     /// Numbers that are known.
     fn known(&mut self, list: &[i64]) -> ValueId {
         let shape = vec![list.len() as i64];
         let constant = Constant::I64 { shape: shape.clone(), data: list.to_vec() };
-        add_value(&mut self.values, "ranges", (Some(DType::I64), shape), Some(constant))
+        add_value(&mut self.values, "ranges", Some(DType::I64), shape, Some(constant))
     }
 
     /// A new node of one result.

@@ -32,7 +32,7 @@ impl Assignment {
                     let at = |e: String| format!("node `{}`: {e}", model.nodes[c.nodes[0]].name);
                     let task = self.task_of_step(i).ok_or_else(|| at("it has no task".into()))?;
                     let output = c.outputs[0];
-                    let made = self.call(&state, task, (&c.feeds, output), kernel).map_err(at)?;
+                    let made = self.call(&state, task, &c.feeds, output, kernel).map_err(at)?;
                     state.values.insert(output, made);
                 }
                 Step::Node(node) => state.evaluate(node, &self.reason(node))?,
@@ -79,7 +79,8 @@ impl Assignment {
         &self,
         state: &State<'_>,
         task: TaskId,
-        (feeds, output): (&[Feed], ValueId),
+        feeds: &[Feed],
+        output: ValueId,
         kernel: &mut Call<'_>,
     ) -> Result<Constant, String> {
         let mut inputs = Vec::new();

@@ -25,7 +25,7 @@ pub fn split(w: &Workload, source: Source, dim: usize, parts: &[i64]) -> Option<
             w.inputs[i].shape.splice(dim..=dim, parts.iter().copied());
         }
         for stage in 0..w.stages.len() {
-            readers(&mut w, stage, (source, dim), parts, &mut open)?;
+            readers(&mut w, stage, source, dim, parts, &mut open)?;
         }
     }
     w.check().ok()?;
@@ -101,7 +101,8 @@ fn split_axis(
 fn readers(
     w: &mut Workload,
     stage: usize,
-    (source, dim): (Source, usize),
+    source: Source,
+    dim: usize,
     parts: &[i64],
     open: &mut Vec<(Source, usize)>,
 ) -> Option<()> {

@@ -55,7 +55,7 @@ fn operators_that_share_an_axis_may_be_one_kernel() {
         let dear =
             greedy.solved(solver(CHEAPEST).unwrap(), &|t| Some(if t == id { 9e9 } else { 1.0 }));
         assert_eq!(dear.unwrap().tasks().len(), 2, "{op}");
-        assert_alike((&greedy, &cheapest), &[1, 6, 7, 9], 1e-5);
+        assert_alike(&greedy, &cheapest, &[1, 6, 7, 9], 1e-5);
     }
 }
 
@@ -74,7 +74,7 @@ fn a_norm_of_rows_and_the_product_behind_it_may_be_one_kernel() {
         let cheapest = greedy.solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
         let [one] = cheapest.tasks() else { panic!("{:?}", cheapest.tasks()) };
         assert_eq!((one.workload.kind.as_str(), one.nodes.len()), ("back_to_back", 3));
-        assert_alike((&greedy, &cheapest), &[1, 8, 12], 1e-5);
+        assert_alike(&greedy, &cheapest, &[1, 8, 12], 1e-5);
     }
 }
 
@@ -108,7 +108,7 @@ fn operators_made_in_chunks_may_be_one_kernel() {
         let cheapest = greedy.solved(solver(CHEAPEST).unwrap(), &|_| None).unwrap();
         let [one] = cheapest.tasks() else { panic!("{:?}", cheapest.tasks()) };
         assert_eq!((one.workload.kind.as_str(), one.nodes.len()), ("back_to_back", nodes));
-        assert_alike((&greedy, &cheapest), input, 1e-5);
+        assert_alike(&greedy, &cheapest, input, 1e-5);
     }
 }
 

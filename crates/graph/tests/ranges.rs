@@ -98,7 +98,7 @@ fn shuffles_are_read_where_their_channels_are() {
         }
         let want = run(&before, &[some_numbers(&input)]).unwrap();
         let most = want[0].iter().fold(0f32, |m, x| m.max(x.abs()));
-        assert_alike((&before, &ranged), &input, 1e-5 * most);
+        assert_alike(&before, &ranged, &input, 1e-5 * most);
     }
 }
 
@@ -122,7 +122,7 @@ fn what_others_read_stays_shuffled() {
     let input = [1, 3, IMAGE[0], IMAGE[1]];
     let want = run(&n.lower(), &[some_numbers(&input)]).unwrap();
     let most = want[0].iter().fold(0f32, |m, x| m.max(x.abs()));
-    assert_alike((&n.lower(), &graph), &input, 1e-5 * most);
+    assert_alike(&n.lower(), &graph, &input, 1e-5 * most);
     let mut n = Net::new();
     let x = n.input(&[1, 3, IMAGE[0], IMAGE[1]]);
     let made = [0, 1].map(|_| conv(&mut n, x, [3, 6, 1, 1], 1));

@@ -8,13 +8,7 @@ use squall_core::graph::{Attribute, ValueId};
 use squall_graph::solvers::{CHEAPEST, solver};
 
 /// A pointwise convolution, with a ReLU where asked.
-fn pointwise(
-    n: &mut Net,
-    x: ValueId,
-    (from, to): (i64, i64),
-    size: [i64; 2],
-    relu: bool,
-) -> ValueId {
+fn pointwise(n: &mut Net, x: ValueId, from: i64, to: i64, size: [i64; 2], relu: bool) -> ValueId {
     let w = n.weight(&[to, from, 1, 1]);
     let shape = [1, to, size[0], size[1]];
     let y = n.node("Conv", &[x, w], &shape, &[]);
@@ -25,12 +19,12 @@ fn pointwise(
 fn inverted_residual(is_added: bool) -> Net {
     let mut n = Net::new();
     let x = n.input(&[1, 6, 7, 9]);
-    let e = pointwise(&mut n, x, (6, 16), [7, 9], true);
+    let e = pointwise(&mut n, x, 6, 16, [7, 9], true);
     let w = n.weight(&[16, 1, 3, 3]);
     let around = [("pads", Attribute::Ints(vec![1, 1, 1, 1])), ("group", Attribute::Int(16))];
     let d = n.node("Conv", &[e, w], &[1, 16, 7, 9], &around);
     let d = n.node("Relu", &[d], &[1, 16, 7, 9], &[]);
-    let mut y = pointwise(&mut n, d, (16, 6), [7, 9], false);
+    let mut y = pointwise(&mut n, d, 16, 6, [7, 9], false);
     if is_added {
         y = n.node("Add", &[y, x], &[1, 6, 7, 9], &[]);
     }
@@ -56,7 +50,7 @@ fn an_inverted_residual_may_be_one_kernel() {
         let dear =
             greedy.solved(solver(CHEAPEST).unwrap(), &|t| Some(if t == id { 9e9 } else { 1.0 }));
         assert!(dear.unwrap().tasks().len() > 1);
-        assert_alike((&greedy, &cheapest), &[1, 6, 7, 9], 1e-4);
+        assert_alike(&greedy, &cheapest, &[1, 6, 7, 9], 1e-4);
     }
 }
 

@@ -273,12 +273,7 @@ fn read_seen(solver: &str, tensors: &mut TensorReader) -> Result<Seen, FileError
 }
 
 /// The kept coordinates of `n` problems, one of all after another, from their sizes.
-fn places_of(
-    encoder: &Encoder,
-    kept: &[u32],
-    (names, n): (&[&str], usize),
-    sizes: &[u32],
-) -> Vec<f32> {
+fn places_of(encoder: &Encoder, kept: &[u32], names: &[&str], n: usize, sizes: &[u32]) -> Vec<f32> {
     let mut out = vec![0.0; kept.len() * n];
     for i in 0..n {
         // The names ascend.
@@ -310,7 +305,7 @@ fn read_places(
     }
     let names = h.encoder.size_names();
     let sizes = tensors.small(&stored, &[names.len(), n])?;
-    let places = places_of(&h.encoder, &h.kept, (&names, n), &sizes);
+    let places = places_of(&h.encoder, &h.kept, &names, n, &sizes);
     Ok((sizes, places))
 }
 

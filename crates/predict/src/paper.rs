@@ -12,12 +12,12 @@ mod beam;
 use crate::features::{EncodedProblem, Featurizer};
 use crate::nn::vector::{add, relu};
 use crate::nn::{
-    Attention, Convolution, Linear, Lstm, LstmGradients, LstmScratch, Matrix, ParameterLayout,
-    Steps, cross_entropy,
+    Attention, AttentionGradients, Convolution, Linear, Lstm, LstmGradients, LstmScratch, Matrix,
+    ParameterLayout, Steps, cross_entropy,
 };
 use crate::options::{Options, PaperModel};
-use crate::train::{Batch, Epoch, Learner, Schedule, State};
-use crate::trainer::{Trainer, TrainingData, encode_all, labelled};
+use crate::train::{Batch, Epoch, Learner, Problems, Schedule, State};
+use crate::trainer::{Job, Trainer, TrainingData, encode_all, labelled};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 use squall_core::forecast::{FamilyError, Part};
 
@@ -247,7 +247,7 @@ impl Sequence {
                 }
             });
             let mut before = vec![0.0; dx.len()];
-            c.backward(p, r.size(), &r.columns[i], &dx, (&mut *g, &mut before));
+            c.backward(p, r.size(), &r.columns[i], &dx, g, &mut before);
             dx = before;
         }
         for (t, table) in self.tokens.iter().enumerate() {
@@ -340,7 +340,8 @@ impl Sequence {
         &self,
         p: &[f32],
         k: usize,
-        (r, output): (&Encoded, &[f32]),
+        r: &Encoded,
+        output: &[f32],
         answers: &[&[u16]],
         gradient: Option<HeadGradient>,
     ) -> Vec<f64> {
@@ -364,7 +365,8 @@ impl Sequence {
             self.attended[k].backward(&attended, n, &scores, g);
             let mut dattended = vec![0.0; size];
             self.attended[k].backward_argument(p, &scores, n, &mut dattended, false);
-            Attention::backward(output, memory, r.size(), &weights, &dattended, (d, dmemory));
+            let gradients = AttentionGradients { query: d, memory: dmemory };
+            Attention::backward(output, memory, r.size(), &weights, &dattended, gradients);
         }
         losses
     }
@@ -390,7 +392,7 @@ impl Learner for Sequence {
         batch: Batch,
         _: &mut Generator,
         mut gradient: Option<&mut [f32]>,
-        (): &mut (),
+        _: &mut (),
     ) -> Result<f64, FamilyError> {
         let problems = batch.problems;
         let n = problems.len();
@@ -426,7 +428,7 @@ impl Learner for Sequence {
                 output: doutput,
                 memory: &mut d.memory,
             });
-            for l in self.head_losses(p, k, (&r, output), &answers, head) {
+            for l in self.head_losses(p, k, &r, output, &answers, head) {
                 loss += l;
             }
         }
@@ -489,14 +491,10 @@ impl Trained {
             seed,
             threads,
         };
+        let problems = Problems { learned: &learned, held: &held };
+        let job = Job { network: "sequence model", member: 0, problems, schedule };
         let mut ask = |s: &State, within: f64| go_on(&s.curve, within);
-        let state = trainer.train(
-            (&model, "sequence model", 0),
-            &featurizer,
-            (&learned, &held),
-            &schedule,
-            &mut ask,
-        )?;
+        let state = trainer.train(&model, &featurizer, &job, &mut ask)?;
         Ok(Trained { featurizer, model, parameters: state.best, curve: state.curve })
     }
 

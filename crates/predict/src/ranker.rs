@@ -67,6 +67,16 @@ pub struct Ranker {
     skip: Linear,
 }
 
+/// What the ranker is given of problems.
+struct Inputs<'a> {
+    /// The problems' tokens.
+    tokens: &'a [u16],
+    /// The values of their candidates.
+    table: &'a [u16],
+    /// The candidates' features.
+    features: &'a [f32],
+}
+
 /// Buffers of one thread.
 #[derive(Debug, Default)]
 pub struct RankerScratch {
@@ -173,7 +183,8 @@ impl Ranker {
         &self,
         members: &[Vec<f32>],
         featurizer: &Featurizer,
-        (encoded, instance): (&EncodedProblem, &Instance),
+        encoded: &EncodedProblem,
+        instance: &Instance,
         selection: Selection,
         scratch: &mut RankerScratch,
     ) -> Vec<f32> {
@@ -339,7 +350,8 @@ impl Ranker {
     fn add_sample(
         &self,
         featurizer: &Featurizer,
-        (encoded, instance): (&EncodedProblem, &Instance),
+        encoded: &EncodedProblem,
+        instance: &Instance,
         votes: &ChannelVotes,
         rng: &mut Generator,
         scratch: &mut RankerScratch,
@@ -367,10 +379,11 @@ impl Ranker {
         &self,
         p: &[f32],
         offsets: &[usize],
-        (tokens, table, features): (&[u16], &[u16], &[f32]),
+        inputs: &Inputs,
         scratch: &mut RankerScratch,
         g: &mut [f32],
     ) {
+        let Inputs { tokens, table, features } = *inputs;
         let (h, width, n) = (self.sizes.hidden, offsets.len(), scratch.counts.len());
         let rows = table.len() / width;
         let ds = &scratch.scores;
@@ -439,7 +452,7 @@ impl Learner for Ranker {
                 let out = &mut scratch.inputs[i * inputs..(i + 1) * inputs];
                 let votes = featurizer.training_inputs(encoded, gradient.is_some(), rng, out);
                 scratch.tokens.extend(&encoded.tokens);
-                self.add_sample(featurizer, (encoded, instance), &votes, rng, scratch);
+                self.add_sample(featurizer, encoded, instance, &votes, rng, scratch);
             }
             let tokens = std::mem::take(&mut scratch.tokens);
             self.read(p, &tokens, n, gradient.is_some().then_some(&mut *rng), scratch);
@@ -453,8 +466,8 @@ impl Learner for Ranker {
                 at += count;
             }
             if let Some(g) = gradient.as_deref_mut() {
-                let read = (&tokens[..], &table[..], &features[..]);
-                self.backward(p, &featurizer.offsets, read, scratch, g);
+                let inputs = Inputs { tokens: &tokens, table: &table, features: &features };
+                self.backward(p, &featurizer.offsets, &inputs, scratch, g);
             }
             (scratch.tokens, scratch.table, scratch.features) = (tokens, table, features);
         }

@@ -15,7 +15,7 @@ use crate::parallel;
 use crate::ranker::{Ranker, RankerScratch, RankerSizes, mean};
 use crate::ranking::{best, by_neighbours, outcome};
 use crate::tensors::round_row;
-use crate::train::{Epoch, Labelled, Learner, Schedule, State};
+use crate::train::{Epoch, Labelled, Learner, Problems, Schedule, State};
 use crate::trainer::{Job, Progress, Seen, Trainer, TrainingData, encode_while, labelled};
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::{Example, Family, FamilyError, Part, Problem};
@@ -185,9 +185,9 @@ impl Data<'_> {
         let job = |i: usize, until: Option<usize>| {
             let seed = ensemble.schedule.seed.wrapping_mul(1000).wrapping_add(i as u64);
             let mut schedule = Schedule { seed, ..ensemble.schedule };
-            let mut problems = (self.learned, self.held);
+            let mut problems = Problems { learned: self.learned, held: self.held };
             if let Some(until) = until {
-                problems = (self.all, &[]);
+                problems = Problems { learned: self.all, held: &[] };
                 schedule.until = until;
             }
             Job { network: ensemble.network, member: i, problems, schedule }
@@ -253,7 +253,8 @@ fn learn_featurizer(
 fn encode_both(
     m: &TrainingData,
     featurizer: &Featurizer,
-    (training, validation): (&[&Example], &[&Example]),
+    training: &[&Example],
+    validation: &[&Example],
     go_on: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Option<[Vec<EncodedProblem>; 2]>, FamilyError> {
     let mut encode = |examples: &[&Example], first: usize| {
@@ -286,7 +287,7 @@ impl Solver {
             return Ok(None);
         };
         let Some([encoded_training, encoded_validation]) =
-            encode_both(m, &featurizer, (&training, &validation), go_on)?
+            encode_both(m, &featurizer, &training, &validation, go_on)?
         else {
             return Ok(None);
         };
@@ -393,8 +394,8 @@ impl Solver {
             Method::Ranker => {
                 let (all, instance) =
                     (Selection::all(&encoded.candidates), g.family.instance(problem)?);
-                let asked = (encoded, &instance);
-                self.ranker.score(&self.ranker_members, g, asked, all, &mut scratch.ranker)
+                let (members, scratch) = (&self.ranker_members, &mut scratch.ranker);
+                self.ranker.score(members, g, encoded, &instance, all, scratch)
             }
             Method::Chain => self.chain.score(&self.chain_members, g, encoded, &mut scratch.chain),
             Method::Pair => {
@@ -419,8 +420,9 @@ impl Solver {
             [&self.ranker_members, &self.chain_members].map(|all| &all[..some(all.len())]);
         let instance = g.family.instance(problem)?;
         if c.len() <= shortlist {
-            let (all, asked) = (Selection::all(c), (encoded, &instance));
-            let ranker = self.ranker.score(rankers, g, asked, all, &mut scratch.ranker);
+            let all = Selection::all(c);
+            let ranker =
+                self.ranker.score(rankers, g, encoded, &instance, all, &mut scratch.ranker);
             let chain = self.chain.score(chains, g, encoded, &mut scratch.chain);
             return Ok(NetworkScores { first: Vec::new(), shortlist: None, ranker, chain });
         }
@@ -433,9 +435,8 @@ impl Solver {
         rows.truncate(shortlist);
         rows.sort_unstable();
         let table: Vec<u16> = rows.iter().flat_map(|&r| c.row(r as usize)).copied().collect();
-        let (some, asked) =
-            (Selection { places: Some(&rows), table: &table }, (encoded, &instance));
-        let ranker = self.ranker.score(rankers, g, asked, some, &mut scratch.ranker);
+        let some = Selection { places: Some(&rows), table: &table };
+        let ranker = self.ranker.score(rankers, g, encoded, &instance, some, &mut scratch.ranker);
         choices.iter_mut().for_each(|c| c.retain(&rows));
         let short = |all: &[f32]| {
             let mut some: Vec<f32> = rows.iter().map(|&r| all[r as usize]).collect();

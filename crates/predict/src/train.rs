@@ -117,16 +117,26 @@ impl State {
 /// An encoded problem with a known answer, and the problem that it was made from.
 pub type Labelled<'a> = (&'a EncodedProblem, &'a Problem);
 
-/// Trains on `learned` until the schedule or its patience ends, or `go_on` returns false. `go_on`
-/// is called after every epoch, and every few batches with the share of the epoch that is done.
+/// What a network is trained on.
+#[derive(Clone, Copy)]
+pub struct Problems<'a> {
+    /// The problems that it learns.
+    pub learned: &'a [Labelled<'a>],
+    /// Those that tell when to stop.
+    pub held: &'a [Labelled<'a>],
+}
+
+/// Trains until the schedule or its patience ends, or `go_on` returns false. `go_on` is called
+/// after every epoch, and every few batches with the share of the epoch that is done.
 pub fn train<L: Learner>(
     learner: &L,
     featurizer: &Featurizer,
-    (learned, held): (&[Labelled], &[Labelled]),
+    problems: Problems,
     schedule: &Schedule,
     state: &mut State,
     go_on: &mut dyn FnMut(&State, f64) -> bool,
 ) -> Result<(), FamilyError> {
+    let Problems { learned, held } = problems;
     let decays = learner.layout().decays();
     let steps = learned.len().div_ceil(schedule.batch.max(1));
     let mut gradient = vec![0.0; state.parameters.len()];

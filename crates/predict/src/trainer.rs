@@ -5,7 +5,7 @@ use crate::checkpoint::{Checkpoint, NetworkId};
 use crate::features::{EncodedProblem, Featurizer};
 use crate::options::Options;
 use crate::parallel;
-use crate::train::{Epoch, Labelled, Learner, Schedule, State, train};
+use crate::train::{Epoch, Labelled, Learner, Problems, Schedule, State, train};
 use squall_core::forecast::{Candidates, Example, Family, FamilyError, Part, Problem, fnv1a};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -156,14 +156,14 @@ pub(crate) struct Trainer<'a> {
     pub first: usize,
 }
 
-/// A network that is trained beside others: what it learns from, and how.
+/// A network that is trained: what it learns from, and how.
 pub(crate) struct Job<'a> {
     /// What it is called, as `ranker`.
     pub network: &'a str,
     /// Its number.
     pub member: usize,
-    /// The problems that it learns, and those that tell when to stop.
-    pub problems: (&'a [Labelled<'a>], &'a [Labelled<'a>]),
+    /// Its problems.
+    pub problems: Problems<'a>,
     /// How it is trained; the threads are shared by all networks that are trained together.
     pub schedule: Schedule,
 }
@@ -202,7 +202,7 @@ impl Trainer<'_> {
                 on &= go_on(first + job, epochs, within, last);
                 on
             };
-            states.extend(self.train_some(learner, featurizer, (some, each), &mut ask)?);
+            states.extend(self.train_some(learner, featurizer, some, each, &mut ask)?);
         }
         Ok((states, on))
     }
@@ -212,7 +212,8 @@ impl Trainer<'_> {
         &mut self,
         learner: &L,
         featurizer: &Featurizer,
-        (jobs, threads): (&[Job], usize),
+        jobs: &[Job],
+        threads: usize,
         go_on: &mut dyn FnMut(usize, usize, f64, Option<Epoch>) -> bool,
     ) -> Result<Vec<State>, FamilyError> {
         let solver = featurizer.family.solver();
@@ -279,20 +280,20 @@ impl Trainer<'_> {
     /// the network is not kept as finished.
     pub fn train<L: Learner>(
         &mut self,
-        (learner, network, member): (&L, &str, usize),
+        learner: &L,
         featurizer: &Featurizer,
-        (learned, held): (&[Labelled], &[Labelled]),
-        schedule: &Schedule,
+        job: &Job,
         go_on: &mut dyn FnMut(&State, f64) -> bool,
     ) -> Result<State, FamilyError> {
+        let Job { network, member, problems, schedule } = *job;
         let solver = featurizer.family.solver();
         let id = NetworkId { solver, network, member: self.first + member };
-        let (mut state, finished) = self.begun(learner, id, schedule);
+        let (mut state, finished) = self.begun(learner, id, &schedule);
         if finished {
             return Ok(state);
         }
         let mut went_on = true;
-        train(learner, featurizer, (learned, held), schedule, &mut state, &mut |s, within| {
+        train(learner, featurizer, problems, &schedule, &mut state, &mut |s, within| {
             if within == 0.0 {
                 (self.put)(id, s, false);
             }

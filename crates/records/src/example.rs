@@ -39,7 +39,8 @@ impl Store {
                 WHERE (?1 IS NULL OR solver = ?1) AND (?2 IS NULL OR device = ?2) GROUP BY \
              solver, device, key
             ) ORDER BY seq",
-            (solver, device),
+            solver,
+            device,
         )
     }
 
@@ -52,7 +53,8 @@ impl Store {
         self.select(
             "SELECT answer, problem FROM example
                 WHERE (?1 IS NULL OR solver = ?1) AND (?2 IS NULL OR device = ?2) ORDER BY seq",
-            (solver, device),
+            solver,
+            device,
         )
     }
 
@@ -60,7 +62,8 @@ impl Store {
     fn select(
         &self,
         sql: &str,
-        (solver, device): (Option<&str>, Option<&str>),
+        solver: Option<&str>,
+        device: Option<&str>,
     ) -> Result<Vec<Example>, StoreError> {
         if !self.has_examples()? {
             return Ok(Vec::new());

@@ -184,7 +184,7 @@ impl CoverRunOff<'_> {
         }
         let seconds = budget.seconds.map_or(MOST_SECONDS, |s| s * (1.0 - SEARCHING));
         let end = Instant::now() + Duration::from_secs_f64(seconds.min(MOST_SECONDS));
-        match self.decide((base, graph), end, &mut contest, listen) {
+        match self.decide(base, graph, end, &mut contest, listen) {
             // Ctrl-C reaches compilers and the networks' programs, too.
             Err(_) if self.stop.load(Ordering::Relaxed) => contest.is_interrupted = true,
             // A model that can be tuned need not be one that can be run.
@@ -196,7 +196,7 @@ impl CoverRunOff<'_> {
 
     /// What is known of times here.
     fn known(&self) -> Result<HashMap<TaskId, f64>, Error> {
-        times_here((self.store, self.at), self.precision)
+        times_here(self.store, self.at, self.precision)
     }
 
     /// The model by a cover, its images as its kernels are fastest together where they were tuned
@@ -277,7 +277,8 @@ impl CoverRunOff<'_> {
     /// Lets the cheapest cover of known kernels meet that of `base` in whole networks.
     fn decide(
         &self,
-        (input, base): (&Input, &Assignment),
+        input: &Input,
+        base: &Assignment,
         end: Instant,
         contest: &mut CoverContest,
         listen: &mut Listen<'_>,

@@ -21,7 +21,8 @@ pub struct Specialised {
 /// Reads a model for given arrays. `text` is what the user called it, `name` its short name.
 pub fn read(
     bytes: &[u8],
-    (text, name): (&str, &str),
+    text: &str,
+    name: &str,
     dims: &[(String, i64)],
     given: &[NamedArray],
 ) -> Result<Specialised, Error> {

@@ -43,7 +43,7 @@ pub(crate) fn for_costs(graph: &Assignment) -> impl Iterator<Item = &FusionCandi
 impl Input {
     /// The same model by the kernels that a run-off of covers chose on this device in the input's
     /// precision, if one did, all in the model's layout and not yet in that precision.
-    pub(crate) fn by_decision(self, (store, at): (&Store, &TargetContext)) -> Result<Input, Error> {
+    pub(crate) fn by_decision(self, store: &Store, at: &TargetContext) -> Result<Input, Error> {
         let Some(graph) = self.graph.as_ref().filter(|g| for_costs(g).next().is_some()) else {
             return Ok(self);
         };

@@ -185,7 +185,7 @@ impl Input {
             path.file_stem().map_or_else(|| text.into(), |s| s.to_string_lossy().into_owned());
         match extension.as_str() {
             "onnx" => {
-                let made = given::read(&bytes, (text, &name), dims, given)?;
+                let made = given::read(&bytes, text, &name, dims, given)?;
                 Input::model(made, path, name, read_for)
             }
             "toml" => Input::own_kernels(&utf8(bytes, path)?, path),

@@ -73,7 +73,8 @@ fn records_with_times(store: &Store, at: &TargetContext) -> Result<Vec<(Record, 
 /// and of a precision: by the tasks that stand in a model's graph for kernels of it. Of two that
 /// differ in what they give alone, the slower counts.
 pub(crate) fn times_here(
-    (store, at): (&Store, &TargetContext),
+    store: &Store,
+    at: &TargetContext,
     precision: Precision,
 ) -> Result<HashMap<TaskId, f64>, Error> {
     // Kernels of tf32 are those of 32 bits or others, which is not seen in a store.

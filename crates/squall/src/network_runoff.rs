@@ -198,7 +198,7 @@ impl NetworkRunOff<'_> {
         // What is found to be faster must have the time to be tried as a whole.
         let half = Instant::now() + self.end.saturating_duration_since(Instant::now()) / 2;
         let tasks = pairs.iter().map(|p| p.rival.task.id);
-        let turns = self.turns((network, &challenger), tasks, half)?;
+        let turns = self.turns(network, &challenger, tasks, half)?;
         let test = |i: &usize| turns.tasks[*i].test.as_ref();
         let says = |i: &usize, verdict| test(i).and_then(Sequential::verdict) == Some(verdict);
         let faster: Vec<usize> = all.iter().copied().filter(|i| says(i, Verdict::Faster)).collect();
@@ -206,7 +206,7 @@ impl NetworkRunOff<'_> {
             true => None,
             false => Some(self.network(&with(held, pairs, &faster))?),
         };
-        let alone = |n| self.turns((network, n), std::iter::empty(), self.end);
+        let alone = |n| self.turns(network, n, std::iter::empty(), self.end);
         let whole = next.as_ref().map(alone).transpose()?;
         let whole = whole.map(|w| (w.whole.verdict(), w.whole.ratio()));
         // A network of faster steps that is slower shows that they are not what they seemed. Where
@@ -236,7 +236,7 @@ impl NetworkRunOff<'_> {
 
     /// Lets two networks meet as a whole.
     pub fn meet(&self, a: &Network, b: &Network) -> Result<WholeMet, Error> {
-        let Turns { whole, times, .. } = self.turns((a, b), std::iter::empty(), self.end)?;
+        let Turns { whole, times, .. } = self.turns(a, b, std::iter::empty(), self.end)?;
         Ok(WholeMet { verdict: whole.verdict(), ratio: whole.ratio(), times })
     }
 
@@ -258,7 +258,8 @@ impl NetworkRunOff<'_> {
     /// Runs both in turns, each in a process of its own, until all is decided or the time is over.
     fn turns(
         &self,
-        (a, b): (&Network, &Network),
+        a: &Network,
+        b: &Network,
         tasks: impl Iterator<Item = TaskId>,
         end: Instant,
     ) -> Result<Turns, Error> {

@@ -109,13 +109,14 @@ impl InputRequest {
         &self,
         context: &Context,
         store: Option<&Path>,
-        (target, threads): (TargetRequest, usize),
+        target: TargetRequest,
+        threads: usize,
     ) -> Result<CoverReport, Error> {
         let input = self.read(target, &[])?;
         let known = match store {
             Some(path) => {
                 let at = &context.target(target, threads)?;
-                times_here((&Store::open_read_only(path)?, at), input.precision)?
+                times_here(&Store::open_read_only(path)?, at, input.precision)?
             }
             None => HashMap::new(),
         };
@@ -132,7 +133,7 @@ impl InputRequest {
         target: TargetRequest,
         threads: usize,
     ) -> Result<Input, Error> {
-        self.load_tuned_given(context, store, (target, threads), &[])
+        self.load_tuned_given(context, store, target, threads, &[])
     }
 
     /// The same, as it is to be run with these arrays.
@@ -140,7 +141,8 @@ impl InputRequest {
         &self,
         context: &Context,
         store: Option<&Store>,
-        (target, threads): (TargetRequest, usize),
+        target: TargetRequest,
+        threads: usize,
         given: &[NamedArray],
     ) -> Result<Input, Error> {
         let (Some(store), None, None) = (store, &self.assignment, self.channels) else {
@@ -149,13 +151,13 @@ impl InputRequest {
         let mut input = self.read(target, given)?;
         if let Some(name) = &self.cover {
             let at = &context.target(target, threads)?;
-            let known = times_here((store, at), input.precision)?;
+            let known = times_here(store, at, input.precision)?;
             return input.covered(name, &known, target)?.in_precision(target);
         }
         if input.graph.is_some() {
             let at = &context.target(target, threads)?;
             if self.is_cover_open() {
-                input = input.by_decision((store, at))?;
+                input = input.by_decision(store, at)?;
             }
             // Kernels of other precisions are tuned in the usual layouts alone.
             if input.precision == Precision::F32 {

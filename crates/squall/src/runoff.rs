@@ -58,7 +58,8 @@ pub(crate) fn meet(
     measurer: &mut dyn Measurer,
     state: &mut TaskState,
     recorder: &Recorder,
-    (incumbent, rival): (&Name, &Name),
+    incumbent: &Name,
+    rival: &Name,
     what: Keep,
 ) -> Result<Met, Error> {
     let (Some(a), Some(b)) = (state.job(incumbent), state.job(rival)) else {
@@ -130,14 +131,14 @@ pub(crate) fn run_off(
         && let Some(only) = host(state)
         && !stop.load(Ordering::Relaxed)
     {
-        let meeting = meet(measurer, state, recorder, (&only, &only), Keep::All)?;
+        let meeting = meet(measurer, state, recorder, &only, &only, Keep::All)?;
         heard(state, &meeting);
     }
     while let Some(incumbent) = state.standings.incumbent().cloned()
         && let Some(rival) = next_rival(state, &incumbent, &met)
         && !stop.load(Ordering::Relaxed)
     {
-        let meeting = meet(measurer, state, recorder, (&incumbent, &rival), Keep::All)?;
+        let meeting = meet(measurer, state, recorder, &incumbent, &rival, Keep::All)?;
         heard(state, &meeting);
         // The loser need not meet the new incumbent: even if a third beat it, it was beaten since.
         if let Met::Measured(Rematch { verdict: Verdict::Faster, .. }) = meeting {

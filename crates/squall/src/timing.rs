@@ -14,16 +14,24 @@ use squall_core::Nanos;
 /// machine's moments meet all alike.
 const ROUNDS: usize = 5;
 
+/// A model that is timed, and what it is given.
+pub struct Timed<'a> {
+    pub input: &'a Input,
+    /// What was built of it.
+    pub network: &'a Network,
+    pub inputs: &'a [NamedArray],
+}
+
 /// Times a model for so many seconds, and each library for as many; our outputs, and what the
 /// layers took.
 pub fn time_beside(
-    (input, network): (&Input, &Network),
-    inputs: &[NamedArray],
+    timed: &Timed<'_>,
     seconds: f64,
     libraries: &[Library],
     threads: usize,
     listen: &mut Listen<'_>,
 ) -> Result<(Vec<NamedArray>, Times, Inference), Error> {
+    let Timed { input, network, inputs } = *timed;
     let mut running: Vec<(Library, Result<Running, String>)> = Vec::new();
     for &library in libraries {
         listen(Event::Note(format!("{} loads the model", library.name())));

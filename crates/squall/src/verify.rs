@@ -329,7 +329,7 @@ impl Verifier<'_> {
         seen.runner_up = runner_up.as_ref().map(|n| contender(&state, n));
         // Where no candidate comes close, the winner meets itself: measured as the others are.
         let rival = runner_up.as_ref().unwrap_or(&winner);
-        self.hold_rounds(&mut state, (&winner, rival), &mut seen)?;
+        self.hold_rounds(&mut state, &winner, rival, &mut seen)?;
         Ok(Some(seen))
     }
 
@@ -337,7 +337,8 @@ impl Verifier<'_> {
     fn hold_rounds(
         &mut self,
         state: &mut TaskState,
-        (winner, rival): (&Name, &Name),
+        winner: &Name,
+        rival: &Name,
         seen: &mut Verified,
     ) -> Result<(), Error> {
         let alone = winner == rival;
@@ -346,9 +347,9 @@ impl Verifier<'_> {
                 break;
             }
             let turned = round % 2 == 1;
-            let pair = if turned { (rival, winner) } else { (winner, rival) };
+            let (first, second) = if turned { (rival, winner) } else { (winner, rival) };
             let keep = if round == 0 { Keep::All } else { Keep::Failures };
-            match meet(&mut *self.measurer, state, &self.recorder, pair, keep)? {
+            match meet(&mut *self.measurer, state, &self.recorder, first, second, keep)? {
                 Met::Measured(m) => {
                     seen.rounds.push(Round::new(turned, &m));
                     if round == 0 {

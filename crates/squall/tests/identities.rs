@@ -28,7 +28,7 @@ fn lines(place: &str, tasks: &[Task]) -> String {
 }
 
 /// How many candidates a model has for a target, and a digest of their identities and names.
-fn candidates(model: &str, (name, target): (&str, TargetRequest)) -> String {
+fn candidates(model: &str, name: &str, target: TargetRequest) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let request = InputRequest::new(root.join(model).display().to_string());
     let input = request.load(target).expect("a model");
@@ -53,8 +53,8 @@ fn tasks_are_known_by_the_identities_that_they_had() {
         now += &lines("fused_tasks.rs", &tasks);
     }
     for model in ["examples/small_net.onnx", "examples/resnet18.onnx"] {
-        for target in [("cpu", TargetRequest::Cpu), ("gpu", TargetRequest::Cuda(0))] {
-            now += &candidates(model, target);
+        for (name, target) in [("cpu", TargetRequest::Cpu), ("gpu", TargetRequest::Cuda(0))] {
+            now += &candidates(model, name, target);
         }
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/identities.txt");

@@ -233,7 +233,8 @@ impl Maker {
     /// An operator of floats between pairs, or the operator of integers of this name.
     fn operator(
         &mut self,
-        (name, op): (&str, &str),
+        name: &str,
+        op: &str,
         list: &[&Tensor],
         shape: &[usize],
         attributes: &[AttributeProto],
@@ -368,11 +369,11 @@ fn network(form: Form, channels: usize) -> Maker {
     let c = m.conv("each", &a, Case { groups: channels, ..plain });
     let shape = a.shape.clone();
     let sums = |v: &[Vec<f64>]| v[0].iter().zip(&v[1]).map(|(a, b)| a + b).collect();
-    let d = m.operator(("sum", "Add"), &[&b, &c], &shape, &[], sums);
+    let d = m.operator("sum", "Add", &[&b, &c], &shape, &[], sums);
     let sigmoid = |v: &[Vec<f64>]| v[0].iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect();
-    let e = m.operator(("curve", "Sigmoid"), &[&d], &shape, &[], sigmoid);
+    let e = m.operator("curve", "Sigmoid", &[&d], &shape, &[], sigmoid);
     let products = |v: &[Vec<f64>]| v[0].iter().zip(&v[1]).map(|(a, b)| a * b).collect();
-    let f = m.operator(("swish", "Mul"), &[&d, &e], &shape, &[], products);
+    let f = m.operator("swish", "Mul", &[&d, &e], &shape, &[], products);
     let g = m.greatest("greatest", &f);
     let h = m.conv("wide", &g, Case { k: 20, window: 1, pad: 0, ..plain });
     let joined = [g.shape[0], channels + 20, g.shape[2], g.shape[3]];
@@ -381,12 +382,12 @@ fn network(form: Form, channels: usize) -> Maker {
         let images = v[0].chunks(first * pixels).zip(v[1].chunks(20 * pixels));
         images.flat_map(|(a, b)| a.iter().chain(b)).copied().collect()
     };
-    let i = m.operator(("joined", "Concat"), &[&g, &h], &joined, &[int("axis", 1)], side_by_side);
+    let i = m.operator("joined", "Concat", &[&g, &h], &joined, &[int("axis", 1)], side_by_side);
     let means = move |v: &[Vec<f64>]| {
         v[0].chunks(pixels).map(|c| c.iter().sum::<f64>() / pixels as f64).collect()
     };
     let shape = [joined[0], joined[1], 1, 1];
-    let j = m.operator(("mean", "GlobalAveragePool"), &[&i], &shape, &[], means);
+    let j = m.operator("mean", "GlobalAveragePool", &[&i], &shape, &[], means);
     m.classes("classes", &j, 7);
     m
 }
@@ -467,7 +468,7 @@ fn what_alone_reads_a_product_is_made_by_it() {
         let c = m.conv("each", &a, Case { groups: 8, ..plain });
         let shape = a.shape.clone();
         let sums = |v: &[Vec<f64>]| v[0].iter().zip(&v[1]).map(|(a, b)| a + b).collect();
-        let d = m.operator(("sum", "Add"), &[&b, &c], &shape, &[], sums);
+        let d = m.operator("sum", "Add", &[&b, &c], &shape, &[], sums);
         m.conv("last", &d, Case { k: 12, window: 1, pad: 0, ..plain });
         let (values, layers) = run(&mut m, folder.path());
         no_floats(&layers);

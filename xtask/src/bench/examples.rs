@@ -70,22 +70,33 @@ pub fn examples(root: &Path, arguments: &[&str]) -> Result<(), String> {
         "command": "cargo xtask bench examples",
         "circumstances": circumstances(root),
         "times": times,
-        "replayed": found.iter().map(replay_entry).collect::<Vec<_>>(),
+        "replayed": found.iter().map(Replayed::entry).collect::<Vec<_>>(),
     });
     let date = text(Command::new("date").arg("+%Y-%m-%d-%H%M"));
     keep(root, &format!("{date}-examples.json"), &result)
 }
 
-fn replay_entry((space, configurations, median): &(String, u64, f64)) -> Value {
-    json!({
-        "space": space,
-        "configurations": configurations,
-        "median_optimum_over_best": median,
-    })
+/// What searches on a recording came to.
+struct Replayed {
+    space: String,
+    /// How many it holds.
+    configurations: u64,
+    /// The median share of the optimum.
+    median: f64,
+}
+
+impl Replayed {
+    fn entry(&self) -> Value {
+        json!({
+            "space": self.space,
+            "configurations": self.configurations,
+            "median_optimum_over_best": self.median,
+        })
+    }
 }
 
 /// Prints the times, and how close searches on the recordings came to the optimum.
-fn show(times: &[Value], found: &[(String, u64, f64)]) {
+fn show(times: &[Value], found: &[Replayed]) {
     for t in times {
         let us = |key: &str| t[key].as_f64().map_or(f64::INFINITY, |ns| ns / 1e3);
         println!(
@@ -98,10 +109,10 @@ fn show(times: &[Value], found: &[(String, u64, f64)]) {
             us("tuned_ns")
         );
     }
-    for (name, size, median) in found {
+    for Replayed { space, configurations, median } in found {
         println!(
-            "{name}: {size} configurations; the median of {SEEDS} searches reaches {:.1} % of the \
-             optimum in {TRIALS} trials",
+            "{space}: {configurations} configurations; the median of {SEEDS} searches reaches \
+             {:.1} % of the optimum in {TRIALS} trials",
             100.0 * median
         );
     }
@@ -128,8 +139,8 @@ fn record(root: &Path, only: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-/// Of each recording its name, its size, and the median share of the optimum.
-fn replayed(root: &Path, squall: &Path, folder: &Path) -> Result<Vec<(String, u64, f64)>, String> {
+/// Searches on each recording.
+fn replayed(root: &Path, squall: &Path, folder: &Path) -> Result<Vec<Replayed>, String> {
     let files: Vec<_> = EXAMPLES
         .iter()
         .map(|e| root.join("benches/recordings").join(format!("{}.json.gz", e.0)))
@@ -146,7 +157,8 @@ fn replayed(root: &Path, squall: &Path, folder: &Path) -> Result<Vec<(String, u6
     let spaces = report["spaces"].as_object().ok_or("the replay reports no spaces")?;
     let one = |(name, s): (&String, &Value)| {
         let median = s["median"].as_array().and_then(|m| m.last()).and_then(Value::as_f64);
-        Some((name.clone(), s["configurations"].as_u64()?, median?))
+        let configurations = s["configurations"].as_u64()?;
+        Some(Replayed { space: name.clone(), configurations, median: median? })
     };
     spaces.iter().map(one).collect::<Option<_>>().ok_or_else(|| format!("no medians in {report}"))
 }

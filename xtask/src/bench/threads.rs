@@ -127,10 +127,10 @@ fn measure(root: &Path, squall: &Path, folder: &Path, store: &Path) -> Result<Ve
             }
         }
     }
-    Ok(times.iter().map(entry).collect())
+    Ok(times.iter().map(|(name, both)| entry(name, *both)).collect())
 }
 
-fn entry((name, [one, two]): (&String, &[f64; 2])) -> Value {
+fn entry(name: &str, [one, two]: [f64; 2]) -> Value {
     let ratio = one / two;
     json!({ "name": name, "one_us": one, "two_us": two, "ratio": ratio })
 }

@@ -9,14 +9,19 @@ const WINOGRAD: &str = "2026-11-22-h200-winograd.json";
 const BROUGHT: &str = "2026-11-22-h200-tf32.json";
 
 /// Microseconds of PyTorch (the lowest of its readings) and of Squall.
-type Times = (f64, f64);
-
-fn pair(row: &RunValue<'_>) -> Result<Times, String> {
-    Ok((row.least("pytorch_us")?, row.number("squall_us")?))
+struct Times {
+    theirs: f64,
+    ours: f64,
 }
 
-fn quotient((theirs, ours): Times) -> f64 {
-    theirs / ours
+impl Times {
+    fn of(row: &RunValue<'_>) -> Result<Times, String> {
+        Ok(Times { theirs: row.least("pytorch_us")?, ours: row.number("squall_us")? })
+    }
+
+    fn quotient(&self) -> f64 {
+        self.theirs / self.ours
+    }
 }
 
 /// Kernels at batch 1: ResNet-18's eleven convolutions in 32-bit floats and in tf32, then others in
@@ -34,11 +39,11 @@ pub fn batch_1(runs: &Runs) -> Result<String, String> {
         if b.text("name")? != name {
             return Err(format!("{TMA} and {TF32} have layers in different orders at {name}"));
         }
-        let both = [pair(a)?, pair(&b)?];
-        let [x, y] = both.map(compared);
-        for (all, times) in ratios.iter_mut().zip(both) {
-            all.push(quotient(times));
+        let both = [Times::of(a)?, Times::of(&b)?];
+        for (all, times) in ratios.iter_mut().zip(&both) {
+            all.push(times.quotient());
         }
+        let [x, y] = both.map(compared);
         table.row(row(format!("`{name}`"), x, y));
     }
     table.row(row("geometric mean".into(), mean(&ratios[0]), mean(&ratios[1])));
@@ -57,7 +62,7 @@ fn mean(ratios: &[f64]) -> [String; 3] {
 }
 
 fn compared(times: Times) -> [String; 3] {
-    [three_digits(times.0), three_digits(times.1), bold(ratio(quotient(times)))]
+    [three_digits(times.theirs), three_digits(times.ours), bold(ratio(times.quotient()))]
 }
 
 /// Other operators in 32-bit floats at batch 1.
@@ -75,9 +80,9 @@ fn others(runs: &Runs) -> Result<Vec<(String, Times)>, String> {
             let times = if name == AGAIN {
                 let again = later.part().list("runs")?;
                 let found = again.iter().find(|r| r.text("run").is_ok_and(|t| t.starts_with(name)));
-                pair(found.ok_or_else(|| format!("{BROUGHT}: no run of {name}"))?)?
+                Times::of(found.ok_or_else(|| format!("{BROUGHT}: no run of {name}"))?)?
             } else {
-                pair(&row)?
+                Times::of(&row)?
             };
             out.push((name.to_string(), times));
         }
@@ -99,8 +104,8 @@ pub fn batch_16(runs: &Runs) -> Result<String, String> {
         let mut cells: [[String; 3]; 2] = Default::default();
         for (i, measured) in [Some(&single), half].into_iter().enumerate() {
             if let Some(measured) = measured {
-                let times = pair(measured)?;
-                ratios[i].push(quotient(times));
+                let times = Times::of(measured)?;
+                ratios[i].push(times.quotient());
                 cells[i] = compared(times);
             }
         }
@@ -131,8 +136,8 @@ const NETWORKS: &[(&str, &str, u32, &str, &str, &str)] = &[
 pub fn networks(runs: &Runs) -> Result<String, String> {
     let head = ["network", "tuned", "Squall", "PyTorch", "ratio"];
     let mut table = Table::new(head, &[DAY_1, DAY_2]);
-    for network @ (_, _, seconds, _, name, format) in NETWORKS {
-        let [ours, theirs] = microseconds(runs, network)?;
+    for &(file, run, seconds, network, name, format) in NETWORKS {
+        let [ours, theirs] = microseconds(runs, file, run, network, format)?;
         let [squall, pytorch] = [ours, theirs].map(three_digits);
         let quotient = bold(ratio(theirs / ours));
         table.row([format!("{name}, {format}"), format!("{seconds} s"), squall, pytorch, quotient]);
@@ -143,12 +148,15 @@ pub fn networks(runs: &Runs) -> Result<String, String> {
 /// Our time and PyTorch's of a row.
 fn microseconds(
     runs: &Runs,
-    (file, run, _, network, _, format): &(&str, &str, u32, &str, &str, &str),
+    file: &str,
+    run: &str,
+    network: &str,
+    format: &str,
 ) -> Result<[f64; 2], String> {
     let file = runs.open(file)?;
     let measured = file.part().get("runs")?.get(run)?.get("run")?.get("networks")?;
     let measured = measured.get(network)?;
-    let ours = if *format == "fp32" { "squall_f32" } else { "squall_bf16" };
+    let ours = if format == "fp32" { "squall_f32" } else { "squall_bf16" };
     let ours = measured.get(ours)?.number("device_us")?;
     let is_theirs =
         |k: &str| k.starts_with(&format!("torch_{format}_")) && k.ends_with("_graph_us");
@@ -162,9 +170,9 @@ fn microseconds(
 /// The networks of one image in 32-bit floats, each beside PyTorch.
 pub fn against(runs: &Runs) -> Result<Vec<(&'static str, Against)>, String> {
     let is_one = |n: &&(_, _, _, _, &str, &str)| n.5 == "fp32" && !n.4.contains("batch");
-    let of = |network: &'static (&str, &str, u32, &str, &'static str, &str)| {
-        let [ours, theirs] = microseconds(runs, network)?;
-        Ok((network.4, Against { ours_ms: ours / 1e3, ratio: theirs / ours }))
+    let of = |&(file, run, _, network, name, format): &'static (_, _, u32, _, &'static str, _)| {
+        let [ours, theirs] = microseconds(runs, file, run, network, format)?;
+        Ok((name, Against { ours_ms: ours / 1e3, ratio: theirs / ours }))
     };
     NETWORKS.iter().filter(is_one).map(of).collect()
 }

@@ -158,7 +158,7 @@ fn follow(a: &Args, library: LibraryRequest, every: f64) -> Result<u8, Failure> 
             stop.store(true, Ordering::Relaxed);
         }
     };
-    watch(&context(), &request, &stop, (&mut listen, &mut each))?;
+    watch(&context(), &request, &stop, &mut listen, &mut each)?;
     failure.map_or(Ok(130), Err)
 }
 

@@ -8,7 +8,7 @@ use crate::terminal::{left_out, note, say, table, three};
 use clap::Subcommand;
 use serde_json::json;
 use squall::Caches;
-use squall::fleet::{Fleet, JobStatus, PulledAndChecked, Status, SubmitRequest};
+use squall::fleet::{Fleet, JobStatus, PullRequest, PulledAndChecked, Status, SubmitRequest};
 use squall::report::html::duration;
 use squall::verify::{Choice, Verified, WinnerStanding};
 use std::sync::atomic::Ordering;
@@ -223,7 +223,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
 /// Takes the fleet's records, and looks at their winners where that is asked for.
 fn pull(p: &PullArgs) -> Result<u8, Failure> {
     let m = &p.moving;
-    let from = (m.server.server.as_str(), m.only.as_str(), m.store.store.as_path());
+    let (server, name) = (m.server.server.as_str(), m.only.as_str());
+    let from = PullRequest { server, name, store: m.store.store.as_path() };
     let done = if p.check {
         let choice = Choice {
             task: None,
@@ -237,7 +238,7 @@ fn pull(p: &PullArgs) -> Result<u8, Failure> {
             note(format_args!("{}: {}", t.name, t.standing.name()));
         })?
     } else {
-        let taken = squall::fleet::pull(from.0, from.1, from.2)?;
+        let taken = squall::fleet::pull(from)?;
         PulledAndChecked { taken, checked: Vec::new() }
     };
     let taken = &done.taken;

@@ -116,7 +116,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
 fn fused(a: &Args, target: TargetRequest) -> Result<(), Failure> {
     let store = a.store.clone().or_else(|| Some(PathBuf::from(STORE)).filter(|p| p.exists()));
     let threads = a.threads.threads as usize;
-    let report = a.input.request().cover_report(&context(), store.as_deref(), (target, threads))?;
+    let report = a.input.request().cover_report(&context(), store.as_deref(), target, threads)?;
     let mut t = table(&["kernel", "nodes", "first of them", "time", "behind"]);
     t.align_left(2);
     for k in &report.kernels {

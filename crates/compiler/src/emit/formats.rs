@@ -119,7 +119,9 @@ impl Printer<'_> {
     pub(super) fn add_dot(
         &mut self,
         place: &str,
-        (op, a, b): (Binary, &Expr, &Expr),
+        op: Binary,
+        a: &Expr,
+        b: &Expr,
         lanes: i64,
     ) -> String {
         let [a, b] = [a, b].map(|e| self.value(e));
@@ -189,7 +191,8 @@ impl Printer<'_> {
         &self,
         b: Source,
         place: &str,
-        (op, v): (Option<Reducer>, Value),
+        op: Option<Reducer>,
+        v: Value,
         lanes: i64,
     ) -> String {
         let writer = self.writer(b).unwrap_or("to_u8");

@@ -14,52 +14,57 @@ use crate::nest::{self, Loop, Mode, Scope, Stmt, Warp};
 use squall_core::expr::{Affine, Source, Var};
 use std::collections::HashMap;
 
-/// What a thread's number in round `i` of `threads` threads is divided by `inner`, and the
-/// remainder of that by `extent`: what depends on the round and what depends on the thread, to be
-/// added, if that can be told apart. What depends on the round alone is a constant where rounds are
-/// written out, and what depends on the thread alone is computed once: the compiler does not know
-/// how many threads there are, and would divide anew in every round.
-fn dealt(
-    i: &str,
-    (thread, threads): (&str, i64),
-    inner: i64,
-    extent: Option<i64>,
-) -> Option<Parts> {
-    if inner % threads == 0 {
-        let rounds = format!("{i} / {}", inner / threads);
-        return Some([extent.map_or(rounds.clone(), |e| format!("{rounds} % {e}")), String::new()]);
-    }
-    let thread = if inner > 1 { format!("{thread} / {inner}u") } else { thread.into() };
-    let each = threads / inner;
-    match extent {
-        _ if threads % inner != 0 => None,
-        None => Some([format!("{i}*{each}"), format!("(int)({thread})")]),
-        Some(e) if each % e == 0 => Some([String::new(), format!("(int)({thread} % {e}u)")]),
-        Some(e) if e % each == 0 => {
-            Some([format!("{i} % {}*{each}", e / each), format!("(int)({thread})")])
-        }
-        Some(_) => None,
-    }
+/// A round of a loop that threads share out: each has one of its numbers.
+struct Round<'t> {
+    /// The text of the round's number.
+    i: &'t str,
+    /// That of the thread's number in all rounds.
+    f: &'t str,
+    /// That of the thread's own.
+    thread: &'t str,
+    threads: i64,
 }
 
-/// The two parts together, or the number's digit where they cannot be told apart.
-fn digit(
-    parts: Option<&Parts>,
-    (i, f): (&str, &str),
-    (thread_number, threads): (&str, i64),
-    inner: i64,
-    extent: Option<i64>,
-) -> String {
-    let divided = |x: &str| if inner > 1 { format!("{x} / {inner}u") } else { x.to_string() };
-    match (parts, extent) {
-        (Some([round, thread]), _) if thread.is_empty() => round.clone(),
-        (Some([round, thread]), _) if round.is_empty() => thread.clone(),
-        (Some([round, thread]), _) => format!("{round} + {thread}"),
-        (None, Some(e)) if threads % inner == 0 => {
-            format!("(int)(({i}*{}u + {}) % {e}u)", threads / inner, divided(thread_number))
+impl Round<'_> {
+    /// What a thread's number in the round is divided by `inner`, and the remainder of that by
+    /// `extent`: what depends on the round and what depends on the thread, to be added, if that can
+    /// be told apart. What depends on the round alone is a constant where rounds are written out,
+    /// and what depends on the thread alone is computed once: the compiler does not know how many
+    /// threads there are, and would divide anew in every round.
+    fn dealt(&self, inner: i64, extent: Option<i64>) -> Option<Parts> {
+        let Round { i, thread, threads, .. } = *self;
+        if inner % threads == 0 {
+            let rounds = format!("{i} / {}", inner / threads);
+            let round = extent.map_or(rounds.clone(), |e| format!("{rounds} % {e}"));
+            return Some([round, String::new()]);
         }
-        (None, None) => format!("(int)({})", divided(f)),
-        (None, Some(e)) => format!("(int)({} % {e}u)", divided(f)),
+        let thread = if inner > 1 { format!("{thread} / {inner}u") } else { thread.into() };
+        let each = threads / inner;
+        match extent {
+            _ if threads % inner != 0 => None,
+            None => Some([format!("{i}*{each}"), format!("(int)({thread})")]),
+            Some(e) if each % e == 0 => Some([String::new(), format!("(int)({thread} % {e}u)")]),
+            Some(e) if e % each == 0 => {
+                Some([format!("{i} % {}*{each}", e / each), format!("(int)({thread})")])
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// The two parts together, or the number's digit where they cannot be told apart.
+    fn digit(&self, parts: Option<&Parts>, inner: i64, extent: Option<i64>) -> String {
+        let Round { i, f, threads, .. } = *self;
+        let divided = |x: &str| if inner > 1 { format!("{x} / {inner}u") } else { x.to_string() };
+        match (parts, extent) {
+            (Some([round, thread]), _) if thread.is_empty() => round.clone(),
+            (Some([round, thread]), _) if round.is_empty() => thread.clone(),
+            (Some([round, thread]), _) => format!("{round} + {thread}"),
+            (None, Some(e)) if threads % inner == 0 => {
+                format!("(int)(({i}*{}u + {}) % {e}u)", threads / inner, divided(self.thread))
+            }
+            (None, None) => format!("(int)({})", divided(f)),
+            (None, Some(e)) => format!("(int)({} % {e}u)", divided(f)),
+        }
     }
 }
 
@@ -316,9 +321,10 @@ impl Printer<'_> {
             self.open(&format!("if ({i} < {} || {f} < {total}u) {{", rounds - 1));
         }
         let mut parts = HashMap::new();
+        let round = Round { i: &i, f: &f, thread, threads };
         self.digits(&chain, &mut |var, inner, extent| {
-            let found = dealt(&i, (thread, threads), inner, extent);
-            let text = digit(found.as_ref(), (&i, &f), (thread, threads), inner, extent);
+            let found = round.dealt(inner, extent);
+            let text = round.digit(found.as_ref(), inner, extent);
             parts.extend(found.map(|p| (var, p)));
             text
         });

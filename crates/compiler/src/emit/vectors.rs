@@ -467,7 +467,7 @@ impl Printer<'_> {
                 None => self.place(b, &off),
             };
             let text = match product {
-                Some(product) => self.add_dot(&place, product, 1),
+                Some((d, x, y)) => self.add_dot(&place, d, x, y, 1),
                 None => self.store_element(b, &place, op, v),
             };
             self.line(&text);
@@ -482,7 +482,7 @@ impl Printer<'_> {
         {
             let place = format!("{name}_{}", base.offset() / lanes);
             let text = match product {
-                Some(product) => self.add_dot(&place, product, lanes),
+                Some((d, x, y)) => self.add_dot(&place, d, x, y, lanes),
                 None => self.combine(b, &place, op, v, lanes),
             };
             self.line(&text);
@@ -496,7 +496,7 @@ impl Printer<'_> {
             self.line(&text);
         } else if stride == 1 {
             let place = self.place(b, &base);
-            let text = self.store_vector(b, &place, (op, v), lanes);
+            let text = self.store_vector(b, &place, op, v, lanes);
             self.line(&text);
         } else {
             let v = self.widen(v, lanes);

@@ -262,9 +262,9 @@ impl Printer<'_> {
         }
     }
 
-    /// Declares the row variables at a count of rows, `first` and up to `most` behind it, which is
-    /// not to pass `last`.
-    fn row(&mut self, rows: &[(Var, i64)], first: &Affine, (and, most): (&str, i64), last: i64) {
+    /// Declares the row variables at a count of rows, `first` and `and`, up to `most` behind it,
+    /// which is not to pass `last`.
+    fn row(&mut self, rows: &[(Var, i64)], first: &Affine, and: &str, most: i64, last: i64) {
         let first = self.fold(first);
         let reach =
             |t: &(Var, i64)| self.simt.ranges.get(&t.0).filter(|_| t.1 >= 0).map(|r| t.1 * (r - 1));
@@ -332,7 +332,7 @@ impl Printer<'_> {
                 ),
             };
             let before = self.out.len();
-            self.row(rows, first, (lane_row, 15), total - 1);
+            self.row(rows, first, lane_row, 15, total - 1);
             self.line(&format!("const int {k} = {lane_column};"));
             return self.matrix("matrix", m, lane_column, before);
         }
@@ -349,7 +349,7 @@ impl Printer<'_> {
                 ("(warp_lane & 8)", "(warp_lane & 7) + (warp_lane >> 4) * 8")
             };
             let before = self.out.len();
-            self.row(rows, first, (row, 8), total - 8);
+            self.row(rows, first, row, 8, total - 8);
             self.line(&format!("const int {k} = {down};"));
             return self.matrix("matrix_transposed", m, down.into(), before);
         }
@@ -367,7 +367,7 @@ impl Printer<'_> {
         self.line(self.simt.words.unrolled);
         self.open("for (int r = 0; r < 4; r++) {");
         let (down, across) = if second { ("(r >> 1)", "(r & 1)") } else { ("(r & 1)", "(r >> 1)") };
-        self.row(rows, first, (&format!("(warp_lane >> 2) + {down} * 8"), 15), total - 1);
+        self.row(rows, first, &format!("(warp_lane >> 2) + {down} * 8"), 15, total - 1);
         let per = if dtype.is_half() { 2 } else { 1 };
         let start = format!("(warp_lane & 3) * {per} + {across} * {each}");
         for i in 0..per {

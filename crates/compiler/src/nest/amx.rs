@@ -78,12 +78,12 @@ pub fn tile_step(n: &Nest, top: &Loop) -> Result<TileStep, String> {
     let (rows, lanes) = (top.var, inner.var);
     let step = match (only, &vars[..]) {
         (Stmt::Store { buffer, index, value: Expr::Const(0.0) }, [_, _]) => {
-            let place = place(n, *buffer, index, (rows, lanes), &vars);
+            let place = place(n, *buffer, index, rows, lanes, &vars);
             place.map(|p| (p, TileWork::Zero))
         }
         (Stmt::Store { buffer, index, value: Expr::Load { source, index: from } }, [_, _]) => {
-            let to = place(n, *buffer, index, (rows, lanes), &vars);
-            place(n, *source, from, (rows, lanes), &vars).zip(to.map(TileWork::Store))
+            let to = place(n, *buffer, index, rows, lanes, &vars);
+            place(n, *source, from, rows, lanes, &vars).zip(to.map(TileWork::Store))
         }
         (
             Stmt::Update {
@@ -95,9 +95,9 @@ pub fn tile_step(n: &Nest, top: &Loop) -> Result<TileStep, String> {
             &[_, depth, _],
         ) => match (&**a, &**b) {
             (Expr::Load { source: a, index: i }, Expr::Load { source: b, index: j }) => {
-                let left = place(n, *a, i, (rows, depth), &vars);
-                let right = place(n, *b, j, (depth, lanes), &vars);
-                let sums = place(n, *buffer, index, (rows, lanes), &vars);
+                let left = place(n, *a, i, rows, depth, &vars);
+                let right = place(n, *b, j, depth, lanes, &vars);
+                let sums = place(n, *buffer, index, rows, lanes, &vars);
                 let depth = loops[1].extent;
                 let work = |(left, right)| TileWork::Multiply { op: *op, left, right, depth };
                 sums.zip(left.zip(right).map(work))
@@ -119,7 +119,8 @@ fn place(
     n: &Nest,
     buffer: Source,
     index: &[Affine],
-    (row, element): (Var, Var),
+    row: Var,
+    element: Var,
     all: &[Var],
 ) -> Option<TilePlace> {
     let buf = n.buffer(buffer);

@@ -131,7 +131,7 @@ fn conv(p: &mut Program) -> Result<(), String> {
 
 /// An operand's zero point: none, one, or one of each of `channels` channels (`channel` is the
 /// text of their number).
-fn zero(p: &Program, i: usize, (channel, channels): (&str, i64)) -> Result<String, String> {
+fn zero(p: &Program, i: usize, channel: &str, channels: i64) -> Result<String, String> {
     if !p.has(i) {
         return Ok("0".into());
     }
@@ -150,8 +150,8 @@ fn conv_integer(p: &mut Program) -> Result<(), String> {
     let operands = Operands {
         image: 0,
         filters: 1,
-        image_element: format!("((int)@ - {})", zero(p, 2, ("0", 1))?),
-        filter_element: format!("((int)@ - {})", zero(p, 3, ("g * OUTS + m", p.shape(1)?[0]))?),
+        image_element: format!("((int)@ - {})", zero(p, 2, "0", 1)?),
+        filter_element: format!("((int)@ - {})", zero(p, 3, "g * OUTS + m", p.shape(1)?[0])?),
     };
     forward(p, &operands, &w)
 }
@@ -161,8 +161,8 @@ pub(super) fn quantized_sums(p: &mut Program, w: &Window) -> Result<(), String> 
     let operands = Operands {
         image: 0,
         filters: 3,
-        image_element: format!("((int)@ - {})", zero(p, 2, ("0", 1))?),
-        filter_element: format!("((int)@ - {})", zero(p, 5, ("g * OUTS + m", p.shape(3)?[0]))?),
+        image_element: format!("((int)@ - {})", zero(p, 2, "0", 1)?),
+        filter_element: format!("((int)@ - {})", zero(p, 5, "g * OUTS + m", p.shape(3)?[0])?),
     };
     forward(p, &operands, w)
 }

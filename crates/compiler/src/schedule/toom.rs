@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     /// Filters a stretch through the transforms and by itself.
-    fn check(t: &Transforms, (m, stride): (usize, usize), g: &[f64]) {
+    fn check(t: &Transforms, m: usize, stride: usize, g: &[f64]) {
         let size = (m - 1) * stride + g.len();
         assert_eq!((t.input.len(), t.filter.len()), (size, size));
         let d: Vec<f64> = (0..size).map(|i| (i as f64 * 1.7).sin()).collect();
@@ -157,7 +157,7 @@ mod tests {
         for m in [2, 3, 4, 5, 6] {
             let t = Transforms::new(m, 3).expect("enough points");
             assert_eq!(Transforms::strided(m, 3, 1), Some(t.clone()));
-            check(&t, (m, 1), &[0.3, -1.1, 0.7]);
+            check(&t, m, 1, &[0.3, -1.1, 0.7]);
         }
         assert_eq!(Transforms::new(8, 3), None);
     }
@@ -167,7 +167,7 @@ mod tests {
         for (m, r, stride) in [(2, 3, 2), (3, 3, 2), (4, 3, 2), (6, 3, 2), (3, 5, 2), (2, 5, 3)] {
             let t = Transforms::strided(m, r, stride).expect("enough points");
             let g: Vec<f64> = (0..r).map(|i| 0.3 - i as f64 * 0.4).collect();
-            check(&t, (m, stride), &g);
+            check(&t, m, stride, &g);
         }
         assert_eq!(Transforms::strided(2, 1, 2), None);
     }

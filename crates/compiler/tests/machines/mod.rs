@@ -153,8 +153,10 @@ pub fn given(
 /// the last target, compiled for a machine that has it.
 pub fn compiled(
     cases: &[Case],
-    (targets, machines): (&[Target], &[Machine]),
-    (best, instruction): (&Machine, &str),
+    targets: &[Target],
+    machines: &[Machine],
+    best: &Machine,
+    instruction: &str,
     mut each: impl FnMut(usize, &str, &[u32]),
 ) {
     let dir = tempfile::tempdir().expect("a temporary folder");

@@ -102,7 +102,7 @@ impl Rewriter<'_> {
     /// Packed weights, with the sums of each channel's: with this zero point these are the offsets.
     fn sums_of(&mut self, of: &str, whole: ValueId, form: Weights) -> Option<Vec<ValueId>> {
         let attributes = Attributes::default().word("form", form.name()).int("zero", -1);
-        self.folded(of, ("PackBytes", attributes), &[Some(whole)], 3)
+        self.folded(of, "PackBytes", attributes, &[Some(whole)], 3)
     }
 
     /// The bytes of an activation, as they lie in the model or with channels last.

@@ -44,7 +44,7 @@ fn take_sums_in(values: &mut Vec<Value>, outputs: &[ValueId], nodes: &mut Vec<No
             (nodes[maker].inputs.len() == 4).then_some((maker, j))
         });
         let Some((maker, j)) = alone.max() else { continue };
-        let Some(made) = merged(values, (&nodes[maker], n), j) else { continue };
+        let Some(made) = merged(values, &nodes[maker], n, j) else { continue };
         nodes[i] = made;
         gone[maker] = true;
     }
@@ -53,7 +53,7 @@ fn take_sums_in(values: &mut Vec<Value>, outputs: &[ValueId], nodes: &mut Vec<No
 }
 
 /// A product with the sum that its bytes go into as operand `j`.
-fn merged(values: &mut Vec<Value>, (product, sum): (&Node, &Node), j: usize) -> Option<Node> {
+fn merged(values: &mut Vec<Value>, product: &Node, sum: &Node, j: usize) -> Option<Node> {
     let mut made = product.clone();
     let parameters = sum.inputs.last().copied().flatten()?;
     let parameters = match j {

@@ -43,6 +43,15 @@ impl Holder {
     }
 }
 
+/// How bytes stand for floats.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Steps {
+    /// From the float of one byte to that of the next.
+    pub step: f64,
+    /// The byte that stands for 0.
+    pub zero: i64,
+}
+
 /// Bytes in an order.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Made {
@@ -115,14 +124,15 @@ impl Rewriter<'_> {
 
     /// The step and the zero point of a quantising node over its integers, where all of a tensor
     /// has one.
-    pub fn steps(&self, n: &Node, integers: ValueId) -> Option<(f64, i64)> {
+    pub fn steps(&self, n: &Node, integers: ValueId) -> Option<Steps> {
         let plain = |name: &str| n.attributes.get(name).is_none_or(|a| *a == Attribute::Int(0));
         if n.attributes.contains_key("bits") || !plain("block_size") || !plain("output_dtype") {
             return None;
         }
-        let scale = self.number(input(n, 1)?)?;
+        let step = self.number(input(n, 1)?)?;
         let zero = self.zero(integers, input(n, 2))?;
-        (scale.is_finite() && scale > 0.0 && (0..256).contains(&zero)).then_some((scale, zero))
+        let is_one = step.is_finite() && step > 0.0 && (0..256).contains(&zero);
+        is_one.then_some(Steps { step, zero })
     }
 
     /// `DequantizeLinear`: its floats are bytes with a scale. Gives whether it was replaced.
@@ -130,7 +140,7 @@ impl Rewriter<'_> {
         let (Some(&Some(x)), Some(&y)) = (n.inputs.first(), n.outputs.first()) else {
             return false;
         };
-        let Some((scale, zero)) = self.steps(n, x) else { return false };
+        let Some(Steps { step: scale, zero }) = self.steps(n, x) else { return false };
         let integers = self.view.root(x);
         let holder = match self.integers.get(&integers) {
             Some(&known) => known,

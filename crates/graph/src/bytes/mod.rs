@@ -138,7 +138,7 @@ impl<'a> Rewriter<'a> {
         shape: Vec<i64>,
         constant: Option<Constant>,
     ) -> ValueId {
-        add_value(&mut self.values, "bytes", (dtype, shape), constant)
+        add_value(&mut self.values, "bytes", dtype, shape, constant)
     }
 
     /// A new constant.

@@ -1,6 +1,6 @@
 //! `QuantizeLinear`: the operator ahead of it becomes one of bytes, or its floats are entered.
 
-use super::hold::{Holder, Made, Quantised};
+use super::hold::{Holder, Made, Quantised, Steps};
 use super::trace::Rounded;
 use super::{Attributes, Call, Rewriter, of_bytes};
 use crate::fuse::step::norm;
@@ -16,18 +16,18 @@ impl<'a> Rewriter<'a> {
         let (Some(&Some(x)), Some(&y)) = (n.inputs.first(), n.outputs.first()) else {
             return false;
         };
-        let (Some((step, zero)), Some(shape)) = (self.steps(n, y), self.view.shape(y)) else {
+        let (Some(to), Some(shape)) = (self.steps(n, y), self.view.shape(y)) else {
             return false;
         };
         let made = match self.quantised(x) {
-            Some(q) => self.again(&n.name, q, (step, zero), ByteRange::ALL),
+            Some(q) => self.again(&n.name, q, to, ByteRange::ALL),
             None => {
-                let r = self.rounded(n, (step, zero));
+                let r = self.rounded(n, to);
                 let made = r.and_then(|r| self.operator(&r, shape));
-                made.or_else(|| self.table(n, (step, zero), shape))
+                made.or_else(|| self.table(n, to, shape))
             }
         };
-        let shape = shape.to_vec();
+        let (Steps { step, zero }, shape) = (to, shape.to_vec());
         let empty =
             Holder { rows: None, last: None, source: None, step, zero, shape, is_made: true };
         let holder = match made {
@@ -43,10 +43,10 @@ impl<'a> Rewriter<'a> {
 
     /// Bytes that are rounded again, to the same or to other steps, within limits such as those of
     /// a ReLU.
-    fn again(&mut self, of: &str, q: Quantised, to: (f64, i64), range: ByteRange) -> Option<Made> {
+    fn again(&mut self, of: &str, q: Quantised, to: Steps, range: ByteRange) -> Option<Made> {
         let h = &self.holders[q.holder];
         let held = h.held().filter(|_| h.is_made)?;
-        Some(held.with(self.with_steps(of, (q, held.value()), to, range)?))
+        Some(held.with(self.with_steps(of, q, held.value(), to, range)?))
     }
 
     /// Bytes with an addend or a factor for each channel.
@@ -62,7 +62,7 @@ impl<'a> Rewriter<'a> {
             1.. if suit(self, rank - 1) => rank - 1,
             _ => return None,
         };
-        self.channels(r, (q, axis), shape, (&[r.bias, r.factor], Attributes::default()))
+        self.channels(r, q, axis, shape, &[r.bias, r.factor], Attributes::default())
     }
 
     /// A batch normalisation of bytes.
@@ -70,16 +70,18 @@ impl<'a> Rewriter<'a> {
         let q = self.quantised(input(r.node, 0)?)?;
         let norm = norm(&self.view, r.node, shape).ok()?;
         let epsilon = Attributes::default().float("epsilon", norm.eps);
-        self.channels(r, (q, 1), shape, (&norm.parameters.map(Some), epsilon))
+        self.channels(r, q, 1, shape, &norm.parameters.map(Some), epsilon)
     }
 
     /// `ScaleBytes` along an axis, with what its scales are made of.
     fn channels(
         &mut self,
         r: &Rounded<'_>,
-        (q, axis): (Quantised, usize),
+        q: Quantised,
+        axis: usize,
         shape: &[i64],
-        (parameters, attributes): (&[Option<ValueId>], Attributes),
+        parameters: &[Option<ValueId>],
+        attributes: Attributes,
     ) -> Option<Made> {
         let of = &r.node.name;
         let h = self.holders[q.holder].clone();
@@ -95,8 +97,8 @@ impl<'a> Rewriter<'a> {
         let attributes = attributes
             .int("channels", shape[axis])
             .int("filled", i64::from(is_last))
-            .and(steps((q.scale, h.zero), r));
-        let scales = self.folded(of, ("PackScales", attributes), parameters, 2)?;
+            .and(steps(Steps { step: q.scale, zero: h.zero }, r));
+        let scales = self.folded(of, "PackScales", attributes, parameters, 2)?;
         let call = [x.value(), scales[0], scales[1]];
         Some(x.with(self.result(of, of_bytes("ScaleBytes", &call, limits(r.range)))?))
     }
@@ -105,7 +107,8 @@ impl<'a> Rewriter<'a> {
     pub fn folded(
         &mut self,
         of: &str,
-        (op, attributes): (&str, Attributes),
+        op: &str,
+        attributes: Attributes,
         inputs: &[Option<ValueId>],
         count: usize,
     ) -> Option<Vec<ValueId>> {
@@ -121,10 +124,12 @@ impl<'a> Rewriter<'a> {
     fn with_steps(
         &mut self,
         of: &str,
-        (q, x): (Quantised, ValueId),
-        (step, zero): (f64, i64),
+        q: Quantised,
+        x: ValueId,
+        to: Steps,
         range: ByteRange,
     ) -> Option<ValueId> {
+        let Steps { step, zero } = to;
         let own = self.holders[q.holder].zero;
         let factor = q.scale / step;
         // Two steps are the same but for rounding.
@@ -151,7 +156,7 @@ impl<'a> Rewriter<'a> {
             "Concat" => self.concatenation(r, shape),
             "DequantizeLinear" => {
                 let q = self.quantised(*r.node.outputs.first()?)?;
-                self.again(&r.node.name, q, (r.step, r.zero), r.range)
+                self.again(&r.node.name, q, r.steps(), r.range)
             }
             _ => None,
         }
@@ -191,7 +196,8 @@ impl<'a> Rewriter<'a> {
         let x = self.as_rows(q.holder, of)?;
         let zero = self.holders[q.holder].zero;
         let packed = [Some(weights.whole), bias, weights.scale, r.factor];
-        let [w, s, z] = self.packed(of, form, packed, (q.scale, zero), r)?;
+        let data = Steps { step: q.scale, zero };
+        let [w, s, z] = self.packed(of, form, packed, data, r)?;
         self.multiplies = true;
         let call = [x, w, s, z];
         let made = of_bytes("MatMulBytes", &call, limits(r.range));
@@ -218,12 +224,12 @@ impl<'a> Rewriter<'a> {
         of: &str,
         form: Weights,
         [whole, bias, scale, factor]: [Option<ValueId>; 4],
-        (data_scale, zero): (f64, i64),
+        data: Steps,
         r: &Rounded<'_>,
     ) -> Option<[ValueId; 3]> {
-        let attributes = Attributes::default().word("form", form.name());
-        let packing = ("PackBytes", attributes.and(steps((data_scale, zero), r)));
-        self.folded(of, packing, &[whole, bias, scale, factor], 3)?.try_into().ok()
+        let attributes = Attributes::default().word("form", form.name()).and(steps(data, r));
+        let inputs = [whole, bias, scale, factor];
+        self.folded(of, "PackBytes", attributes, &inputs, 3)?.try_into().ok()
     }
 
     /// The operands of an elementwise operator as bytes in one order: with channels last where one
@@ -301,9 +307,8 @@ impl<'a> Rewriter<'a> {
             }
         };
         let first = *all.first()?;
-        let to = (r.step, r.zero);
         let part = |(q, v): (&Quantised, Made)| {
-            self.with_steps(&r.node.name, (*q, v.value()), to, r.range).map(Some)
+            self.with_steps(&r.node.name, *q, v.value(), r.steps(), r.range).map(Some)
         };
         let inputs = list.iter().zip(all).map(part).collect::<Option<Vec<_>>>()?;
         let axis = match (first, axis) {
@@ -319,11 +324,11 @@ impl<'a> Rewriter<'a> {
 }
 
 /// What says from which steps and zero point to which others scales lead.
-fn steps((data_scale, zero): (f64, i64), r: &Rounded<'_>) -> Attributes {
+fn steps(data: Steps, r: &Rounded<'_>) -> Attributes {
     Attributes::default()
-        .float("data_scale", data_scale)
+        .float("data_scale", data.step)
         .float("result_scale", r.step)
-        .int("zero", zero)
+        .int("zero", data.zero)
         .int("result_zero", r.zero)
 }
 

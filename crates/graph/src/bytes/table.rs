@@ -1,7 +1,7 @@
 //! Functions of one byte: what elementwise operators make of one quantised tensor, rounded again,
 //! is a table of 256 bytes.
 
-use super::hold::{Made, Quantised};
+use super::hold::{Made, Quantised, Steps};
 use super::{Attributes, Rewriter, of_bytes};
 use crate::fuse::step::{is_elementwise, step};
 use crate::view::{decimal, input, is_standard};
@@ -15,7 +15,7 @@ const DEEPEST: usize = 12;
 
 impl Rewriter<'_> {
     /// The table that a rounding ends, where its floats are a function of one tensor of bytes.
-    pub fn table(&mut self, n: &Node, (unit, zero): (f64, i64), shape: &[i64]) -> Option<Made> {
+    pub fn table(&mut self, n: &Node, to: Steps, shape: &[i64]) -> Option<Made> {
         let x = input(n, 0)?;
         let mut of = None;
         let body = self.expression(x, &mut of, DEEPEST)?;
@@ -28,7 +28,7 @@ impl Rewriter<'_> {
             let x = (byte - h.zero) as f64 * q.scale;
             let y = body.eval(&|_| 0, &mut |_, _| x);
             // What is no number becomes 0, as where floats enter.
-            let steps = (y / unit).round_ties_even() + zero as f64;
+            let steps = (y / to.step).round_ties_even() + to.zero as f64;
             if steps > 0.0 { steps.min(255.0) as i64 } else { 0 }
         };
         let table = Constant::ints((0..256).map(entry).collect());

@@ -2,6 +2,7 @@
 //! product and its rounding.
 
 use super::Rewriter;
+use super::hold::Steps;
 use crate::view::{input, is_standard};
 use squall_core::DType;
 use squall_core::graph::{Attribute, Constant, Node, ValueId};
@@ -32,6 +33,11 @@ pub(super) struct Rounded<'a> {
 }
 
 impl Rounded<'_> {
+    /// How its bytes stand for floats.
+    pub fn steps(&self) -> Steps {
+        Steps { step: self.step, zero: self.zero }
+    }
+
     /// Whether nothing but limits is between.
     pub fn is_plain(&self) -> bool {
         self.bias.is_none() && self.factor.is_none()
@@ -96,7 +102,8 @@ impl<'a> Rewriter<'a> {
 
     /// The operator whose result is rounded here, with what stands between. Nothing else reads
     /// what is between.
-    pub fn rounded(&self, rounding: &'a Node, (step, zero): (f64, i64)) -> Option<Rounded<'a>> {
+    pub fn rounded(&self, rounding: &'a Node, to: Steps) -> Option<Rounded<'a>> {
+        let Steps { step, zero } = to;
         let mut v = input(rounding, 0)?;
         let mut range = ByteRange::ALL;
         let byte = |x: f64| ((x / step).round_ties_even() + zero as f64).clamp(0.0, 255.0) as u8;

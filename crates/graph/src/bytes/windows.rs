@@ -1,6 +1,6 @@
 //! Convolutions and pools of images of bytes.
 
-use super::hold::{Made, Quantised};
+use super::hold::{Made, Quantised, Steps};
 use super::operators::limits;
 use super::trace::Rounded;
 use super::{Attributes, Rewriter, of_bytes};
@@ -102,7 +102,8 @@ impl Rewriter<'_> {
         let name = &n.name;
         let x = self.as_last(q.holder, name)?;
         let packed = [Some(weights.whole), bias, weights.scale, r.factor];
-        let [w, s, z] = self.packed(name, form, packed, (q.scale, zero), r)?;
+        let data = Steps { step: q.scale, zero };
+        let [w, s, z] = self.packed(name, form, packed, data, r)?;
         self.multiplies = true;
         let attributes = limits(r.range).and(attributes).int("zero", zero);
         let made = of_bytes("ConvBytes", &[x, w, s, z], attributes);

@@ -92,7 +92,7 @@ fn plain(
             "its result is said to be {shape:?}, but has {computed} elements by its operator's rule"
         ));
     }
-    Ok(Anchor::without_steps(stem, workload, feeds, (output, shape)))
+    Ok(Anchor::without_steps(stem, workload, feeds, output, shape))
 }
 
 impl Anchor {
@@ -101,7 +101,8 @@ impl Anchor {
         stem: String,
         workload: Workload,
         feeds: Vec<ValueId>,
-        (output, shape): (ValueId, &[i64]),
+        output: ValueId,
+        shape: &[i64],
     ) -> Anchor {
         Anchor {
             stem,

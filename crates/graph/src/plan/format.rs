@@ -235,7 +235,8 @@ impl Rewriter<'_> {
 }
 
 /// A step that converts elements.
-fn copy(from: BlockPlace, to: BlockPlace, elements: usize, (node, op): &Named) -> PlanStep {
+fn copy(from: BlockPlace, to: BlockPlace, elements: usize, named: &Named) -> PlanStep {
+    let (node, op) = named;
     let axes = vec![Stride { extent: elements, to: 1, from: 1 }];
     let work = Work::Copy { from: ValueSource::Block(from), from_offset: 0, to, axes };
     PlanStep { node: node.clone(), op: format!("{op} (cast)"), when: Vec::new(), work }

@@ -30,7 +30,7 @@ pub fn find(view: &View<'_>, node: usize) -> Option<Result<Vec<FusionCandidate>,
         let Some(product) = reader(view, weights, "MatMul") else { continue };
         let Some(Ok(made)) = anchor(view, &view.model.nodes[product]) else { continue };
         for values in grown(view, Group::around(product, made)) {
-            list.extend(FusionCandidate::attention(NAME, view, (&scores, softmax, &values)));
+            list.extend(FusionCandidate::attention(NAME, view, &scores, softmax, &values));
         }
     }
     (!list.is_empty()).then_some(Ok(list))

@@ -180,7 +180,7 @@ pub fn run(graph: &Assignment, inputs: &[Vec<f32>]) -> Result<Vec<Vec<f32>>, Str
 }
 
 /// Holds what two covers of a model compute of an input against each other.
-pub fn assert_alike((want, got): (&Assignment, &Assignment), shape: &[i64], most: f32) {
+pub fn assert_alike(want: &Assignment, got: &Assignment, shape: &[i64], most: f32) {
     let input = some_numbers(shape);
     let want = run(want, std::slice::from_ref(&input)).unwrap();
     let got = run(got, &[input]).unwrap();

@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// compiles itself.
 /// A toolchain without a cache compiles nothing ahead.
 pub fn while_compiling<T>(
-    (device, toolchain): (&Device, &Toolchain),
+    device: &Device,
+    toolchain: &Toolchain,
     sources: &[KernelSource],
     work: impl FnOnce() -> T,
 ) -> T {

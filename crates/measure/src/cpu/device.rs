@@ -78,7 +78,7 @@ impl Device {
             )));
         }
         let read = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_string());
-        let (cores, spare, siblings) = choose(&allowed, &|core| siblings(&read, core), threads);
+        let cores = choose(&allowed, &|core| siblings(&read, core), threads);
         let execution = toolchain.isa().map_or(Execution::Here, |isa| runs(isa.level()));
         let model = match (&execution, toolchain.isa()) {
             (Execution::Here, _) | (_, None) => model(&read(CPUINFO).unwrap_or_default()),
@@ -88,8 +88,8 @@ impl Device {
             }
             (_, Some(isa)) => format!("any {} processor", isa.level().architecture.name()),
         };
-        let caches = cores.first().map(|&c| caches(&read, c)).unwrap_or_default();
-        Device::of(toolchain, (cores, spare, siblings), caches, model, execution)
+        let caches = cores.own.first().map(|&c| caches(&read, c)).unwrap_or_default();
+        Device::of(toolchain, cores, caches, model, execution)
     }
 
     /// A board, with `threads` of its cores for kernels; builds run on this machine's cores.
@@ -108,22 +108,24 @@ impl Device {
             )));
         }
         let read = |path: &str| facts.read(path);
-        let (cores, ..) = choose(&facts.cores, &|core| siblings(&read, core), threads);
-        let caches = cores.first().map(|&c| caches(&read, c)).unwrap_or_default();
+        let own = choose(&facts.cores, &|core| siblings(&read, core), threads).own;
+        let caches = own.first().map(|&c| caches(&read, c)).unwrap_or_default();
         let named = model(&read(CPUINFO).unwrap_or_default());
         let model =
             if named.ends_with(UNNAMED) { format!("{} processor", facts.machine) } else { named };
         let execution = Execution::Board(board.clone());
-        Device::of(toolchain, (cores, allowed_cores(), Vec::new()), caches, model, execution)
+        let cores = Cores { own, spare: allowed_cores(), siblings: Vec::new() };
+        Device::of(toolchain, cores, caches, model, execution)
     }
 
     fn of(
         toolchain: &Toolchain,
-        (cores, spare, siblings): (Vec<usize>, Vec<usize>, Vec<usize>),
+        cores: Cores,
         caches: Vec<Cache>,
         model: String,
         execution: Execution,
     ) -> Result<Device, MeasurerError> {
+        let Cores { own: cores, spare, siblings } = cores;
         let macros = toolchain.macros();
         let share = |c: &Cache| Bytes(c.size.0 / c.shared_by.max(1) as u64);
         let shares: Vec<Bytes> = caches.iter().map(share).collect();
@@ -271,15 +273,21 @@ fn core_list(text: &str) -> Vec<usize> {
     list
 }
 
+/// The cores of a machine by what they are for, as [`Device`] has them.
+#[derive(Debug, PartialEq, Eq)]
+struct Cores {
+    /// The measured ones, one a thread.
+    own: Vec<usize>,
+    /// Others, for building.
+    spare: Vec<usize>,
+    /// The siblings of measured ones, where a compiler would slow down what is measured.
+    siblings: Vec<usize>,
+}
+
 /// Divides the cores. The measured ones come from the end, since the first ones see most
-/// interrupts, and from distinct physical cores while there are any. The second list is spare for
-/// building. The third holds the siblings of measured cores, where a compiler would slow down what
-/// is measured. More threads than cores go round them.
-fn choose(
-    allowed: &[usize],
-    siblings: &dyn Fn(usize) -> Vec<usize>,
-    threads: usize,
-) -> (Vec<usize>, Vec<usize>, Vec<usize>) {
+/// interrupts, and from distinct physical cores while there are any. More threads than cores go
+/// round them.
+fn choose(allowed: &[usize], siblings: &dyn Fn(usize) -> Vec<usize>, threads: usize) -> Cores {
     let mut chosen: Vec<usize> = Vec::new();
     let mut taken: Vec<usize> = Vec::new();
     for &c in allowed.iter().rev() {
@@ -298,7 +306,7 @@ fn choose(
     let others = allowed.iter().copied().filter(|c| !chosen.contains(c));
     let (disturbing, spare) = others.partition(|c| taken.contains(c));
     chosen.sort_unstable();
-    (chosen, spare, disturbing)
+    Cores { own: chosen, spare, siblings: disturbing }
 }
 
 fn caches(read: Read<'_>, core: usize) -> Vec<Cache> {
@@ -443,15 +451,16 @@ mod tests {
     #[test]
     fn cores_are_chosen_apart() {
         let adjacent = |c: usize| vec![c & !1, c | 1];
+        let cores = |own, spare, siblings| Cores { own, spare, siblings };
         assert_eq!(
             choose(&[0, 1, 2, 3, 4, 5, 6, 7], &adjacent, 2),
-            (vec![5, 7], vec![0, 1, 2, 3], vec![4, 6])
+            cores(vec![5, 7], vec![0, 1, 2, 3], vec![4, 6])
         );
-        assert_eq!(choose(&[0, 1], &adjacent, 1), (vec![1], vec![], vec![0]));
-        assert_eq!(choose(&[0, 1], &adjacent, 2), (vec![0, 1], vec![], vec![]));
+        assert_eq!(choose(&[0, 1], &adjacent, 1), cores(vec![1], vec![], vec![0]));
+        assert_eq!(choose(&[0, 1], &adjacent, 2), cores(vec![0, 1], vec![], vec![]));
         let alone = |c: usize| vec![c];
-        assert_eq!(choose(&[3, 9], &alone, 1), (vec![9], vec![3], vec![]));
-        assert_eq!(choose(&[0, 1, 2, 3], &adjacent, 3), (vec![1, 2, 3], vec![], vec![0]));
+        assert_eq!(choose(&[3, 9], &alone, 1), cores(vec![9], vec![3], vec![]));
+        assert_eq!(choose(&[0, 1, 2, 3], &adjacent, 3), cores(vec![1, 2, 3], vec![], vec![0]));
     }
 
     #[test]

@@ -135,7 +135,8 @@ impl Toolchain {
         &self,
         kernel: &KernelSource,
         to: &Path,
-        (timeout, cancel): (Duration, &AtomicBool),
+        timeout: Duration,
+        cancel: &AtomicBool,
     ) -> Result<Object, MeasurerError> {
         let folder = to.parent().unwrap_or(Path::new("."));
         self.object_at(kernel, to, BuildSite { folder, timeout, cancel })

@@ -153,7 +153,7 @@ impl Batch<'_, '_> {
             match self.measure(worker, p.job, built, &mut p.cost)? {
                 // The pacemaker has taken the moment's slowness out of both, so both count.
                 (Outcome::Measured(second), Some(slowness)) if let Some(before) = p.slowness => {
-                    self.task.join((first, before), (second, slowness));
+                    self.task.join(first, before, second, slowness);
                 }
                 (Outcome::Measured(second), _) if second.median().0 >= first.median().0 => {}
                 (again, slowness) => (p.outcome, p.slowness) = (again, slowness),

@@ -86,7 +86,8 @@ impl Pacemaker {
     /// was, and the next one's correction larger, without end.
     pub fn beside(
         present: &mut Option<Pacemaker>,
-        (plan, may_lead): (&Arc<HostPlan>, bool),
+        plan: &Arc<HostPlan>,
+        may_lead: bool,
         m: &mut Measurement,
         nanos: Option<f64>,
     ) -> Option<Slowness> {
@@ -219,7 +220,7 @@ mod tests {
             let mut m = clock(1e6);
             let moment = 1.0 + 0.2 * f64::from(i * 5 % 8);
             let plan = kernel(&format!("k{i}"));
-            Pacemaker::beside(&mut present, (&plan, true), &mut m, Some(1e6 * moment));
+            Pacemaker::beside(&mut present, &plan, true, &mut m, Some(1e6 * moment));
             assert!(m.median().0 > 0.99e6 / 2.4, "{i}: {:?}", m.median());
         }
         assert_eq!(present.map(|p| p.number), Some(0), "none is faster");

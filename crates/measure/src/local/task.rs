@@ -88,16 +88,18 @@ impl LocalTask {
         self.pacemaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins two measurements of one kernel. The second is left out where the task has no
-    /// pacemaker any more.
+    /// Joins two measurements of one kernel, with the slowness of the moment of each. The second is
+    /// left out where the task has no pacemaker any more.
     pub fn join(
         &self,
-        (first, before): (&mut Measurement, Slowness),
-        second: (Measurement, Slowness),
+        first: &mut Measurement,
+        before: Slowness,
+        second: Measurement,
+        now: Slowness,
     ) {
         let best = first.median().0.to_bits();
         if let Some(p) = self.pacemaker().as_mut() {
-            p.join((first, before), second);
+            p.join((&mut *first, before), (second, now));
         }
         // Where the first measurement was the task's best, the joined one takes its place: the
         // moment may have flattered it.

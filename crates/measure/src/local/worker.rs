@@ -332,7 +332,7 @@ impl Worker {
         };
         let may_lead = self.gpu.is_none() && task.judge.is_none();
         let slowness =
-            Pacemaker::beside(&mut task.pacemaker(), (plan, may_lead), &mut m, measured.pace);
+            Pacemaker::beside(&mut task.pacemaker(), plan, may_lead, &mut m, measured.pace);
         let time = m.median().0.max(0.0);
         task.best.fetch_min(time.to_bits(), Ordering::Relaxed);
         Ok((Outcome::Measured(m), slowness))

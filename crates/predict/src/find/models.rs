@@ -326,7 +326,7 @@ impl Blind<'_> {
 fn calibrate(m: &mut Models, lessons: &Lessons, targets: &[f32], done: &[(Forest, Vec<f32>)]) {
     let blind = Blind { lessons, done };
     let problems: Vec<usize> = blind.problems().collect();
-    m.sharpness = sharpness((lessons, &problems), targets, &|p, r| blind.score(p, r));
+    m.sharpness = sharpness(lessons, &problems, targets, &|p, r| blind.score(p, r));
     m.order_parts = [false, true].map(|deep| {
         if m.times_from == TimesFrom::Neighbours {
             return FOREIGN_PARTS;
@@ -347,7 +347,8 @@ fn range(picked: &[u32], off: &[f32], spreads: &[f32]) -> f32 {
 
 /// The sharpness at which the best candidates of the problems were most probable.
 fn sharpness(
-    (lessons, blind): (&Lessons, &[usize]),
+    lessons: &Lessons,
+    blind: &[usize],
     targets: &[f32],
     score: &dyn Fn(usize, usize) -> f32,
 ) -> f32 {

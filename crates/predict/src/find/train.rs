@@ -114,7 +114,7 @@ pub fn train(
         let from = if only.is_none() { TimesFrom::Neighbours } else { TimesFrom::Problem };
         let sample = Sample::new(&memory, &items, t.threads);
         let share = sample.roof_share;
-        let (bins, rows, lessons) = lessons(&memory, &items, (from, sample), t.threads, go_on)?;
+        let (bins, rows, lessons) = lessons(&memory, &items, from, sample, t.threads, go_on)?;
         progress(FindStep::Trees(lessons.losses.len(), name));
         let rounds = if only.is_none() { t.rounds * 3 / 5 } else { t.rounds };
         let effort = Effort { rounds, threads: t.threads, seed: t.seed };
@@ -235,14 +235,17 @@ fn ratios(memory: &Memory, item: &Item, all: &[Candidate]) -> Vec<(f32, f32)> {
 fn lessons(
     memory: &Memory,
     items: &[Item],
-    (from, sample): (TimesFrom, Sample),
+    from: TimesFrom,
+    sample: Sample,
     threads: usize,
     go_on: &(dyn Fn() -> bool + Sync),
 ) -> Option<(Bins, Vec<u8>, Lessons)> {
     let Sample { bins, roof_share } = sample;
-    let told = (from, roof_share);
     let all: Vec<Lesson> = parallel::map(threads, items, |item, rows: &mut Vec<f32>| {
-        if go_on() { lesson(memory, item, told, &bins, rows) } else { Lesson::default() }
+        if !go_on() {
+            return Lesson::default();
+        }
+        lesson(memory, item, from, roof_share, &bins, rows)
     });
     if !go_on() {
         return None;
@@ -266,7 +269,8 @@ fn lessons(
 fn lesson(
     memory: &Memory,
     item: &Item,
-    (from, roof_share): (TimesFrom, f32),
+    from: TimesFrom,
+    roof_share: f32,
     bins: &Bins,
     rows: &mut Vec<f32>,
 ) -> Lesson {

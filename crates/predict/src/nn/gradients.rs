@@ -167,7 +167,8 @@ proptest! {
         let (mut weights, mut out) = (vec![0.0; n * steps], vec![0.0; n * h]);
         Attention::forward(&q, &m, size, &mut weights, &mut out);
         let (mut dq, mut dm) = (vec![0.0; q.len()], vec![0.0; m.len()]);
-        Attention::backward(&q, &m, size, &weights, &w, (&mut dq, &mut dm));
+        let gradients = AttentionGradients { query: &mut dq, memory: &mut dm };
+        Attention::backward(&q, &m, size, &weights, &w, gradients);
         let mut loss = |q: &[f32], m: &[f32]| {
             Attention::forward(q, m, size, &mut weights, &mut out);
             weighted(&out, &w)
@@ -195,7 +196,7 @@ proptest! {
         let mut y = vec![0.0; steps * n * outputs];
         c.forward(&p, &x, size, &mut columns, &mut y);
         let (mut g, mut dx) = (vec![0.0; p.len()], vec![0.0; x.len()]);
-        c.backward(&p, size, &columns, &w, (&mut g, &mut dx));
+        c.backward(&p, size, &columns, &w, &mut g, &mut dx);
         let mut loss = |p: &[f32], x: &[f32]| {
             c.forward(p, x, size, &mut columns, &mut y);
             weighted(&y, &w)

@@ -52,7 +52,7 @@ impl Linear {
     /// Adds the product, without the bias, to `y`.
     pub fn weigh_onto(&self, parameters: &[f32], x: &[f32], n: usize, y: &mut [f32]) {
         product(
-            (n, self.w.cols, self.w.rows),
+            [n, self.w.cols, self.w.rows],
             (x, Stored::Plain),
             (self.w.of(parameters), Stored::Plain),
             &mut y[..n * self.w.cols],
@@ -75,7 +75,7 @@ impl Linear {
             return dot_rows(x, self.w.of(parameters), self.b.of(parameters)[0], y, onto);
         }
         product(
-            (n, self.w.cols, self.w.rows),
+            [n, self.w.cols, self.w.rows],
             (x, Stored::Plain),
             (self.w.of(parameters), Stored::Plain),
             y,
@@ -87,7 +87,7 @@ impl Linear {
     /// Adds the gradients of the parameters to `g`.
     pub fn backward(&self, x: &[f32], n: usize, dy: &[f32], g: &mut [f32]) {
         let (k, m) = (self.w.rows, self.w.cols);
-        product((k, m, n), (x, Stored::Transposed), (dy, Stored::Plain), self.w.of_mut(g), true);
+        product([k, m, n], (x, Stored::Transposed), (dy, Stored::Plain), self.w.of_mut(g), true);
         sum_rows(&dy[..n * m], self.b.of_mut(g));
     }
 
@@ -102,7 +102,7 @@ impl Linear {
     ) {
         let (k, m) = (self.w.rows, self.w.cols);
         product(
-            (n, k, m),
+            [n, k, m],
             (dy, Stored::Plain),
             (self.w.of(parameters), Stored::Transposed),
             &mut dx[..n * k],

@@ -17,7 +17,9 @@ pub use adam::{Adam, cosine};
 pub use layer::{Dropout, Linear, Mlp, MlpInput, MlpScratch, Tables};
 pub use loss::{cross_entropy, mask, masked_cross_entropy};
 pub use product::{Stored, product};
-pub use sequence::{Attention, Convolution, Lstm, LstmGradients, LstmScratch, Steps};
+pub use sequence::{
+    Attention, AttentionGradients, Convolution, Lstm, LstmGradients, LstmScratch, Steps,
+};
 
 use rand::{Rng, RngExt};
 

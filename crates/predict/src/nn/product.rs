@@ -12,12 +12,12 @@ pub enum Stored {
 }
 
 /// `c[m x n] = a[m x k] * b[k x n]`, added to `c` where `add` is true. The sizes are
-/// given as `(m, n, k)`. A transposed `a` is stored `k x m`, a transposed `b` `n x k`.
+/// given as `[m, n, k]`. A transposed `a` is stored `k x m`, a transposed `b` `n x k`.
 ///
 /// # Panics
 /// If a slice is shorter than its matrix.
 pub fn product(
-    (m, n, k): (usize, usize, usize),
+    [m, n, k]: [usize; 3],
     a: (&[f32], Stored),
     b: (&[f32], Stored),
     c: &mut [f32],
@@ -102,7 +102,7 @@ mod tests {
                 }
             }
             let stored = |t| if t { Stored::Transposed } else { Stored::Plain };
-            product((m, n, k), (&a, stored(ta)), (&b, stored(tb)), &mut c, add);
+            product([m, n, k], (&a, stored(ta)), (&b, stored(tb)), &mut c, add);
             prop_assert_eq!(c, expected); // small whole numbers: exact in any order
         }
     }
@@ -120,7 +120,7 @@ mod tests {
             for _ in 0..9 {
                 let rounds = (20_000_000 / (m * n * k)).max(1);
                 let began = std::time::Instant::now();
-                (0..rounds).for_each(|_| product((m, n, k), (&x, a), (&y, b), &mut z, false));
+                (0..rounds).for_each(|_| product([m, n, k], (&x, a), (&y, b), &mut z, false));
                 least = least.min(began.elapsed().as_secs_f64() / rounds as f64);
             }
             (2e-9 * (m * n * k) as f64, least)

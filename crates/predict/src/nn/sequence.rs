@@ -56,6 +56,15 @@ pub struct LstmGradients<'a> {
     pub argument: Option<&'a mut [f32]>,
 }
 
+/// Where [`Attention::backward`] adds gradients.
+#[derive(Debug)]
+pub struct AttentionGradients<'a> {
+    /// Those of the query.
+    pub query: &'a mut [f32],
+    /// Those of the memory.
+    pub memory: &'a mut [f32],
+}
+
 impl Lstm {
     /// Places for its parameters.
     pub fn new(layout: &mut ParameterLayout, name: &str, inputs: usize, hidden: usize) -> Lstm {
@@ -87,7 +96,7 @@ impl Lstm {
         let (h, gates_width) = (self.hidden, 4 * self.hidden);
         let size = n * h;
         product(
-            (steps * n, gates_width, self.wx.rows),
+            [steps * n, gates_width, self.wx.rows],
             (x, Stored::Plain),
             (self.wx.of(p), Stored::Plain),
             sized(&mut scratch.gates, steps * n * gates_width),
@@ -105,7 +114,7 @@ impl Lstm {
             let gates = &mut scratch.gates[t * n * gates_width..(t + 1) * n * gates_width];
             let (before, outputs) = scratch.outputs[t * size..(t + 2) * size].split_at_mut(size);
             let (before, state) = ((&*before, Stored::Plain), (self.wh.of(p), Stored::Plain));
-            product((n, gates_width, h), before, state, gates, true);
+            product([n, gates_width, h], before, state, gates, true);
             let (old, new) = scratch.cells[t * size..(t + 2) * size].split_at_mut(size);
             let tanh_cells = &mut scratch.tanh_cells[t * size..(t + 1) * size];
             wide(
@@ -148,21 +157,21 @@ impl Lstm {
         let LstmGradients { outputs, last: (dout, dcell), parameters, argument } = gradients;
         sized(&mut scratch.dgates, steps * n * gates_width);
         for t in (0..steps).rev() {
-            self.gates_backward(t, n, scratch, &outputs[t * n * h..], (&*dout, &mut *dcell));
+            self.gates_backward(t, n, scratch, &outputs[t * n * h..], dout, dcell);
             let dgates = &scratch.dgates[t * n * gates_width..(t + 1) * n * gates_width];
             let state = (self.wh.of(p), Stored::Transposed);
-            product((n, h, gates_width), (dgates, Stored::Plain), state, &mut dout[..n * h], false);
+            product([n, h, gates_width], (dgates, Stored::Plain), state, &mut dout[..n * h], false);
         }
         let (rows, inputs) = (steps * n, self.wx.rows);
         let dgates = (&scratch.dgates[..], Stored::Plain);
         let x = (x, Stored::Transposed);
-        product((inputs, gates_width, rows), x, dgates, self.wx.of_mut(parameters), true);
+        product([inputs, gates_width, rows], x, dgates, self.wx.of_mut(parameters), true);
         let before = (&scratch.outputs[..], Stored::Transposed);
-        product((h, gates_width, rows), before, dgates, self.wh.of_mut(parameters), true);
+        product([h, gates_width, rows], before, dgates, self.wh.of_mut(parameters), true);
         sum_rows(&scratch.dgates[..rows * gates_width], self.b.of_mut(parameters));
         if let Some(dx) = argument {
             let weights = (self.wx.of(p), Stored::Transposed);
-            product((rows, inputs, gates_width), dgates, weights, &mut dx[..rows * inputs], false);
+            product([rows, inputs, gates_width], dgates, weights, &mut dx[..rows * inputs], false);
         }
     }
 
@@ -174,7 +183,8 @@ impl Lstm {
         n: usize,
         scratch: &mut LstmScratch,
         dy: &[f32],
-        (dout, dcell): (&[f32], &mut [f32]),
+        dout: &[f32],
+        dcell: &mut [f32],
     ) {
         let (h, gates_width) = (self.hidden, 4 * self.hidden);
         let size = n * h;
@@ -253,8 +263,9 @@ impl Attention {
         Steps { steps, n }: Steps,
         weights: &[f32],
         dout: &[f32],
-        (dquery, dmemory): (&mut [f32], &mut [f32]),
+        gradients: AttentionGradients,
     ) {
+        let AttentionGradients { query: dquery, memory: dmemory } = gradients;
         let h = query.len() / n.max(1);
         let mut dw = vec![0.0; steps];
         for s in 0..n {
@@ -317,7 +328,8 @@ impl Convolution {
         size: Steps,
         columns: &[f32],
         dy: &[f32],
-        (g, dx): (&mut [f32], &mut [f32]),
+        g: &mut [f32],
+        dx: &mut [f32],
     ) {
         let (d, rows) = (self.inputs, size.rows());
         self.linear.backward(columns, rows, dy, g);

@@ -23,7 +23,8 @@ struct Beam {
 }
 
 /// The values of knob `k` that lead on from a range of candidates, each with its own range.
-fn values(c: &Candidates, k: usize, (mut low, end): (usize, usize)) -> Vec<(u16, (usize, usize))> {
+fn values(c: &Candidates, k: usize, range: (usize, usize)) -> Vec<(u16, (usize, usize))> {
+    let (mut low, end) = range;
     let mut out = Vec::new();
     while low < end {
         let value = c.row(low)[k];
@@ -54,8 +55,8 @@ impl Sequence {
         let mut scratch = LstmScratch::default();
         for k in 0..self.heads.len() {
             let n = if self.feeds_back() { beams.len() } else { 1 };
-            let output = self.step(p, k, (&r, &beams[..n]), &mut scratch);
-            let scores = self.scores(p, k, (&r, &output), n);
+            let output = self.step(p, k, &r, &beams[..n], &mut scratch);
+            let scores = self.scores(p, k, &r, &output, n);
             let mut next = Vec::new();
             for (i, b) in beams.iter().enumerate() {
                 let i = if n == 1 { 0 } else { i };
@@ -91,7 +92,8 @@ impl Sequence {
         &self,
         p: &[f32],
         k: usize,
-        (r, beams): (&Encoded, &[Beam]),
+        r: &Encoded,
+        beams: &[Beam],
         scratch: &mut LstmScratch,
     ) -> Vec<f32> {
         let Some(decoder) = &self.decoder else { return r.summary.clone() };
@@ -108,7 +110,7 @@ impl Sequence {
     }
 
     /// Log-probabilities of knob `k`'s values for `n` partial answers.
-    fn scores(&self, p: &[f32], k: usize, (r, output): (&Encoded, &[f32]), n: usize) -> Vec<f32> {
+    fn scores(&self, p: &[f32], k: usize, r: &Encoded, output: &[f32], n: usize) -> Vec<f32> {
         let h = self.heads[0].inputs();
         let attends = !self.attended.is_empty();
         let mut attended = vec![0.0; n * h];

@@ -6,7 +6,7 @@ use crate::features::{Featurizer, Selection};
 use crate::nn::ParameterLayout;
 use crate::paper::Sequence;
 use crate::ranker::{Ranker, RankerSizes};
-use crate::train::{Batch, Learner, Schedule, State, train};
+use crate::train::{Batch, Learner, Problems, Schedule, State, train};
 use crate::trainer::{encode_all, labelled};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
@@ -91,7 +91,8 @@ fn scores_of_whole_spaces_are_what_training_lowers() {
         let by_ranker = ranker.score(
             std::slice::from_ref(&p),
             &featurizer,
-            (&made[0], &instance()),
+            &made[0],
+            &instance(),
             Selection::all(&made[0].candidates),
             &mut Default::default(),
         );
@@ -156,7 +157,8 @@ fn what_is_kept_is_the_running_mean_of_parameters() {
     let run = |memory: f32| {
         let schedule = schedule(memory);
         let mut state = State::new(chain.layout(), &schedule);
-        train(&chain, &featurizer, (&pairs, &pairs), &schedule, &mut state, &mut |_, _| true)
+        let problems = Problems { learned: &pairs, held: &pairs };
+        train(&chain, &featurizer, problems, &schedule, &mut state, &mut |_, _| true)
             .expect("it learns");
         state
     };
@@ -201,7 +203,8 @@ fn a_sample_estimates_the_whole_space() {
             let scores = few.score(
                 std::slice::from_ref(&p),
                 &featurizer,
-                (c, i),
+                c,
+                i,
                 Selection::all(&c.candidates),
                 &mut Default::default(),
             );

@@ -102,7 +102,7 @@ pub fn choose(
     } else {
         Vec::new()
     };
-    while_compiling((&at.device, &at.toolchain), &sources, || {
+    while_compiling(&at.device, &at.toolchain, &sources, || {
         choices.into_iter().map(|choice| choice.settle(guesser)).collect()
     })
 }
@@ -258,12 +258,13 @@ fn realize_record(tunables: &[Arc<dyn Tunable>], r: &Record, symbol: &str) -> Op
     if !r.outcome.is_right() {
         return None;
     }
-    realize(tunables, (&r.tunable, &r.configuration), symbol)
+    realize(tunables, &r.tunable, &r.configuration, symbol)
 }
 
 fn realize(
     tunables: &[Arc<dyn Tunable>],
-    (tunable, configuration): (&str, &str),
+    tunable: &str,
+    configuration: &str,
     symbol: &str,
 ) -> Option<KernelSource> {
     let tunable = find_tunable(tunables, tunable)?;
@@ -314,7 +315,7 @@ pub(crate) fn rivals(
         state.standings.ranking().into_iter().map(|(n, ns)| (n.clone(), ns.0 / time.0)).collect();
     let mut found: Vec<(Name, Chosen)> = Vec::new();
     let in_place = close.in_place.0 / time.0;
-    for name in in_turn(&ranking, &holder, (close.margin, in_place)) {
+    for name in in_turn(&ranking, &holder, close.margin, in_place) {
         if found.len() == close.most {
             break;
         }
@@ -330,7 +331,7 @@ pub(crate) fn rivals(
         };
         let tunables = &state.kernels.tunables;
         let entry = entry_of(&state.symbol, at);
-        let Some(source) = realize(tunables, (&name.0, &name.1), &entry) else { continue };
+        let Some(source) = realize(tunables, &name.0, &name.1, &entry) else { continue };
         let source = KernelSource { symbol: state.symbol.clone(), ..source };
         // Another name for the same code would only measure the machine.
         let is_new = |s: &KernelSource| s.source != source.source;
@@ -348,7 +349,8 @@ pub(crate) fn rivals(
 fn in_turn<'a>(
     ranking: &'a [(Name, f64)],
     holder: &Name,
-    (margin, in_place): (f64, f64),
+    margin: f64,
+    in_place: f64,
 ) -> Vec<&'a Name> {
     let mut sketches = vec![&holder.0];
     let mut list = Vec::new();
@@ -385,7 +387,7 @@ mod tests {
         ];
         let holder = name("winograd", "a");
         let names = |in_place| {
-            let list = in_turn(&ranking, &holder, (0.05, in_place));
+            let list = in_turn(&ranking, &holder, 0.05, in_place);
             list.into_iter().map(|n| n.1.as_str()).collect::<Vec<_>>()
         };
         assert_eq!(names(1.1), ["b"]);

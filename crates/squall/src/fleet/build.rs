@@ -153,7 +153,7 @@ fn compile(
         let next = take.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(Wanted { key, source }) = next else { return };
         let to = folder.join(format!("{}.o", NUMBER.fetch_add(1, Ordering::Relaxed)));
-        let object = match toolchain.object_within(&source, &to, (LIMIT, end)) {
+        let object = match toolchain.object_within(&source, &to, LIMIT, end) {
             Ok(Object::Made(_)) => std::fs::read(&to)
                 .map(Some)
                 .map_err(|e| MeasurerError::Folder { path: to.clone(), reason: e.to_string() }),

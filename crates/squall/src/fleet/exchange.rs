@@ -27,11 +27,22 @@ pub fn fetch(server: &str, name: &str) -> Result<Store, Error> {
     Ok(Store::of_records(server, records)?)
 }
 
+/// Which records are taken from a server, and where to.
+#[derive(Clone, Copy, Debug)]
+pub struct PullRequest<'a> {
+    /// The server.
+    pub server: &'a str,
+    /// Those of tasks whose name matches.
+    pub name: &'a str,
+    /// The store's file.
+    pub store: &'a Path,
+}
+
 /// Takes the fleet's records of tasks whose name matches into a store, without those that cannot
 /// be right.
-pub fn pull(server: &str, name: &str, store: &Path) -> Result<Taken, Error> {
-    let fetched = fetch(server, name)?;
-    Ok(Store::open(store)?.merge(&fetched)?)
+pub fn pull(from: PullRequest<'_>) -> Result<Taken, Error> {
+    let fetched = fetch(from.server, from.name)?;
+    Ok(Store::open(from.store)?.merge(&fetched)?)
 }
 
 /// What came of a pull whose winners were looked at.
@@ -48,13 +59,13 @@ pub struct PulledAndChecked {
 /// Only tasks with records of the target that `choice` names are looked at.
 pub fn pull_and_check(
     context: &Context,
-    (server, name, path): (&str, &str, &Path),
+    from: PullRequest<'_>,
     choice: &Choice,
     stop: &AtomicBool,
     heard: &mut dyn FnMut(&Verified),
 ) -> Result<PulledAndChecked, Error> {
-    let fetched = fetch(server, name)?;
-    let store = Store::open(path)?;
+    let fetched = fetch(from.server, from.name)?;
+    let store = Store::open(from.store)?;
     let place = context.target(choice.target, choice.threads)?.place;
     let holders = |store: &Store| -> Result<HashMap<TaskId, (String, String)>, Error> {
         let held = store.best(&place.records())?.into_iter();

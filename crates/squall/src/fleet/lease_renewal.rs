@@ -25,7 +25,8 @@ pub(super) struct LeaseRenewal<'s> {
 impl<'s> LeaseRenewal<'s> {
     pub fn new(
         server: &'s str,
-        (lease, patience): (&'s Lease, Duration),
+        lease: &'s Lease,
+        patience: Duration,
         heard_at: &'s Mutex<Instant>,
     ) -> LeaseRenewal<'s> {
         LeaseRenewal { server, lease, patience, heard_at, renewed_at: Instant::now(), fleet: None }

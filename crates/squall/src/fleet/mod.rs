@@ -13,7 +13,7 @@ mod submit;
 mod work;
 
 pub use build::{BuilderRequest, BuiltForFleet, build};
-pub use exchange::{Moved, PulledAndChecked, fetch, pull, pull_and_check, push};
+pub use exchange::{Moved, PullRequest, PulledAndChecked, fetch, pull, pull_and_check, push};
 pub use squall_fleet::{
     ClassStatus, Fleet, FleetError, JobStatus, SliceStatus, Status, Submitted, WorkerStatus, is_url,
 };

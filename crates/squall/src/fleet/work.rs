@@ -478,10 +478,10 @@ impl Slice<'_> {
         let ended = AtomicBool::new(false);
         let is_over = AtomicBool::new(false);
         let heard_at = Mutex::new(Instant::now());
-        let held = (self.lease, self.request.lease);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut renewal = LeaseRenewal::new(&self.request.server, held, &heard_at);
+                let (server, patience) = (&self.request.server, self.request.lease);
+                let mut renewal = LeaseRenewal::new(server, self.lease, patience, &heard_at);
                 while !is_over.load(Ordering::Relaxed) {
                     if stop.load(Ordering::Relaxed) {
                         ended.store(true, Ordering::Relaxed);

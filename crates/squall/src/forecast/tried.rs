@@ -89,7 +89,7 @@ pub fn measure(
         }
         said(&t.task.name);
         let rival = others.iter().find(|o| o.task.id == t.task.id);
-        out.extend(one(trying, at, &mut *measurer, (t, rival), stop)?);
+        out.extend(one(trying, at, &mut *measurer, t, rival, stop)?);
     }
     Ok(out)
 }
@@ -99,7 +99,8 @@ fn one(
     trying: &Trying,
     at: &TargetContext,
     measurer: &mut dyn Measurer,
-    (t, rival): (&Tuned, Option<&Tuned>),
+    t: &Tuned,
+    rival: Option<&Tuned>,
     stop: &AtomicBool,
 ) -> Result<Option<Tried>, Error> {
     let (model, seed) = (trying.model, trying.seed);

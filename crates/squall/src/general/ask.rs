@@ -113,7 +113,7 @@ impl GeneralPredictor {
         if !is_asked || n == 0 || tunables.is_empty() || tunables.iter().any(|t| t.is_flat()) {
             return Prospect::default();
         }
-        let hints = self.hints((task, target), tunables, effort.hints());
+        let hints = self.hints(task, target, tunables, effort.hints());
         let model = Ranked {
             trees: self.trees.clone(),
             relative: Relative::new(&task.workload, &target.machine),
@@ -155,7 +155,8 @@ impl GeneralPredictor {
     /// What was fastest in the most similar tasks, as this task's space has it.
     fn hints(
         &self,
-        (task, target): (&Task, &Target),
+        task: &Task,
+        target: &Target,
         tunables: &[Arc<dyn Tunable>],
         most: usize,
     ) -> Vec<Candidate> {

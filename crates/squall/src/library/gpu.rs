@@ -26,7 +26,8 @@ pub fn export(
     network: &Network,
     input: &InputRequest,
     options: &LibraryOptions,
-    (at, gpu): (&TargetContext, &Gpu),
+    at: &TargetContext,
+    gpu: &Gpu,
     folder: &Path,
 ) -> Result<ExportedLibrary, Error> {
     if options.onnxruntime {

@@ -142,7 +142,7 @@ pub fn export_library(
         return Err(why);
     }
     if let Some(gpu) = at.gpus.first() {
-        return gpu::export(network, input, options, (at, gpu), folder);
+        return gpu::export(network, input, options, at, gpu, folder);
     }
     let name = &options.name;
     let text = network.plan_text()?;

@@ -3,7 +3,7 @@
 
 use super::operands::{first_of, number, source_of, target_of};
 use super::plain::{PlainOperators, parameters};
-use super::program::{NAME, put};
+use super::program::{NAME, Site, put};
 use crate::error::Error;
 use crate::export::{compile, refused};
 use crate::target_context::TargetContext;
@@ -17,7 +17,6 @@ use squall_measure::cpu::Object;
 use squall_measure::cuda::{Gpu, cubins};
 use squall_runtime::host;
 use std::collections::HashMap;
-use std::path::Path;
 
 /// Where parts of memory begin on a GPU: at lines of its caches, two of them.
 pub const ALIGNMENT: usize = 256;
@@ -182,11 +181,12 @@ pub fn awaiting(kernel: &mut KernelSource, gpu: &Gpu) {
 
 /// Builds the program and all cubins in a folder; one that is kept gets the sources, too.
 pub fn build(
-    (folder, is_kept): (&Path, bool),
+    site: Site<'_>,
     kernels: &[&KernelSource],
     at: &TargetContext,
     gpu: &Gpu,
 ) -> Result<(), Error> {
+    let Site { folder, is_kept } = site;
     if is_kept {
         for k in kernels {
             put(&folder.join(format!("{}.cu", k.symbol)), &k.source)?;

@@ -126,12 +126,14 @@ enum Piece {
 
 /// Writes the plan and the constants.
 pub fn write(
-    (folder, plan, places): (&Path, &Plan, &Places<'_>),
+    folder: &Path,
+    plan: &Plan,
+    places: &Places<'_>,
     layout: &FileLayout,
     kernels: &[Chosen],
     plain: &PlainOperators,
 ) -> Result<(), Error> {
-    let mut b = Builder::new((plan, places), layout, kernels, plain)?;
+    let mut b = Builder::new(plan, places, layout, kernels, plain)?;
     b.build()?;
     b.described.verify().map_err(|e| Error::Nothing(e.to_string()))?;
     put_in_folder(&folder.join(PLAN), b.described.to_string().as_bytes())?;
@@ -221,7 +223,8 @@ const LINKED: u32 = 4;
 
 impl<'a> Builder<'a> {
     fn new(
-        (plan, weights): (&'a Plan, &'a Places<'a>),
+        plan: &'a Plan,
+        weights: &'a Places<'a>,
         layout: &'a FileLayout,
         kernels: &'a [Chosen],
         plain: &'a PlainOperators,

@@ -26,7 +26,7 @@ use crate::report::{GraphKernel, KernelGraph};
 use crate::target_context::TargetContext;
 use files::{FileLayout, Places};
 use plain::PlainOperators;
-use program::LinkedSource;
+use program::{LinkedSource, Site};
 use squall_core::graph::deciding_inputs;
 use squall_core::{DType, KernelSource, Task, TaskId, TensorKind, Workload};
 use squall_frontend::npy::Array;
@@ -230,7 +230,7 @@ fn untasked(plan: &Plan, at: &TargetContext) -> Result<PlainOperators, String> {
 
 /// Builds the program of a network in its folder.
 fn compiled(
-    (folder, is_kept): (&Path, bool),
+    site: Site<'_>,
     kernels: &[Chosen],
     plain: &PlainOperators,
     moves: &MovesBuild,
@@ -239,11 +239,11 @@ fn compiled(
     if let Some(gpu) = at.gpus.first() {
         let sources: Vec<&KernelSource> =
             kernels.iter().map(|k| &k.source).chain(&plain.sources).collect();
-        return device::build((folder, is_kept), &sources, at, gpu);
+        return device::build(site, &sources, at, gpu);
     }
     let parts = plain.functions().map(LinkedSource::plain);
     let parts: Vec<LinkedSource> = kernels.iter().map(LinkedSource::of).chain(parts).collect();
-    program::build(program::Site { folder, is_kept }, &parts, moves, at)
+    program::build(site, &parts, moves, at)
 }
 
 impl Network {
@@ -299,11 +299,11 @@ impl Network {
         };
         let (folder, temporary) = folder(keep)?;
         let places = Places { list: &read.places, is_copied: keep.is_some() };
-        files::write((&folder, &plan, &places), &layout, &kernels, &plain)?;
+        files::write(&folder, &plan, &places, &layout, &kernels, &plain)?;
         // They are in the file now.
         plan.constants = Vec::new();
         let is_kept = keep.is_some();
-        compiled((&folder, is_kept), &kernels, &plain, &moves, at)?;
+        compiled(Site { folder: &folder, is_kept }, &kernels, &plain, &moves, at)?;
         let (name, graph, device) = (input.name.clone(), graph.clone(), at.device.clone());
         Ok(Network {
             name,

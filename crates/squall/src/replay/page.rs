@@ -2,7 +2,7 @@
 //! repetition, whose expectation is exact. No script, nothing loaded from elsewhere.
 
 use super::score::{even, score};
-use super::{RecordedSpace, Replay, Run, Score};
+use super::{Replay, Run, Score};
 use crate::report::svg::{Log, escape, open, short};
 use std::fmt::Write;
 
@@ -45,12 +45,8 @@ pub fn page(replay: &Replay, runs: &[Run], shown: &[usize], budgets: &[usize]) -
         .map(|i| (first as f64 * ratio.powf(f64::from(i) / f64::from(PLACES))).round() as usize)
         .collect();
     places.dedup();
-    let curves: Vec<Vec<Line>> = replay
-        .spaces
-        .iter()
-        .enumerate()
-        .map(|(c, space)| lines(replay, runs, shown, (c, space), &places))
-        .collect();
+    let spaces = 0..replay.spaces.len();
+    let curves: Vec<Vec<Line>> = spaces.map(|c| lines(replay, runs, shown, c, &places)).collect();
     let together = (0..=shown.len()).map(|l| {
         let all: Vec<Vec<f64>> = curves.iter().map(|c| c[l].values.clone()).collect();
         Line {
@@ -99,14 +95,9 @@ pub fn page(replay: &Replay, runs: &[Run], shown: &[usize], budgets: &[usize]) -
     p + "</div></section></main></body></html>\n"
 }
 
-/// Even draws, then the strategies.
-fn lines(
-    replay: &Replay,
-    runs: &[Run],
-    shown: &[usize],
-    (c, space): (usize, &RecordedSpace),
-    places: &[usize],
-) -> Vec<Line> {
+/// Of the space with number `c` even draws, then the strategies.
+fn lines(replay: &Replay, runs: &[Run], shown: &[usize], c: usize, places: &[usize]) -> Vec<Line> {
+    let space = &replay.spaces[c];
     let mut all = vec![Line {
         name: "even draws".into(),
         style: "stroke='#868e96' stroke-dasharray='3 3'".into(),
@@ -124,7 +115,7 @@ fn lines(
 }
 
 /// The name of a line beside a plot.
-fn legend(s: &mut String, l: &Line, (lx, ly): (f64, f64)) {
+fn legend(s: &mut String, l: &Line, lx: f64, ly: f64) {
     let _ = write!(
         s,
         "<line x1='{lx}' y1='{ly}' x2='{}' y2='{ly}' {} stroke-width='3'/>",
@@ -208,7 +199,7 @@ fn plot(lines: &[Line], places: &[usize], large: bool) -> String {
             points.join(" ")
         );
         if large {
-            legend(&mut s, l, (w - right + 18.0, top + 12.0 + 22.0 * i as f64));
+            legend(&mut s, l, w - right + 18.0, top + 12.0 + 22.0 * i as f64);
         }
     }
     s + "</svg>"

@@ -78,10 +78,10 @@ pub(super) fn picture(graph: &KernelGraph) -> Option<String> {
         kernels.len()
     );
     for (i, k) in kernels.iter().enumerate() {
-        k.from.iter().for_each(|&f| edge(&mut s, (places[f], kernels[f].height()), places[i]));
+        k.from.iter().for_each(|&f| edge(&mut s, places[f], kernels[f].height(), places[i]));
     }
-    for (k, place) in kernels.iter().zip(&places) {
-        region(&mut s, k, *place, if all > 0.0 { k.nanos / all } else { 0.0 });
+    for (k, &(x, y)) in kernels.iter().zip(&places) {
+        region(&mut s, k, x, y, if all > 0.0 { k.nanos / all } else { 0.0 });
     }
     Some(s + "</svg></div>")
 }
@@ -124,7 +124,7 @@ fn places(kernels: &[GraphKernel]) -> Option<Vec<(f64, f64)>> {
     places.into_iter().collect()
 }
 
-fn edge(s: &mut String, (from, height): ((f64, f64), f64), to: (f64, f64)) {
+fn edge(s: &mut String, from: (f64, f64), height: f64, to: (f64, f64)) {
     let (x1, y1) = (from.0 + WIDTH / 2.0, from.1 + height);
     let (x2, y2) = (to.0 + WIDTH / 2.0, to.1);
     let bend = ((y2 - y1) / 2.0).abs().max(8.0);
@@ -136,7 +136,7 @@ fn edge(s: &mut String, (from, height): ((f64, f64), f64), to: (f64, f64)) {
     );
 }
 
-fn region(s: &mut String, k: &GraphKernel, (x, y): (f64, f64), share: f64) {
+fn region(s: &mut String, k: &GraphKernel, x: f64, y: f64, share: f64) {
     let (height, middle) = (k.height(), x + WIDTH / 2.0);
     let nodes: Vec<&str> = k.nodes.iter().map(|(name, _)| name.as_str()).collect();
     // The strongest colour stands for a fifth of the time and more.

@@ -240,7 +240,7 @@ fn slope_label(s: &mut String, text: &str, line: ((f64, f64), (f64, f64)), share
 }
 
 /// Three lines of a scale of rates.
-fn rate_grid(s: &mut String, ceiling: f64, (left, right): (f64, f64), py: &dyn Fn(f64) -> f64) {
+fn rate_grid(s: &mut String, ceiling: f64, left: f64, right: f64, py: &dyn Fn(f64) -> f64) {
     for k in 0..=2 {
         let v = ceiling * f64::from(k) / 2.0;
         let _ = write!(
@@ -309,7 +309,7 @@ pub fn curve(t: &TaskReport) -> String {
     let px = |n: f64| left + n / last * (w - left - right);
     let py = |v: f64| h - bottom - v / ceiling * (h - top - bottom);
     let mut s = open(w, h, &format!("Best rate over trials of {}", t.name));
-    rate_grid(&mut s, ceiling, (left, w - right), &py);
+    rate_grid(&mut s, ceiling, left, w - right, &py);
     let _ = write!(s, "<text class='tick' x='{left}' y='{}'>0</text>", h - 7.0);
     let _ = write!(
         s,

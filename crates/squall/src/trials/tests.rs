@@ -152,7 +152,8 @@ impl TrialRecorder for Log<'_> {
 fn run(
     name: &str,
     measurer: MockMeasurer,
-    (trials, batch): (usize, usize),
+    trials: usize,
+    batch: usize,
     room: usize,
     stop_after: usize,
 ) -> (Result<Ran, Error>, Vec<Step>, Vec<Trial>) {
@@ -188,7 +189,7 @@ fn assert_order(steps: &[Step]) {
 fn every_strategy_sees_an_exhausted_space_to_its_end_failures_and_all() {
     assert!(strategies().any(|s| s.name == "in-order"));
     for info in strategies() {
-        let (ran, steps, kept) = run(info.name, mock(), (100, 4), usize::MAX, usize::MAX);
+        let (ran, steps, kept) = run(info.name, mock(), 100, 4, usize::MAX, usize::MAX);
         let ran = ran.expect("it runs");
         assert_eq!((ran.trials, ran.exhausted), (16, true), "{}", info.name);
         assert_order(&steps);
@@ -207,17 +208,17 @@ fn every_strategy_sees_an_exhausted_space_to_its_end_failures_and_all() {
 
 #[test]
 fn the_limits_are_kept_and_the_same_seed_gives_the_same_trials() {
-    let (ran, steps, kept) = run("random", mock(), (10, 4), usize::MAX, usize::MAX);
+    let (ran, steps, kept) = run("random", mock(), 10, 4, usize::MAX, usize::MAX);
     let ran = ran.expect("it runs");
     assert_eq!((ran.trials, ran.exhausted, kept.len()), (10, false, 10));
     let asked: Vec<&Step> = steps.iter().filter(|s| matches!(s, Step::Asked(_))).collect();
     assert_eq!(asked, [&Step::Asked(4), &Step::Asked(4), &Step::Asked(2)]);
-    assert_eq!(run("random", mock(), (10, 4), usize::MAX, usize::MAX).1, steps);
+    assert_eq!(run("random", mock(), 10, 4, usize::MAX, usize::MAX).1, steps);
 }
 
 #[test]
 fn a_stop_finishes_the_trial_at_hand_and_tells_it() {
-    let (ran, steps, kept) = run("random", mock(), (100, 8), usize::MAX, 3);
+    let (ran, steps, kept) = run("random", mock(), 100, 8, usize::MAX, 3);
     assert!(!ran.expect("it runs").exhausted);
     // Infeasible candidates are recorded before the first is measured; the stop is seen then.
     assert!(kept.len() <= 5 && kept.len() >= 3, "{steps:?}");
@@ -227,7 +228,7 @@ fn a_stop_finishes_the_trial_at_hand_and_tells_it() {
 
 #[test]
 fn a_store_error_ends_the_run_and_nothing_recorded_is_lost() {
-    let (ran, steps, kept) = run("random", mock(), (100, 4), 6, usize::MAX);
+    let (ran, steps, kept) = run("random", mock(), 100, 4, 6, usize::MAX);
     assert!(matches!(ran, Err(Error::Nothing(m)) if m == "the disk is full"));
     let told: usize =
         steps.iter().map(|s| if let Step::Told(names) = s { names.len() } else { 0 }).sum();
@@ -293,7 +294,7 @@ fn a_device_that_is_lost_ends_the_run_and_what_it_measured_is_kept() {
         Ok((measured(1.0), CpuCost::default()))
     };
     let measurer = MockMeasurer::new(MeasurerIdentity::new("mock", "none"), trial);
-    let (ran, steps, kept) = run("random", measurer, (100, 4), usize::MAX, usize::MAX);
+    let (ran, steps, kept) = run("random", measurer, 100, 4, usize::MAX, usize::MAX);
     assert!(matches!(ran, Err(Error::Measure(MeasurerError::Device(_)))));
     assert!(kept.len() >= 6, "{steps:?}");
     assert_eq!(steps.iter().filter(|s| matches!(s, Step::Told(_))).count(), 1);

@@ -8,7 +8,7 @@ use crate::network::{Network, Times};
 use crate::peers::Library;
 use crate::report::Inference;
 use crate::target_context::Context;
-use crate::timing::time_beside;
+use crate::timing::{Timed, time_beside};
 
 /// What to time.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,10 +65,10 @@ pub(super) fn bench_untold(
     let input = wanted.input.load_given(wanted.target, &inputs)?;
     inputs.extend(network.random_inputs(&inputs));
     let (seconds, libraries) = (request.seconds, &request.beside);
-    let timed =
-        time_beside((&input, &network), &inputs, seconds, libraries, wanted.threads, listen);
-    let (outputs, times, inference) = timed?;
-    leave_wishes(context, wanted, &network, (&times.layers, times.inferences))?;
+    let model = Timed { input: &input, network: &network, inputs: &inputs };
+    let (outputs, times, inference) =
+        time_beside(&model, seconds, libraries, wanted.threads, listen)?;
+    leave_wishes(context, wanted, &network, &times.layers, times.inferences)?;
     for note in inference.notes() {
         listen(Event::Note(note));
     }

@@ -26,7 +26,7 @@ pub fn export_network(
     listen: &mut Listen<'_>,
 ) -> Result<ExportedLibrary, Error> {
     let (network, _) = network(context, &request.network, &[], listen)?;
-    leave_wishes(context, &request.network, &network, (&[], 0))?;
+    leave_wishes(context, &request.network, &network, &[], 0)?;
     let at = context.target(request.network.target, request.network.threads)?;
     export_library(&network, &request.network.input, &request.options, &at, &request.out)
 }

@@ -17,7 +17,8 @@ const NAMED: usize = 5;
 /// An error where any of the tasks has no winner of this device and toolchain.
 pub(super) fn refuse_misses(
     input: &InputRequest,
-    (tasks, own): (&[&Task], &[UserKernel]),
+    tasks: &[&Task],
+    own: &[UserKernel],
     store: Option<&Store>,
     at: &TargetContext,
 ) -> Result<(), Error> {

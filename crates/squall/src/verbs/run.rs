@@ -116,14 +116,14 @@ pub(super) fn network_for(
 ) -> Result<Network, Error> {
     let store = request.store.as_ref().map(Store::open_read_only).transpose()?;
     let (target, threads) = (request.target, request.threads);
-    let on = (target, threads);
-    let model = request.input.load_tuned_given(context, store.as_ref(), on, given)?;
+    let input = &request.input;
+    let model = input.load_tuned_given(context, store.as_ref(), target, threads, given)?;
     accepts(&model, given)?;
     model.own_precision_note().into_iter().for_each(|text| listen(Event::Note(text)));
     let at = context.target(target, threads)?;
     if request.guess.locked {
         let tasks: Vec<&Task> = model.tasks.iter().collect();
-        refuse_misses(&request.input, (&tasks, &[]), store.as_ref(), &at)?;
+        refuse_misses(input, &tasks, &[], store.as_ref(), &at)?;
     }
     let mut network = Network::build(&model, request.keep.as_deref(), &at, &mut |tasks| {
         kernels_of(&request.guess, tasks, store.as_ref(), &at, listen)
@@ -188,7 +188,7 @@ pub fn run(context: &Context, request: &RunRequest, listen: &mut Listen<'_>) -> 
     named(&request.outputs, &outputs, &outputs, "output", source)?;
     let (network, given) = network(context, &request.network, &request.inputs, listen)?;
     let (outputs, layers) = network.run(&given)?;
-    leave_wishes(context, &request.network, &network, (&layers, 1))?;
+    leave_wishes(context, &request.network, &network, &layers, 1)?;
     write_outputs(&network, source, &outputs, &request.outputs)?;
     Ok(Ran { network, outputs, layers })
 }
@@ -199,7 +199,8 @@ pub(super) fn leave_wishes(
     context: &Context,
     request: &NetworkRequest,
     network: &Network,
-    (layers, inferences): (&[Layer], u64),
+    layers: &[Layer],
+    inferences: u64,
 ) -> Result<(), Error> {
     let at = context.target(request.target, request.threads)?;
     let seconds = seconds_of(layers, inferences);

@@ -51,14 +51,15 @@ pub fn tune(
         listen(Event::Trouble(crowding));
     }
     let store = Store::open(&request.store)?;
-    let mut input = decided(context, request, (input, &store))?;
+    let mut input = decided(context, request, input, &store)?;
     let shares = Shares::of(request, context, &input);
     let tasks = shares.as_ref().map_or(request.budget, |s| s.tasks);
     let main = TuneRequest { budget: tasks, ..request.clone() };
     let mut report =
         Session { request: &main, store: &store, stop }.tune(&input, context, listen)?;
     if let Some(shares) = shares.filter(|_| report.stop != StopReason::Interrupted) {
-        input = covers_met(context, request, (input, &store, shares), stop, (&mut report, listen))?;
+        let session = Session { request, store: &store, stop };
+        input = covers_met(context, &session, input, shares, &mut report, listen)?;
     }
     report.seconds = began.elapsed().as_secs_f64();
     store.confirm_all()?;
@@ -67,9 +68,9 @@ pub fn tune(
         && report.stop != StopReason::Interrupted
     {
         let spent = began.elapsed().as_secs_f64();
-        let is_other = decided_in_place(context, request, (wanted, spent), stop, listen);
+        let is_other = decided_in_place(context, request, wanted, spent, stop, listen);
         if is_other {
-            name_winners(context, request, (&input, &store), &mut report)?;
+            name_winners(context, request, &input, &store, &mut report)?;
         }
         if stop.load(Ordering::Relaxed) {
             report.stop = StopReason::Interrupted;
@@ -87,14 +88,15 @@ pub fn tune(
 fn decided(
     context: &Context,
     request: &TuneRequest,
-    (input, store): (Input, &Store),
+    input: Input,
+    store: &Store,
 ) -> Result<Input, Error> {
     let target = request.target;
     if input.kind != InputKind::Model || !request.input.is_cover_open() {
         return Ok(input);
     }
     let at = context.target(target, request.threads)?.with_caches(request.caches);
-    input.by_decision((store, &at))?.in_usual_form(target)
+    input.by_decision(store, &at)?.in_usual_form(target)
 }
 
 /// Lets the kernels that only costs choose have their share of trials, and the cheapest cover meet
@@ -102,11 +104,13 @@ fn decided(
 /// trials, those that the model does not call with a count of 0.
 fn covers_met(
     context: &Context,
-    request: &TuneRequest,
-    (input, store, shares): (Input, &Store, Shares),
-    stop: &AtomicBool,
-    (report, listen): (&mut Report, &mut Listen<'_>),
+    session: &Session<'_>,
+    input: Input,
+    shares: Shares,
+    report: &mut Report,
+    listen: &mut Listen<'_>,
 ) -> Result<Input, Error> {
+    let Session { request, store, stop } = *session;
     let Some(wanted) = request.whole_network(context) else { return Ok(input) };
     let at = &context.target(request.target, request.threads)?.with_caches(request.caches);
     let roof = report.roof.clone();
@@ -203,7 +207,8 @@ fn add_tasks(known: &mut Vec<TaskReport>, tasks: Vec<TaskReport>) {
 fn decided_in_place(
     context: &Context,
     request: &TuneRequest,
-    (wanted, spent): (&InferenceRequest, f64),
+    wanted: &InferenceRequest,
+    spent: f64,
     stop: &AtomicBool,
     listen: &mut Listen<'_>,
 ) -> bool {
@@ -233,7 +238,8 @@ fn decided_in_place(
 fn name_winners(
     context: &Context,
     request: &TuneRequest,
-    (input, store): (&Input, &Store),
+    input: &Input,
+    store: &Store,
     report: &mut Report,
 ) -> Result<(), Error> {
     let at = context.target(request.target, request.threads)?.with_caches(request.caches);

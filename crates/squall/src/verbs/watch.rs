@@ -55,7 +55,8 @@ pub fn watch(
     context: &Context,
     request: &WatchRequest,
     stop: &AtomicBool,
-    (listen, each): (&mut Listen<'_>, &mut dyn FnMut(&Version)),
+    listen: &mut Listen<'_>,
+    each: &mut dyn FnMut(&Version),
 ) -> Result<u64, Error> {
     let out = &request.library.out;
     std::fs::create_dir_all(out).map_err(|source| Error::Write { path: out.clone(), source })?;
@@ -111,8 +112,7 @@ fn winners(context: &Context, request: &WatchRequest) -> Result<Winners, Error> 
     let Some(store) = there.map(Store::open_read_only).transpose()? else {
         return Ok(Winners::new());
     };
-    let on = (wanted.target, wanted.threads);
-    let input = wanted.input.load_tuned_given(context, Some(&store), on, &[])?;
+    let input = wanted.input.load_tuned(context, Some(&store), wanted.target, wanted.threads)?;
     let held = store.best(&at.place.records())?.into_iter();
     let ours = held.filter(|r| input.tasks.iter().any(|t| t.id == r.task));
     Ok(ours.map(|r| (r.task, (r.tunable, r.configuration))).collect())

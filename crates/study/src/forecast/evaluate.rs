@@ -105,7 +105,9 @@ pub fn evaluate(
     }
     let own = name_of(predictor.info().options.model);
     for (row, all) in rows(examples) {
-        let Some(model) = predictor.models().iter().find(|m| m.solver() == row.0) else { continue };
+        let Some(model) = predictor.models().iter().find(|m| m.solver() == row.solver) else {
+            continue;
+        };
         let test = asked_of(model, &all, asked);
         if test.is_empty() {
             continue;
@@ -232,8 +234,14 @@ impl Study {
     }
 }
 
-/// A row: solver, device, precision.
-type Row<'a> = (&'a str, &'a str, &'a str);
+/// What the results of a row are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Row<'a> {
+    pub solver: &'a str,
+    pub device: &'a str,
+    pub precision: &'a str,
+}
+
 /// Outcomes of a row and a model, a list for each seed.
 type Found<'a> = BTreeMap<(Row<'a>, &'static str), Vec<Vec<Outcome>>>;
 
@@ -417,21 +425,21 @@ fn by_row<'a>(examples: &[&'a Example]) -> BTreeMap<Row<'a>, Vec<&'a Example>> {
     let mut rows: BTreeMap<Row, Vec<&Example>> = BTreeMap::new();
     for e in examples {
         let p = &e.problem;
-        rows.entry((p.solver.as_str(), p.device.as_str(), p.word("precision").unwrap_or("")))
-            .or_default()
-            .push(e);
+        let (solver, device) = (p.solver.as_str(), p.device.as_str());
+        let row = Row { solver, device, precision: p.word("precision").unwrap_or("") };
+        rows.entry(row).or_default().push(e);
     }
     rows
 }
 
 impl RowReport {
+    /// What it is of.
+    pub(super) fn row(&self) -> Row<'_> {
+        Row { solver: &self.solver, device: &self.device, precision: &self.precision }
+    }
+
     /// Of outcomes in a list for each seed.
-    fn new(
-        (solver, device, precision): Row,
-        method: &'static str,
-        samples: usize,
-        seeds: &[Vec<Outcome>],
-    ) -> RowReport {
+    fn new(row: Row, method: &'static str, samples: usize, seeds: &[Vec<Outcome>]) -> RowReport {
         let n = seeds.len().max(1);
         let mean = |shares: Vec<Share>| {
             let hits: usize = shares.iter().map(|s| s.hits).sum();
@@ -445,9 +453,9 @@ impl RowReport {
             (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1) as f64).sqrt()
         };
         RowReport {
-            solver: solver.into(),
-            device: device.into(),
-            precision: precision.into(),
+            solver: row.solver.into(),
+            device: row.device.into(),
+            precision: row.precision.into(),
             method,
             samples,
             at: AT

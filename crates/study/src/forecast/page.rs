@@ -1,6 +1,7 @@
 //! An evaluation as one page: the paper's tables with ours beside them, learning curves,
 //! reliability. No script, nothing loaded from elsewhere, light and dark.
 
+use super::evaluate::Row;
 use super::{AT, Evaluation, Published, ROWS, RowReport, Timing, pooled, published};
 use squall::report::STYLE;
 use squall::report::svg::{escape, open, short};
@@ -141,26 +142,21 @@ fn models(e: &Evaluation) -> Vec<&'static str> {
     all
 }
 
-/// Rows of a table: solver, device and precision, the paper's order first.
-fn keys(e: &Evaluation) -> Vec<(&str, &str, &str)> {
+/// Rows of a table, the paper's order first.
+fn keys(e: &Evaluation) -> Vec<Row<'_>> {
     let place = |s: &str, p: &str| ROWS.iter().position(|r| *r == (s, p)).unwrap_or(ROWS.len());
-    let mut all: Vec<(&str, &str, &str)> = Vec::new();
+    let mut all: Vec<Row<'_>> = Vec::new();
     for r in &e.rows {
-        let key = (r.solver.as_str(), r.device.as_str(), r.precision.as_str());
-        if !all.contains(&key) {
-            all.push(key);
+        if !all.contains(&r.row()) {
+            all.push(r.row());
         }
     }
-    all.sort_by_key(|(s, d, p)| (place(s, p), s.to_string(), d.to_string(), p.to_string()));
+    all.sort_by_key(|r| (place(r.solver, r.precision), *r));
     all
 }
 
-fn find<'a>(
-    e: &'a Evaluation,
-    (s, d, p): (&str, &str, &str),
-    model: &str,
-) -> Option<&'a RowReport> {
-    e.rows.iter().find(|r| r.solver == s && r.device == d && r.precision == p && r.method == model)
+fn find<'a>(e: &'a Evaluation, row: Row<'_>, model: &str) -> Option<&'a RowReport> {
+    e.rows.iter().find(|r| r.row() == row && r.method == model)
 }
 
 fn tiles(p: &mut String, e: &Evaluation, models: &[&str]) {
@@ -190,21 +186,16 @@ fn samples(e: &Evaluation) -> String {
          class='l'>precision</th><th>paper</th><th>here</th><th>asked for</th></tr></thead><tbody>",
     );
     for key in keys(e) {
-        let Some(r) = e
-            .rows
-            .iter()
-            .find(|r| (r.solver.as_str(), r.device.as_str(), r.precision.as_str()) == key)
-        else {
-            continue;
-        };
-        let theirs = published(key.0, key.2).map_or(DASH.into(), |x| x.samples.to_string());
+        let Some(r) = e.rows.iter().find(|r| r.row() == key) else { continue };
+        let theirs = published(key.solver, key.precision);
+        let theirs = theirs.map_or(DASH.into(), |x| x.samples.to_string());
         let _ = write!(
             t,
             "<tr><td class='l'>{}</td><td class='l'>{}</td><td \
              class='l'>{}</td><td>{theirs}</td><td>{}</td><td>{}</td></tr>",
-            escape(key.0),
-            escape(key.1),
-            escape(key.2),
+            escape(key.solver),
+            escape(key.device),
+            escape(key.precision),
             r.samples,
             r.at[0].of
         );
@@ -242,13 +233,13 @@ fn matrix(e: &Evaluation, models: &[&'static str], places: &[usize]) -> String {
     let mut sums: BTreeMap<&str, (Vec<f64>, usize)> = BTreeMap::new();
     let all = keys(e);
     for key in &all {
-        let x = published(key.0, key.2);
+        let x = published(key.solver, key.precision);
         let _ = write!(
             t,
             "<tr><td class='l'>{} {} {}</td>",
-            escape(key.0),
-            escape(key.1),
-            escape(key.2)
+            escape(key.solver),
+            escape(key.device),
+            escape(key.precision)
         );
         theirs(x, places).iter().for_each(|c| {
             let _ = write!(t, "<td>{c}</td>");

@@ -63,7 +63,7 @@ fn subtitle(a: &Ablation) -> String {
 }
 
 /// The name of a line beside the plot.
-fn legend(s: &mut String, name: &str, colour: &str, (lx, ly): (f64, f64)) {
+fn legend(s: &mut String, name: &str, colour: &str, lx: f64, ly: f64) {
     let _ = write!(
         s,
         "<line x1='{lx}' y1='{ly}' x2='{}' y2='{ly}' stroke='{colour}' stroke-width='3'/>",
@@ -148,7 +148,7 @@ fn plot(a: &Ablation) -> String {
                 );
             }
         }
-        legend(&mut s, &name, colour, (w - right + 18.0, top + 12.0 + 22.0 * i as f64));
+        legend(&mut s, &name, colour, w - right + 18.0, top + 12.0 + 22.0 * i as f64);
     }
     s + "</svg>"
 }

@@ -77,7 +77,7 @@ fn conduct(o: &Options) -> Result<bool, String> {
     std::thread::scope(|scope| {
         for worker in 0..o.jobs {
             let (next, tally) = (&next, &tally);
-            scope.spawn(move || work(o, worker, (next, batches, end), tally));
+            scope.spawn(move || work(o, worker, next, batches, end, tally));
         }
     });
     let tally = tally.into_inner().unwrap_or_else(|p| p.into_inner());
@@ -99,7 +99,9 @@ fn conduct(o: &Options) -> Result<bool, String> {
 fn work(
     o: &Options,
     worker: usize,
-    (next, batches, end): (&AtomicU64, u64, Option<Instant>),
+    next: &AtomicU64,
+    batches: u64,
+    end: Option<Instant>,
     tally: &Mutex<Tally>,
 ) {
     let mut trial = trial(o, worker, end);

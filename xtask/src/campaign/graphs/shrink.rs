@@ -86,16 +86,16 @@ fn narrower(case: &Case) -> Vec<Case> {
 /// The first `to` of every axis of extent `e`.
 fn cut(a: &Array, e: i64, to: i64) -> Array {
     let size = a.dtype.bytes() as usize;
-    let (shape, bytes) = cut_bytes(&a.shape, &a.bytes, size, (e, to));
+    let (shape, bytes) = cut_bytes(&a.shape, &a.bytes, size, e, to);
     Array { dtype: a.dtype, shape, bytes }
 }
 
 fn cut_constant(t: &TensorProto, e: i64, to: i64) -> TensorProto {
-    let (dims, raw_data) = cut_bytes(&t.dims, &t.raw_data, 4, (e, to));
+    let (dims, raw_data) = cut_bytes(&t.dims, &t.raw_data, 4, e, to);
     TensorProto { dims, raw_data, ..t.clone() }
 }
 
-fn cut_bytes(shape: &[i64], bytes: &[u8], size: usize, (e, to): (i64, i64)) -> (Vec<i64>, Vec<u8>) {
+fn cut_bytes(shape: &[i64], bytes: &[u8], size: usize, e: i64, to: i64) -> (Vec<i64>, Vec<u8>) {
     let target: Vec<i64> = shape.iter().map(|x| if *x == e { to } else { *x }).collect();
     let count: i64 = target.iter().product();
     let mut kept = Vec::new();

@@ -26,6 +26,22 @@ struct Open {
     places: Vec<String>,
 }
 
+/// A kernel that fits all trials of a node, and how it is called.
+struct FittedRun<'a> {
+    /// The node's call in each trial.
+    calls: &'a [OperatorCall],
+    /// The numbers of each extent that it reads in the trials.
+    of: &'a [Vec<i64>],
+    /// Whether the last of the extents is TopK's `k`.
+    top_k: bool,
+    /// The kernel's name.
+    part: &'a str,
+    /// The declaration of the extents.
+    array: &'a str,
+    /// The bytes of its scratch memory.
+    scratch: &'a str,
+}
+
 impl Writer {
     pub(super) fn known(&self, level: &Level<'_>, id: ValueId) -> Option<&Constant> {
         self.known.get(&level.slot[id])
@@ -88,7 +104,8 @@ impl Writer {
     pub(super) fn run(
         &mut self,
         part: &str,
-        (ins, outs): (&[String], &[String]),
+        ins: &[String],
+        outs: &[String],
         more: &str,
         scratch: &str,
     ) {
@@ -145,7 +162,7 @@ impl Writer {
             outs.push("found".into());
         }
         let ins = self.operands(level, n);
-        self.run(&part, (&ins, &outs), "", &format!("{}", made.scratch_bytes));
+        self.run(&part, &ins, &outs, "", &format!("{}", made.scratch_bytes));
         if count > 0 {
             self.found(level, n, call);
         }
@@ -257,7 +274,7 @@ impl Writer {
         ins.push("e".into());
         let more = format!("const long e[] = {{{to}->count}}; (void)e;");
         // A declaration must not stand where `goto failed` jumps over it into its scope.
-        self.run(&part, (&ins, &[format!("{to}->data")]), &more, &made.scratch);
+        self.run(&part, &ins, &[format!("{to}->data")], &more, &made.scratch);
         Ok(())
     }
 
@@ -348,12 +365,10 @@ impl Writer {
             }
             let all = if e.is_empty() { "0".into() } else { e.join(", ") };
             let array = format!("const long e[] = {{{all}}}; (void)e;");
-            return self.fitted_run(
-                level,
-                n,
-                (&calls, &of, k_of.is_some()),
-                (&part, &array, &made.scratch),
-            );
+            let (calls, part, scratch) = (&calls, &part, &made.scratch);
+            let (of, array, top_k) = (&of, &array, k_of.is_some());
+            let run = FittedRun { calls, of, top_k, part, array, scratch };
+            return self.fitted_run(level, n, &run);
         }
         Err(if why.is_empty() { "too many of its extents are open".into() } else { why })
     }
@@ -384,9 +399,9 @@ impl Writer {
         &mut self,
         level: &Level<'_>,
         n: &Node,
-        (calls, of, top): (&[OperatorCall], &[Vec<i64>], bool),
-        (part, array, scratch): (&str, &str, &str),
+        run: &FittedRun<'_>,
     ) -> Result<(), String> {
+        let FittedRun { calls, of, top_k, part, array, scratch } = *run;
         self.line(&format!("  {{ {array}"));
         let mut outs = Vec::new();
         for (i, id) in n.outputs.iter().enumerate() {
@@ -399,7 +414,7 @@ impl Writer {
             let mut dims = Vec::new();
             for d in 0..shapes[0].len() {
                 let seen: Vec<i64> = shapes.iter().map(|s| s[d]).collect();
-                let is_k = top && seen.iter().enumerate().all(|(k, n)| *n == k_number(k));
+                let is_k = top_k && seen.iter().enumerate().all(|(k, n)| *n == k_number(k));
                 dims.push(match is_k {
                     true => format!("e[{}]", of.len() - 1),
                     false => fit(&seen, of)
@@ -424,7 +439,7 @@ impl Writer {
         }
         let mut ins = self.operands(level, n);
         ins.push("e".into());
-        self.run(part, (&ins, &outs), "", scratch);
+        self.run(part, &ins, &outs, "", scratch);
         if count > 0 {
             self.found(level, n, &calls[0]);
         }

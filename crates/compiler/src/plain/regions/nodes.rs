@@ -179,7 +179,7 @@ impl Writer {
             i64::from(none),
         ));
         let ins = [format!("(v + {room})->data"), "e".into()];
-        self.run(&rows.0, (&ins, &[format!("{to}->data")]), "", &rows.1);
+        self.run(&rows.0, &ins, &[format!("{to}->data")], "", &rows.1);
         self.line(&format!("  v_drop(v + {room}); }}"));
         Ok(())
     }

@@ -186,7 +186,7 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
     }
     let filter_shape = shape(filter);
     let (input_channels, output_channels, stride) =
-        orders(ri, (fi, filter_shape), &at_sum).ok_or_else(|| no("its indices are others"))?;
+        orders(ri, fi, filter_shape, &at_sum).ok_or_else(|| no("its indices are others"))?;
     let (Some([batch, outputs, height, width]), Some([_, channels, ..])) =
         (output_channels.read(shape(sum)), input_channels.read(shape(read)))
     else {
@@ -239,7 +239,8 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
 /// W[k, c, r, s] into C[n, k, p, q], or with channels last in P or C.
 fn orders(
     read: &[Affine],
-    (filter, shape): (&[Affine], &[i64]),
+    filter: &[Affine],
+    shape: &[i64],
     sum: &[Affine],
 ) -> Option<(Channels, Channels, i64)> {
     let plain = |i: usize| {

@@ -285,7 +285,7 @@ impl Builder<'_> {
             p.push(Primitive::Prefetch { buffer: packed, lines });
         }
         copy(s.border.as_ref(), s.copy_lanes, &mut p);
-        copy_is_parallel(s.threads, (s.copy_outer.as_ref(), s.border.as_ref()), &s.outer, &mut p);
+        copy_is_parallel(s.threads, s.copy_outer.as_ref(), s.border.as_ref(), &s.outer, &mut p);
         if s.threads > 1 {
             let outer = s.outer.iter().map(|a| a.name.clone());
             let count = self.k.int("parallel").unwrap_or(1) as usize;

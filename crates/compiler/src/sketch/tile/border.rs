@@ -89,7 +89,7 @@ pub(super) fn copy_loops(n: &Nest, pad: Pad) -> (Option<Border>, Option<String>)
             // Inside of the loop over pairs along a row lies that over the channels.
             let at = chain.len().checked_sub(if pairs { 2 } else { 1 });
             let Some((v, extent)) = at.map(|i| chain[i]) else { return };
-            let (low, high) = inside(conds, (v, extent), chain, pairs);
+            let (low, high) = inside(conds, v, extent, chain, pairs);
             let name = n.var(v).to_string();
             // One of several phases.
             let is_apart = |i: &Affine| i.coefficient(v) > 1 && i.terms().len() > 1;
@@ -106,12 +106,7 @@ pub(super) fn copy_loops(n: &Nest, pad: Pad) -> (Option<Border>, Option<String>)
 
 /// The steps of a loop for which all tests of it hold, wherever the other loops are: from the first
 /// to behind the last. Only pairs and phases take several places a step.
-fn inside(
-    conds: &[Cond],
-    (v, extent): (Var, i64),
-    chain: &[(Var, i64)],
-    pairs: bool,
-) -> (i64, i64) {
+fn inside(conds: &[Cond], v: Var, extent: i64, chain: &[(Var, i64)], pairs: bool) -> (i64, i64) {
     let last = |u: Var| chain.iter().find(|(w, _)| *w == u).map_or(0, |(_, extent)| extent - 1);
     let of_loop = |c: &&Cond| {
         let step = c.index.coefficient(v);

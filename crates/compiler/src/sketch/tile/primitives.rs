@@ -27,7 +27,7 @@ pub(super) fn primitives(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive
     b.packing(&mut p);
     b.copy_by_rows(&mut p);
     copy(s.border.as_ref(), b.copy_lanes(), &mut p);
-    copy_is_parallel(s.threads, (s.copy_outer.as_ref(), s.border.as_ref()), &s.outer, &mut p);
+    copy_is_parallel(s.threads, s.copy_outer.as_ref(), s.border.as_ref(), &s.outer, &mut p);
     b.prefetching(&mut p);
     b.parts(&mut p);
     if s.has_versions {
@@ -369,7 +369,8 @@ pub(super) fn copy(border: Option<&Border>, most: i64, p: &mut Vec<Primitive>) {
 /// Shares the outermost loop of a padded copy among threads, unless it is one of the `outer` axes.
 pub(super) fn copy_is_parallel(
     threads: usize,
-    (top, border): (Option<&String>, Option<&Border>),
+    top: Option<&String>,
+    border: Option<&Border>,
     outer: &[TileAxis],
     p: &mut Vec<Primitive>,
 ) {

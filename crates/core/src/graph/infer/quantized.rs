@@ -41,7 +41,8 @@ pub fn zero_point_suits(value: Option<DType>, zero: Option<DType>) -> Result<(),
 fn quantization(
     ctx: &Ctx,
     value: Option<usize>,
-    (scale, zero): (usize, usize),
+    scale: usize,
+    zero: usize,
     allowed: Scales,
 ) -> Result<(), String> {
     if let Some(known) = ctx.operand(scale).and_then(|o| o.constant)
@@ -96,7 +97,7 @@ fn one(dtype: Option<DType>, shape: Vec<i64>) -> Result<Vec<Output>, String> {
 }
 
 pub(crate) fn quantize(ctx: &Ctx) -> Result<Vec<Output>, String> {
-    quantization(ctx, None, (1, 2), Scales::Positive)?;
+    quantization(ctx, None, 1, 2, Scales::Positive)?;
     extents_suit(ctx)?;
     let dtype = match (ctx.int_or("output_dtype", 0)?, ctx.operand(2)) {
         (_, Some(zero)) => zero.dtype,
@@ -109,7 +110,7 @@ pub(crate) fn quantize(ctx: &Ctx) -> Result<Vec<Output>, String> {
 pub(crate) fn dequantize(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let is_blocked = ctx.int_or("block_size", 0)? != 0;
     let allowed = if is_blocked { Scales::Any } else { Scales::Positive };
-    quantization(ctx, Some(0), (1, 2), allowed)?;
+    quantization(ctx, Some(0), 1, 2, allowed)?;
     extents_suit(ctx)?;
     one(ctx.dtype(1), ctx.shape(0)?.to_vec())
 }
@@ -136,9 +137,9 @@ fn zero_points(ctx: &Ctx) -> Result<(), String> {
 
 /// The scales and zero points of two factors and a result.
 fn of_product(ctx: &Ctx) -> Result<(), String> {
-    quantization(ctx, Some(0), (1, 2), Scales::Positive)?;
-    quantization(ctx, Some(3), (4, 5), Scales::Positive)?;
-    quantization(ctx, None, (6, 7), Scales::Positive)
+    quantization(ctx, Some(0), 1, 2, Scales::Positive)?;
+    quantization(ctx, Some(3), 4, 5, Scales::Positive)?;
+    quantization(ctx, None, 6, 7, Scales::Positive)
 }
 
 pub(crate) fn matmul_integer(ctx: &Ctx) -> Result<Vec<Output>, String> {

@@ -35,6 +35,23 @@ struct Mark {
     values: usize,
 }
 
+/// The turns of a loop that is written out, if they are no more than `most`.
+struct Turns {
+    trips: i64,
+    most: i64,
+}
+
+/// A `Scan` that stays a loop.
+struct Scan<'a> {
+    name: &'a str,
+    body: &'a GraphProto,
+    /// Below 0 where only the run knows how many turns it has.
+    trips: i64,
+    /// How many of its operands go on from turn to turn.
+    states: usize,
+    scanned: Vec<Scanned>,
+}
+
 impl Reader<'_> {
     /// Replaces a node that holds other nodes by these.
     pub(super) fn expand(
@@ -298,8 +315,8 @@ impl Reader<'_> {
             && (trips <= most || trips == i64::MAX)
         {
             let mark = Mark { nodes: self.nodes.len(), values: self.values.len() };
-            let ends = (trips, most);
-            let done = self.copies(n, name, &body, (ends, carried.clone()), declared)?;
+            let turns = Turns { trips, most };
+            let done = self.copies(n, name, &body, turns, carried.clone(), declared)?;
             if done.is_ok() {
                 return Ok(Ok(()));
             }
@@ -309,7 +326,7 @@ impl Reader<'_> {
         // extents are those that a turn would give.
         let none = goes == Some(false) || trips.is_some_and(|t| t <= 0);
         if none && n.output.iter().skip(count).all(String::is_empty) {
-            return self.copies(n, name, &body, ((0, 0), carried), declared);
+            return self.copies(n, name, &body, Turns { trips: 0, most: 0 }, carried, declared);
         }
         let rolled = Rolled {
             name,
@@ -331,9 +348,11 @@ impl Reader<'_> {
         n: &NodeProto,
         name: &str,
         body: &GraphProto,
-        ((trips, most), mut carried): ((i64, i64), Vec<String>),
+        turns: Turns,
+        mut carried: Vec<String>,
         declared: &HashMap<String, Declared>,
     ) -> Read<()> {
+        let Turns { trips, most } = turns;
         let (mut goes, count) = (true, carried.len());
         let mut scanned: Vec<Vec<String>> = vec![Vec::new(); body.output.len() - count - 1];
         let condition = format!("{name}/condition");
@@ -456,14 +475,9 @@ impl Reader<'_> {
                 axis: axes[k],
                 back: back[k] != 0,
             });
-            return self.rolled_scan(
-                n,
-                (name, &body),
-                (trips, states),
-                scanned.collect(),
-                &at,
-                declared,
-            );
+            let scanned = scanned.collect();
+            let scan = Scan { name, body: &body, trips, states, scanned };
+            return self.rolled_scan(n, scan, &at, declared);
         }
         let mut state: Vec<String> = n.input[..states].to_vec();
         let mut scanned: Vec<Vec<String>> = vec![Vec::new(); scans];
@@ -516,12 +530,11 @@ impl Reader<'_> {
     fn rolled_scan(
         &mut self,
         n: &NodeProto,
-        (name, body): (&str, &GraphProto),
-        (trips, states): (i64, usize),
-        scanned: Vec<Scanned>,
+        scan: Scan<'_>,
         at: &dyn Fn(usize) -> (i64, bool),
         declared: &HashMap<String, Declared>,
     ) -> Read<()> {
+        let Scan { name, body, trips, states, scanned } = scan;
         let turns = format!("{name}/turns");
         if trips >= 0 {
             self.integer(&turns, vec![], trips)?;
@@ -557,8 +570,8 @@ impl Reader<'_> {
         if let Err(why) = self.rolled(&rolled, declared)? {
             return Ok(Err(why));
         }
-        for (to, from, how) in stacked {
-            if let Err(why) = self.arranged(&from, &to, how, declared)? {
+        for (to, from, (axis, back)) in stacked {
+            if let Err(why) = self.arranged(&from, &to, axis, back, declared)? {
                 return Ok(Err(why));
             }
         }

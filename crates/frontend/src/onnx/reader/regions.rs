@@ -134,8 +134,8 @@ impl Reader<'_> {
                 s.iter().for_each(|n| of[*n] = Some(k));
             }
             for (k, s) in sets.iter().enumerate() {
-                let after = reached(k, (&sets, &of), &behind);
-                let ahead = reached(k, (&sets, &of), &before);
+                let after = reached(k, &sets, &of, &behind);
+                let ahead = reached(k, &sets, &of, &before);
                 if let Some(&n) = after.intersection(&ahead).find(|n| !s.contains(n)) {
                     between = Some((*s.first().unwrap_or(&n), n, after, ahead));
                     break;
@@ -357,7 +357,8 @@ fn join(sets: &mut Vec<BTreeSet<usize>>, a: usize, b: usize) {
 /// of that. `of` says of which set a node is.
 fn reached(
     from: usize,
-    (sets, of): (&[BTreeSet<usize>], &[Option<usize>]),
+    sets: &[BTreeSet<usize>],
+    of: &[Option<usize>],
     next: &[Vec<usize>],
 ) -> BTreeSet<usize> {
     let mut open: Vec<usize> = sets[from].iter().flat_map(|n| next[*n].clone()).collect();

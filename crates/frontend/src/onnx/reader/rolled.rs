@@ -274,7 +274,8 @@ impl Reader<'_> {
         &mut self,
         stacked: &str,
         to: &str,
-        (axis, back): (i64, bool),
+        axis: i64,
+        back: bool,
         declared: &HashMap<String, Declared>,
     ) -> Read<()> {
         let id = self.by_name.get(stacked).copied();

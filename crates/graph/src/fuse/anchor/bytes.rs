@@ -36,7 +36,7 @@ pub(super) fn of(view: &View<'_>, node: &Node) -> Option<Result<Anchor, String>>
         let shape = view.shape(output).ok_or("the shape of its result is not known")?;
         let feeds = node.inputs.iter().flatten().copied().collect();
         let suffix = if node.op == "MatMulNBits" { "" } else { "_u8" };
-        Ok(Anchor::without_steps(format!("{stem}{suffix}"), workload, feeds, (output, shape)))
+        Ok(Anchor::without_steps(format!("{stem}{suffix}"), workload, feeds, output, shape))
     });
     Some(made)
 }

@@ -59,7 +59,8 @@ fn axes(node: &Node, image: &[i64], kernel: &[i64]) -> Result<Vec<ConvAxis>, Str
 fn anchor(
     view: &View<'_>,
     node: &Node,
-    (conv, name): (&Convolution, String),
+    conv: &Convolution,
+    name: String,
     o: &Operands<'_>,
     channels: i64,
 ) -> Result<Anchor, String> {
@@ -91,7 +92,7 @@ pub(super) fn conv3d(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
             o.ws, conv.c
         ));
     }
-    let mut a = anchor(view, node, (&conv, conv.name()), &o, conv.k)?;
+    let mut a = anchor(view, node, &conv, conv.name(), &o, conv.k)?;
     a.scalable = true;
     Ok(a)
 }
@@ -125,5 +126,5 @@ pub(super) fn transposed(view: &View<'_>, node: &Node) -> Result<Anchor, String>
             "kernels are made for results that are multiples of the strides, not for {result:?}"
         ));
     }
-    anchor(view, node, (&conv, name), &o, outputs)
+    anchor(view, node, &conv, name, &o, outputs)
 }

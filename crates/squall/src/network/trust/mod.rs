@@ -269,8 +269,8 @@ impl Cases<'_> {
                     bytes.extend(data);
                     at
                 });
-                let (low, high) = legal(call, i).unwrap_or((1, 0));
-                row(&mut text, (o.dtype, count(o)), constant, (low, high), false);
+                let range = legal(call, i).unwrap_or((1, 0));
+                row(&mut text, o.dtype, count(o), constant, range, false);
             }
             // A list of none is no C.
             let _ = writeln!(text, "  {{0, 0, -1, 1, 0, 0}}}};");
@@ -279,11 +279,10 @@ impl Cases<'_> {
             for (o, grown) in call.outputs.iter().zip(grown.into_iter().chain(repeat(None))) {
                 let Some(o) = o else { continue };
                 let dtype = grown.as_ref().map_or(o.dtype, |(dtype, _)| *dtype);
-                row(&mut text, (dtype, count(o)), -1, (1, 0), grown.is_some());
+                row(&mut text, dtype, count(o), -1, (1, 0), grown.is_some());
             }
             if call.extents() > 0 {
-                let extents = (DType::I64, call.extents() as i64);
-                row(&mut text, extents, -1, (1, 0), false);
+                row(&mut text, DType::I64, call.extents() as i64, -1, (1, 0), false);
             }
             let _ = writeln!(text, "  {{0, 0, -1, 1, 0, 0}}}};");
             let given = call.inputs.iter().flatten();
@@ -311,11 +310,13 @@ impl Cases<'_> {
 /// An operand as C has it.
 fn row(
     text: &mut String,
-    (dtype, count): (DType, i64),
+    dtype: DType,
+    count: i64,
     constant: i64,
-    (low, high): (i64, i64),
+    range: (i64, i64),
     is_grown: bool,
 ) {
+    let (low, high) = range;
     let (letter, grown) = (letter(dtype).unwrap_or('u'), u8::from(is_grown));
     let _ = writeln!(text, "  {{'{letter}', {count}, {constant}, {low}, {high}, {grown}}},");
 }

@@ -63,7 +63,7 @@ pub(super) fn verdict(
     if let Some(verdict) = kept(&key, &place, &at.toolchain) {
         return Ok(verdict);
     }
-    let line = compared(folder.path(), &text, (usual, independent), at)?;
+    let line = compared(folder.path(), &text, usual, independent, at)?;
     let verdict = Verdict::parse(&line).unwrap_or(Verdict::Unknown);
     if verdict != Verdict::Unknown {
         keep(&key, &line, &place, &at.toolchain);
@@ -75,7 +75,8 @@ pub(super) fn verdict(
 fn compared(
     folder: &Path,
     text: &str,
-    (usual, independent): (&[String], &[String]),
+    usual: &[String],
+    independent: &[String],
     at: &TargetContext,
 ) -> Result<String, Error> {
     let (text_of_ours, own) = (with_headers(COMPARE), own_arguments("-O1", &at.toolchain));

@@ -149,6 +149,14 @@ enum Ran {
     Failed(String),
 }
 
+/// How a program of trials is built, and where it runs.
+struct Build<'a> {
+    plain: &'a PlainOperators,
+    layout: &'a FileLayout,
+    moves: &'a MovesBuild,
+    at: &'a TargetContext,
+}
+
 struct Comparison<'a> {
     plan: &'a Plan,
     at: &'a TargetContext,
@@ -347,7 +355,8 @@ impl Comparison<'_> {
         let arguments = [&usual_arguments(&MOVES, &at)[..], &independent].concat();
         let moves = MovesBuild { arguments, fallback: None };
         let layout = FileLayout::new(&probe.plan, &[], &plain);
-        self.run(&folder.join("plain"), probe, inputs, (&plain, &layout, &moves), &at)
+        let build = Build { plain: &plain, layout: &layout, moves: &moves, at: &at };
+        self.run(&folder.join("plain"), probe, inputs, &build)
     }
 
     /// Runs them by the kernels on the GPU.
@@ -367,7 +376,8 @@ impl Comparison<'_> {
         }
         let layout = FileLayout::parted(&probe.plan, &[], &plain, device::ALIGNMENT);
         let moves = MovesBuild::default();
-        self.run(&folder.join("kernels"), probe, inputs, (&plain, &layout, &moves), self.at)
+        let build = Build { plain: &plain, layout: &layout, moves: &moves, at: self.at };
+        self.run(&folder.join("kernels"), probe, inputs, &build)
     }
 
     /// Builds and runs a program of trials.
@@ -376,14 +386,14 @@ impl Comparison<'_> {
         folder: &Path,
         probe: &Probe,
         inputs: &[Vec<u8>],
-        (plain, layout, moves): (&PlainOperators, &FileLayout, &MovesBuild),
-        at: &TargetContext,
+        build: &Build<'_>,
     ) -> Result<Ran, Error> {
+        let Build { plain, layout, moves, at } = *build;
         let fail = |path: &Path, source| Error::Write { path: path.into(), source };
         std::fs::create_dir_all(folder).map_err(|e| fail(folder, e))?;
         let places = Places { list: &[], is_copied: false };
-        files::write((folder, &probe.plan, &places), layout, &[], plain)?;
-        compiled((folder, false), &[], plain, moves, at)?;
+        files::write(folder, &probe.plan, &places, layout, &[], plain)?;
+        compiled(program::Site { folder, is_kept: false }, &[], plain, moves, at)?;
         for (i, bytes) in inputs.iter().enumerate() {
             let path = folder.join(format!("input_{i}.bin"));
             std::fs::write(&path, bytes).map_err(|e| fail(&path, e))?;

@@ -83,7 +83,7 @@ impl Probe {
             let seed = [set, range, i.elements, i.dtype as usize, place(at)];
             let seed = seed.iter().fold(77u64, |s, n| s.wrapping_mul(31).wrapping_add(*n as u64));
             let range = whole_range(i.dtype, range, i.legal, i.least);
-            random(&mut Random::seed_from_u64(seed), (i.dtype, i.elements), set, range)
+            random(&mut Random::seed_from_u64(seed), i.dtype, i.elements, set, range)
         };
         self.inputs.iter().enumerate().map(operand).collect()
     }

@@ -42,12 +42,13 @@ pub fn whole_range(
     (low, high.max(low))
 }
 
-/// The bytes of random elements, as many as are asked for.
+/// The bytes of random elements, as many as are asked for; whole ones lie in `range`.
 pub fn random(
     by: &mut Random,
-    (dtype, elements): (DType, usize),
+    dtype: DType,
+    elements: usize,
     set: usize,
-    (low, high): (i64, i64),
+    range: (i64, i64),
 ) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(elements * dtype.bytes() as usize);
     for _ in 0..elements {
@@ -59,7 +60,7 @@ pub fn random(
             }
             DType::Bool => bytes.push(u8::from(by.random_bool(0.5))),
             d if d.is_integer() => {
-                let x = by.random_range(low..=high);
+                let x = by.random_range(range.0..=range.1);
                 bytes.extend(&x.to_le_bytes()[..d.bytes() as usize]);
             }
             _ => bytes.extend((real(by, set) as f32).to_ne_bytes()),

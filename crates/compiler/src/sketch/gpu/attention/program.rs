@@ -156,7 +156,8 @@ impl<'a> Writer<'a> {
         body.extend(self.zeroed(acc, self.columns));
         let rows = Affine::var(self.start);
         body.push(self.fetch(
-            (&p.scores.operands[0], query),
+            &p.scores.operands[0],
+            query,
             (p.depth, Affine::constant(0), p.depth.1),
             (p.row, rows, self.rows.size()),
         ));
@@ -164,7 +165,7 @@ impl<'a> Writer<'a> {
         body.extend([Stmt::CommitCopies, Stmt::AwaitCopies(0), Stmt::Barrier(Reach::Block)]);
         let each = self.each_tile(shared, own);
         body.push(count(self.step, self.steps(), Mode::Serial, each));
-        body.extend(self.finish((sums, part), acc));
+        body.extend(self.finish(sums, part, acc));
         let threads =
             [(self.rows.thread, self.rows.threads), (self.keys.thread, self.keys.threads)];
         let block = around(&threads, Mode::Thread, body);
@@ -193,14 +194,15 @@ impl<'a> Writer<'a> {
         let keys = self.keys.size();
         let from = Affine::new([(self.step, keys)], 0);
         let mut body = vec![self.fetch(
-            (&p.values.operands[1], shared.value),
+            &p.values.operands[1],
+            shared.value,
             (p.key, from.clone(), keys),
             (p.column, Affine::constant(0), p.column.1),
         )];
         body.push(Stmt::CommitCopies);
         body.extend(self.zeroed(own.score, self.keys));
-        let read = (shared.query, shared.key);
-        body.push(self.product(&p.scores, read, p.depth.1, own.score, self.keys));
+        let (query, key) = (shared.query, shared.key);
+        body.push(self.product(&p.scores, query, key, p.depth.1, own.score, self.keys));
         body.extend(self.scores(own.score, &from));
         body.extend(self.largest_here(own.score, own.newest, shared.part));
         body.push(barrier());
@@ -212,8 +214,8 @@ impl<'a> Writer<'a> {
         body.extend(self.scaled_down(&own, shared.part));
         body.extend(self.powers(&own, shared.powers));
         body.extend([Stmt::AwaitCopies(1), barrier()]);
-        let read = (shared.powers, shared.value);
-        body.push(self.product(&p.values, read, keys, own.acc, self.columns));
+        let (powers, value) = (shared.powers, shared.value);
+        body.push(self.product(&p.values, powers, value, keys, own.acc, self.columns));
         body.extend([Stmt::AwaitCopies(0), barrier()]);
         body
     }
@@ -222,7 +224,8 @@ impl<'a> Writer<'a> {
     fn fetch_keys(&mut self, to: Source, from: &Affine) -> Stmt {
         let p = self.p;
         self.fetch(
-            (&p.scores.operands[1], to),
+            &p.scores.operands[1],
+            to,
             (p.depth, Affine::constant(0), p.depth.1),
             (p.key, from.clone(), self.keys.size()),
         )
@@ -239,7 +242,8 @@ impl<'a> Writer<'a> {
     /// nothing is read behind the last key.
     fn fetch(
         &mut self,
-        (o, tile): (&Operand, Source),
+        o: &Operand,
+        tile: Source,
         sum: ((Var, i64), Affine, i64),
         line: ((Var, i64), Affine, i64),
     ) -> Stmt {
@@ -302,7 +306,8 @@ impl<'a> Writer<'a> {
     fn product(
         &mut self,
         product: &Product,
-        (a, b): (Source, Source),
+        a: Source,
+        b: Source,
         depth: i64,
         acc: Source,
         of: Share,
@@ -407,7 +412,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Stores a thread's elements of the output.
-    fn finish(&mut self, (sums, part): (Source, Source), acc: Source) -> Vec<Stmt> {
+    fn finish(&mut self, sums: Source, part: Source, acc: Source) -> Vec<Stmt> {
         let p = self.p;
         let mut out = vec![self.told(sums, part), Stmt::Barrier(Reach::Block)];
         out.push(

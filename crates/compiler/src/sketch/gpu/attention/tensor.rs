@@ -360,8 +360,8 @@ impl<'a> Writer<'a> {
         let i = self.r.n.new_var("i");
         let first = Affine::new([(self.warp, self.r.rows * SIDE), (i, SIDE)], 0);
         let (none, at) = (Affine::constant(0), vec![Affine::var(i), Affine::constant(held)]);
-        let load =
-            self.load(from, &none, (k * SIDE, first), self.tall(), Matrix { buffer: to, at });
+        let to = Matrix { buffer: to, at };
+        let load = self.load(from, &none, k * SIDE, first, self.tall(), to);
         vec![count(i, self.r.rows, Mode::Unroll, vec![load])]
     }
 
@@ -370,7 +370,8 @@ impl<'a> Writer<'a> {
         &mut self,
         from: &Tile<'_>,
         stage: &Affine,
-        (sum, first): (i64, Affine),
+        sum: i64,
+        first: Affine,
         lines: i64,
         to: Matrix,
     ) -> Stmt {
@@ -413,7 +414,7 @@ impl<'a> Writer<'a> {
             let j = self.r.n.new_var("j");
             let to = Matrix { buffer: f.key, at: vec![Affine::var(j)] };
             let first = Affine::new([(j, SIDE)], 0);
-            let load = self.load(key, stage, (k * SIDE, first), self.r.wide(), to);
+            let load = self.load(key, stage, k * SIDE, first, self.r.wide(), to);
             body.push(count(j, self.r.keys, Mode::Unroll, vec![load]));
             body.push(self.multiply(f.score, (f.query, held), (f.key, self.r.keys)));
         }
@@ -427,7 +428,7 @@ impl<'a> Writer<'a> {
             let j = self.r.n.new_var("j");
             let to = Matrix { buffer: f.value, at: vec![Affine::var(j)] };
             let first = Affine::new([(j, SIDE)], 0);
-            let load = self.load(value, stage, (k * SIDE, first), self.columns * SIDE, to);
+            let load = self.load(value, stage, k * SIDE, first, self.columns * SIDE, to);
             body.push(count(j, self.columns, Mode::Unroll, vec![load]));
             body.push(self.multiply(f.acc, (f.power, k), (f.value, self.columns)));
         }

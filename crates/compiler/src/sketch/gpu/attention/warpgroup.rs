@@ -274,7 +274,9 @@ impl<'a> Writer<'a> {
         let first = step.scale(wide);
         let key = self.copy(
             &p.scores.operands[1],
-            (p.key.0, wide, &first),
+            p.key.0,
+            wide,
+            &first,
             p.depth,
             &mut |line, block, place| {
                 let index = vec![stage.clone(), Affine::var(block), Affine::var(line), place];
@@ -309,7 +311,9 @@ impl<'a> Writer<'a> {
         let first = Affine::var(self.r.start);
         self.copy(
             &p.scores.operands[0],
-            (p.row.0, tall, &first),
+            p.row.0,
+            tall,
+            &first,
             p.depth,
             &mut |line, block, place| (to, vec![Affine::var(block), Affine::var(line), place]),
         )
@@ -321,7 +325,9 @@ impl<'a> Writer<'a> {
     fn copy(
         &mut self,
         o: &Operand,
-        (axis, lines, first): (Var, i64, &Affine),
+        axis: Var,
+        lines: i64,
+        first: &Affine,
         along: (Var, i64),
         to: &mut dyn FnMut(Var, Var, Affine) -> (Source, Vec<Affine>),
     ) -> Stmt {

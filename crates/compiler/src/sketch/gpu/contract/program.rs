@@ -125,7 +125,7 @@ impl Tiling<'_> {
         sum = vec![count(cu, self.unroll, Mode::Unroll, sum)];
         let sum = count(co, self.chunk / self.unroll, Mode::Serial, sum);
         if double {
-            return self.one_ahead(&reads, &tiles, (now, stage), sum, body);
+            return self.one_ahead(&reads, &tiles, now, stage, sum, body);
         }
         let barrier = || Stmt::Barrier(Reach::Block);
         let mut inner: Vec<Stmt> = tiles.iter().map(|t| Stmt::Local(t.buffer)).collect();
@@ -147,7 +147,8 @@ impl Tiling<'_> {
         &mut self,
         reads: &Reads,
         tiles: &[SharedTile],
-        (now, stage): (Affine, Var),
+        now: Affine,
+        stage: Var,
         sum: Stmt,
         body: &mut Vec<Stmt>,
     ) {

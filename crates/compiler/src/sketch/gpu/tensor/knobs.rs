@@ -121,14 +121,14 @@ impl Sketch<'_> {
     }
 
     /// A warp's matrices along a factor.
-    fn sides(&self, (f, warps): (&Factor, &str)) -> Term {
+    fn sides(&self, f: &Factor, warps: &str) -> Term {
         self.counted(f).ceil_div(Term::product([Term::knob(warps), Term::from(SIDE)]))
     }
 
     /// A warp's matrices of sums.
     fn sums(&self) -> Term {
         let runs = self.roles.both().map(|f| self.run(f));
-        Term::product(self.shares().map(|s| self.sides(s)).into_iter().chain(runs))
+        Term::product(self.shares().map(|(f, warps)| self.sides(f, warps)).into_iter().chain(runs))
     }
 
     fn threads(&self) -> Term {
@@ -266,7 +266,7 @@ impl Sketch<'_> {
             // At most a third of the rows and columns may lie beyond the problem, where it has
             // enough of them.
             let covered =
-                Term::product([self.sides((f, warps)), Term::knob(warps), Term::from(3 * SIDE)]);
+                Term::product([self.sides(f, warps), Term::knob(warps), Term::from(3 * SIDE)]);
             let counted = |times: i64| Term::product([self.counted(f), Term::from(times)]);
             d.should.push(covered.clone().at_most(counted(4)));
             d.must.push(covered.at_most(Term::sum([counted(6), Term::from(3 * SIDE)])));
@@ -308,7 +308,7 @@ impl Sketch<'_> {
         let both = self.roles.both();
         let slide = self.sliding.and_then(|k| slides(self.p, both[k]));
         let factors = Term::sum(
-            self.shares().map(|(f, w)| Term::product([self.sides((f, w)), self.lines(f, slide)])),
+            self.shares().map(|(f, w)| Term::product([self.sides(f, w), self.lines(f, slide)])),
         );
         let twice = Term::from(1).at_most(Term::knob("ahead"));
         let held = Term::product([factors, Term::sum([twice, Term::from(1)])]);

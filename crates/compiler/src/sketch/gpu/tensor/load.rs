@@ -26,7 +26,7 @@ impl Tiling<'_> {
         still.resize(self.p.reduce.len(), none.clone());
         if self.tma {
             let step = Step { number: self.number(step), window: still };
-            return self.tma_copies(&f, (tile.from, tile.buffer), &step, stage);
+            return self.tma_copies(&f, tile.from, tile.buffer, &step, stage);
         }
         let spans = self.spans(&f, step, &[], &still, &none);
         all.push(self.thread_copy(&f, tile, &spans, stage, piece));

@@ -204,19 +204,14 @@ impl Tiling<'_> {
                 Expr::load(gathered, lead.into_iter().chain(counted.iter().cloned()).collect())
             })),
         };
-        let each = self.epilogue_of(&place, total, (lane, width));
+        let each = self.epilogue_of(&place, total, lane, width);
         body.extend(around(&loops, Mode::Share, each));
         body.push(Stmt::Barrier(Reach::Block));
     }
 
     /// The epilogue at vectors of elements. A sum of several parts that it uses more than once is
     /// kept.
-    fn epilogue_of(
-        &mut self,
-        place: &[Affine],
-        total: Expr,
-        (lane, width): (Var, i64),
-    ) -> Vec<Stmt> {
+    fn epilogue_of(&mut self, place: &[Affine], total: Expr, lane: Var, width: i64) -> Vec<Stmt> {
         let uses = self.p.y_value.loads().iter().filter(|l| l.0 == self.p.acc).count();
         if self.groups * self.cluster == 1 || uses == 1 {
             let y = self.result(place, &total);

@@ -81,7 +81,8 @@ impl Tiling<'_> {
     pub fn tma_copies(
         &mut self,
         f: &Factor,
-        (from, to): (Source, Source),
+        from: Source,
+        to: Source,
         step: &Step,
         stage: &Affine,
     ) -> Vec<Stmt> {

@@ -150,8 +150,8 @@ impl<'a> WarpgroupTile<'a> {
         for which in 0..2 {
             if self.t.tma {
                 let f = self.t.factors[which].clone();
-                let ends = (self.from[which], self.stages[which]);
-                out.extend(self.t.tma_copies(&f, ends, &step, stage));
+                let (from, to) = (self.from[which], self.stages[which]);
+                out.extend(self.t.tma_copies(&f, from, to, &step, stage));
             } else {
                 let copy = self.thread_copy(which, &step, stage);
                 out.push(copy);

@@ -154,11 +154,7 @@ fn dequantize(w: &mut Writer, c: &Call) -> Option<()> {
 
 /// What a quantised operator's accumulator is multiplied by: scales of both sides over that of the
 /// result; `along` an axis of a result of so many dimensions where the weights have several.
-fn factor(
-    w: &mut Writer,
-    (a, b, y): (&str, &str, &str),
-    (axis, rank): (usize, usize),
-) -> Option<String> {
+fn factor(w: &mut Writer, a: &str, b: &str, y: &str, axis: usize, rank: usize) -> Option<String> {
     if !w.is_scalar(a) || !w.is_scalar(y) || w.dims(b)?.len() > 1 {
         return None;
     }
@@ -174,7 +170,7 @@ fn qlinear_conv(w: &mut Writer, c: &Call) -> Option<()> {
     let bias = c.given(8).map(|bias| w.op("Cast", &[bias], vec![int("to", 1)]));
     let inputs: Vec<&str> = [&a, &b].into_iter().chain(&bias).map(String::as_str).collect();
     let sums = w.op("Conv", &inputs, c.attributes(CONV));
-    let factor = factor(w, (c.given(1)?, c.given(4)?, c.given(6)?), (1, rank))?;
+    let factor = factor(w, c.given(1)?, c.given(4)?, c.given(6)?, 1, rank)?;
     let steps = w.op("Mul", &[&sums, &factor], vec![]);
     w.quantise_steps(&steps, c.given(7), c.output()?)
 }
@@ -187,7 +183,7 @@ fn qlinear_matmul(w: &mut Writer, c: &Call) -> Option<()> {
     }
     let (a, b) = (w.whole(a, c.given(2), 0)?, w.whole(b, c.given(5), 1)?);
     let sums = w.op("MatMul", &[&a, &b], vec![]);
-    let factor = factor(w, (c.given(1)?, c.given(4)?, c.given(6)?), (0, 1))?;
+    let factor = factor(w, c.given(1)?, c.given(4)?, c.given(6)?, 0, 1)?;
     let steps = w.op("Mul", &[&sums, &factor], vec![]);
     w.quantise_steps(&steps, c.given(7), c.output()?)
 }
@@ -367,13 +363,13 @@ fn qgemm(w: &mut Writer, c: &Call) -> Option<()> {
 /// A product of whole numbers by its scales, and a bias of floats.
 fn scaled_product(
     w: &mut Writer,
-    (a, b): (&str, &str),
-    (a_scale, b_scale): (&str, &str),
+    factors: [&str; 2],
+    scales: [&str; 2],
     bias: Option<&str>,
     to: &str,
 ) -> Option<()> {
-    let sums = w.op("MatMul", &[a, b], vec![]);
-    let scale = w.op("Mul", &[a_scale, b_scale], vec![]);
+    let sums = w.op("MatMul", &factors, vec![]);
+    let scale = w.op("Mul", &scales, vec![]);
     let mut y = w.op("Mul", &[&sums, &scale], vec![]);
     if let Some(bias) = bias {
         y = w.op("Add", &[&y, bias], vec![]);
@@ -385,7 +381,7 @@ fn scaled_product(
 fn matmul_integer_to_float(w: &mut Writer, c: &Call) -> Option<()> {
     let axis = w.dims(c.given(1)?)?.len().checked_sub(1)?;
     let (a, b) = (w.whole(c.given(0)?, c.given(4), 0)?, w.whole(c.given(1)?, c.given(5), axis)?);
-    scaled_product(w, (&a, &b), (c.given(2)?, c.given(3)?), c.given(6), c.output()?)
+    scaled_product(w, [&a, &b], [c.given(2)?, c.given(3)?], c.given(6), c.output()?)
 }
 
 fn dynamic_quantize_matmul(w: &mut Writer, c: &Call) -> Option<()> {
@@ -402,5 +398,5 @@ fn dynamic_quantize_matmul(w: &mut Writer, c: &Call) -> Option<()> {
     dynamic_quantize(w, &Call { node: &node })?;
     let a = w.companion_of(&outputs[0])?.whole;
     let b = w.whole(c.given(1)?, c.given(3), axis)?;
-    scaled_product(w, (&a, &b), (&outputs[1], c.given(2)?), c.given(4), to)
+    scaled_product(w, [&a, &b], [&outputs[1], c.given(2)?], c.given(4), to)
 }

@@ -47,13 +47,16 @@ pub fn fault(w: &Writer, node: &NodeProto) -> Option<String> {
         "DequantizeLinear" if is_blocked => Scales::Any,
         _ => Scales::Positive,
     };
-    places.into_iter().find_map(|place| one(w, node, place, allowed).err())
+    let wrong = |(value, scale, zero)| one(w, node, value, scale, zero, allowed).err();
+    places.into_iter().find_map(wrong)
 }
 
 fn one(
     w: &Writer,
     node: &NodeProto,
-    (value, scale, zero): ScalePlace,
+    value: Option<usize>,
+    scale: Option<usize>,
+    zero: usize,
     allowed: Scales,
 ) -> Result<(), String> {
     let given = |i: usize| node.input.get(i).map(String::as_str).filter(|s| !s.is_empty());
