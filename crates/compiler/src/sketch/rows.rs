@@ -209,14 +209,26 @@ fn only_pass(n: &Nest, name: &str) -> bool {
         .is_some_and(|l| !l.body.iter().any(|s| matches!(s, Stmt::Loop(_))))
 }
 
-/// The passes inside the innermost row loop: each must be a single innermost loop.
+/// The innermost one of loops that hold nothing but each other.
+fn innermost(l: &Loop) -> &Loop {
+    match &l.body[..] {
+        [Stmt::Loop(inner)] => innermost(inner),
+        _ => l,
+    }
+}
+
+/// The passes inside the innermost row loop: each must be a single innermost loop. One that does
+/// not reduce may lie in others, as over the places of each channel of a group.
 fn passes(n: &Nest, row: &str) -> Option<Vec<Pass>> {
     let l = n.find_loop(n.find_var(row)?)?;
     let mut out = Vec::new();
     for s in &l.body {
-        if let Stmt::Loop(p @ Loop { body, .. }) = s {
+        if let Stmt::Loop(whole) = s {
+            let p @ Loop { body, .. } = innermost(whole);
+            let is_nested = p.var != whole.var;
             let [inner] = &body[..] else { return None };
             let reduces = match inner {
+                Stmt::Update { .. } if is_nested => return None,
                 Stmt::Update { index, .. } => !index.iter().any(|a| a.uses(p.var)),
                 Stmt::Store { .. } => false,
                 _ => return None,

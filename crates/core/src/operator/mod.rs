@@ -42,7 +42,7 @@ pub use normed::{Normed, RowStep};
 pub use pool::{Pool, PoolKind};
 pub use quantised::{ByteRange, ByteResult, ByteSum, OFFSET_UNIT, sum_unit};
 pub use range::{range_of, rounded_behind};
-pub use rows::{LayerNorm, Reduce, ReduceOp, Softmax};
+pub use rows::{GroupNorm, LayerNorm, Reduce, ReduceOp, RmsNorm, Softmax};
 pub use separable::{OverWindows, Place, PlaceProduct, Separable, SlidingWindow};
 
 use crate::expr::{Affine, Expr, Source, Var};

@@ -1,4 +1,5 @@
-//! Kernels that reduce along axes: reductions, softmax and layer normalisation.
+//! Kernels that reduce along axes: reductions, softmax, and the normalisations of layers, groups of
+//! channels and root mean squares.
 
 use super::written;
 use crate::{TensorKind, Workload};
@@ -203,12 +204,7 @@ impl LayerNorm {
     /// The workload of the normalisation alone, without an epilogue.
     pub fn workload(&self) -> Result<Workload, String> {
         let &LayerNorm { rows, cols, eps, gain, bias } = self;
-        if [rows, cols].iter().any(|x| !(1..=1 << 31).contains(x)) {
-            return Err(format!("layer normalisation needs positive sizes, not {rows} x {cols}"));
-        }
-        if !(eps.is_finite() && eps >= 0.0) {
-            return Err(format!("eps is {eps}, but must be a number of 0 or more"));
-        }
+        check_norm(&[rows, cols], eps)?;
         let word = |k: TensorKind| if k == TensorKind::Weight { "weight" } else { "data" };
         let mut text = format!(
             "workload layernorm\ndata X: f32[{rows}, {cols}]\n{} G: f32[{cols}]\n",
@@ -231,4 +227,101 @@ impl LayerNorm {
     pub fn name(&self) -> String {
         format!("layernorm_{}x{}", self.rows, self.cols)
     }
+}
+
+/// Normalisation of rows by their root mean square (Zhang and Sennrich, 2019): `x / sqrt(mean(x^2) +
+/// eps) * gain`.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // the names are the problem's
+pub struct RmsNorm {
+    pub rows: i64,
+    pub cols: i64,
+    pub eps: f64,
+    /// Whether the factor is data or a weight.
+    pub gain: TensorKind,
+}
+
+impl RmsNorm {
+    /// The workload of the normalisation alone, without an epilogue.
+    pub fn workload(&self) -> Result<Workload, String> {
+        let &RmsNorm { rows, cols, eps, gain } = self;
+        check_norm(&[rows, cols], eps)?;
+        let gain = if gain == TensorKind::Weight { "weight" } else { "data" };
+        written(&format!(
+            "workload layernorm\ndata X: f32[{rows}, {cols}]\n{gain} G: f32[{cols}]\nstage V: \
+             f32[i: {rows}] = sum(j: {cols}) X[i, j] * X[i, j]\nstage Y: f32[i: {rows}, j: {cols}] \
+             = X[i, j] / sqrt(V[i] / {cols} + {eps:?}) * G[j]\noutput Y"
+        ))
+    }
+
+    /// A readable name for the task.
+    pub fn name(&self) -> String {
+        format!("rmsnorm_{}x{}", self.rows, self.cols)
+    }
+}
+
+/// Normalisation of groups of channels of images (Wu and He, 2018), of single channels as instance
+/// normalisation has them (Ulyanov et al., 2016): the mean of a group becomes 0 and its variance 1.
+/// Factors and addends by channels are an epilogue.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // the names are the problem's
+pub struct GroupNorm {
+    pub images: i64,
+    pub groups: i64,
+    /// Channels of a group.
+    pub channels: i64,
+    /// Elements of a channel.
+    pub places: i64,
+    pub eps: f64,
+}
+
+impl GroupNorm {
+    /// The workload of the normalisation alone, without an epilogue.
+    pub fn workload(&self) -> Result<Workload, String> {
+        let &GroupNorm { images, groups, channels, places, eps } = self;
+        check_norm(&[images, groups, channels, places], eps)?;
+        let named = |axes: [(&'static str, i64); 2], kept: usize| -> Vec<(&'static str, i64)> {
+            let long = axes.iter().enumerate().filter(|(i, a)| a.1 > 1 || *i == kept);
+            long.map(|(_, a)| *a).collect()
+        };
+        let rows = named([("a", images), ("b", groups)], 1);
+        let columns = named([("c", channels), ("j", places)], 1);
+        let list = |axes: &[(&str, i64)]| {
+            axes.iter().map(|(n, e)| format!("{n}: {e}")).collect::<Vec<_>>().join(", ")
+        };
+        let names = |axes: &[(&str, i64)]| {
+            axes.iter().map(|a| a.0.to_string()).collect::<Vec<_>>().join(", ")
+        };
+        let all = [&rows[..], &columns[..]].concat();
+        let shape = all.iter().map(|a| a.1.to_string()).collect::<Vec<_>>().join(", ");
+        let (each, row, every, at) = (list(&all), list(&rows), names(&all), names(&rows));
+        let (sum, count) = (list(&columns), channels * places);
+        written(&format!(
+            "workload layernorm\ndata X: f32[{shape}]\nstage S: f32[{row}] = sum({sum}) \
+             X[{every}]\nstage D: f32[{each}] = X[{every}] - S[{at}] / {count}\nstage V: f32[{row}] \
+             = sum({sum}) D[{every}] * D[{every}]\nstage Y: f32[{each}] = D[{every}] / sqrt(V[{at}] \
+             / {count} + {eps:?})\noutput Y"
+        ))
+    }
+
+    /// A readable name for the task.
+    pub fn name(&self) -> String {
+        let GroupNorm { images, groups, channels, places, .. } = self;
+        match channels {
+            1 => format!("instancenorm_{}x{places}", images * groups),
+            _ => format!("groupnorm_{}x{channels}x{places}", images * groups),
+        }
+    }
+}
+
+/// Refuses sizes and an `eps` that no normalisation has.
+fn check_norm(sizes: &[i64], eps: f64) -> Result<(), String> {
+    let elements = sizes.iter().try_fold(1i64, |all, &e| all.checked_mul(e).filter(|_| e > 0));
+    if elements.is_none_or(|all| all > 1 << 40) {
+        return Err(format!("normalisation needs positive sizes, not {sizes:?}"));
+    }
+    if !(eps.is_finite() && eps >= 0.0) {
+        return Err(format!("eps is {eps}, but must be a number of 0 or more"));
+    }
+    Ok(())
 }

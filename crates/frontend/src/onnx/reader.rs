@@ -1,6 +1,8 @@
 //! From the bytes of a file to a [`Model`]: names become values, nodes are put in order, shapes are
 //! inferred and constants folded on the way.
 
+mod body;
+mod composed;
 mod contrib;
 mod control;
 mod inline;

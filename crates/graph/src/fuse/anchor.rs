@@ -3,12 +3,13 @@
 mod bytes;
 mod convolution;
 mod few_bits;
+mod norms;
 
 use crate::feed::Feed;
 use crate::view::{View, axis, float, input, int, ints, word};
 use squall_core::graph::{Node, ValueId};
 use squall_core::operator::{
-    Conv, Epilogue, LayerNorm, MatMul, Pool, PoolKind, Reduce, ReduceOp, Softmax, functions,
+    Conv, Epilogue, MatMul, Pool, PoolKind, Reduce, ReduceOp, Softmax, functions,
 };
 use squall_core::{TensorKind, Workload};
 
@@ -60,7 +61,11 @@ const ANCHORS: &[(&str, Build)] = &[
     ("ReduceLogSum", reduce),
     ("Softmax", softmax),
     ("LogSoftmax", softmax),
-    ("LayerNormalization", layernorm),
+    ("LayerNormalization", norms::layers),
+    ("RMSNormalization", norms::layers),
+    ("GroupNormalization", norms::groups),
+    ("InstanceNormalization", norms::groups),
+    ("MeanVarianceNormalization", norms::mean_variance),
 ];
 
 /// Whether a task can be built around an operator.
@@ -384,21 +389,4 @@ fn softmax(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
         if flat { (product(&xs[at..]), 1) } else { (xs[at], product(&xs[at + 1..])) };
     let s = Softmax { before: product(&xs[..at]), extent, after, log: node.op == "LogSoftmax" };
     plain(view, node, s.name(), s.workload()?, vec![x])
-}
-
-fn layernorm(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
-    let ((x, xs), (g, gs)) = (view.operand(node, 0)?, view.operand(node, 1)?);
-    let at = axis(int(node, "axis", -1), xs.len())?;
-    let product = |s: &[i64]| s.iter().fold(1i64, |p, &e| p.saturating_mul(e));
-    let (rows, cols) = (product(&xs[..at]), product(&xs[at..]));
-    let mut feeds = vec![x, g];
-    let bias = input(node, 2);
-    let bias_shape = if bias.is_some() { view.operand(node, 2)?.1 } else { gs };
-    if product(gs) != cols || product(bias_shape) != cols {
-        return Err(format!("its factors {gs:?} are not one for each of {cols} columns"));
-    }
-    feeds.extend(bias);
-    let eps = float(node, "epsilon", 1e-5);
-    let norm = LayerNorm { rows, cols, eps, gain: view.kind(g), bias: bias.map(|b| view.kind(b)) };
-    plain(view, node, norm.name(), norm.workload()?, feeds)
 }

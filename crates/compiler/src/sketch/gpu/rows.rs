@@ -179,6 +179,11 @@ impl Writer {
                     };
                     out.push(count(h, fan, Mode::Unroll, vec![all]));
                 }
+                [Stmt::Loop(inner)] => {
+                    let mut body = Vec::new();
+                    self.stmt(&Stmt::Loop(inner.clone()), &mut body);
+                    out.push(Stmt::Loop(crate::nest::Loop { body, ..l.clone() }));
+                }
                 body => {
                     out.push(self.pass(l.var, l.extent, body.to_vec()));
                     // A plain copy may be asynchronous, and arrives only at a barrier.

@@ -2,9 +2,10 @@
 //! branch that a known condition takes (or by both and a `Choose` between their results), `Loop`
 //! and `Scan` of known trip counts by as many copies of their bodies.
 
+use super::body::Around;
 use super::inline::{self, Names};
 use super::rolled::{Read, Rolled, Scanned};
-use super::{Declared, Reader, contrib, legacy};
+use super::{Declared, Reader, composed, contrib, legacy};
 use crate::error::{ImportError, shown};
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::tensor::tensor;
@@ -108,8 +109,11 @@ impl Reader<'_> {
         }
         let shape = |name: &str| self.values[*self.by_name.get(name)?].shape.clone();
         let dtype = |name: &str| self.values[*self.by_name.get(name)?].dtype;
-        let around = contrib::Around { opset: self.opset, shape: &shape, dtype: &dtype };
-        legacy::written_out(n, prefix, &around).or_else(|| contrib::written_out(n, prefix, &around))
+        let around = Around { opset: self.opset, shape: &shape, dtype: &dtype };
+        let old = || legacy::written_out(n, prefix, &around);
+        let added = || contrib::written_out(n, prefix, &around);
+        let composed = || composed::written_out(n, prefix, &around).map(Ok);
+        old().or_else(added).or_else(composed)
     }
 
     fn function(&self, n: &NodeProto) -> Option<crate::onnx::proto::FunctionProto> {

@@ -2,7 +2,7 @@
 //! and `broadcast` say where the second operand's extents lie among the first's, and a slope of
 //! PRelu runs along the channels.
 
-use super::contrib::Around;
+use super::body::Around;
 use super::inline::{ints, simple};
 use crate::error::shown;
 use crate::onnx::proto::NodeProto;

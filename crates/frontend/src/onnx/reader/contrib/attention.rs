@@ -1,7 +1,9 @@
 //! onnxruntime's attention nodes: projections, scores, a mask, softmax, and the sum of the values.
 
-use super::{Body, MOST_PLACES, int};
+use super::MOST_PLACES;
 use crate::onnx::proto::TensorProto;
+use crate::onnx::reader::body::Body;
+use crate::onnx::reader::inline::int;
 
 /// More elements of a causal mask than are written into a model.
 const MOST_MASK: i64 = 1 << 24;

@@ -1,7 +1,7 @@
 //! Products with weights of few bits.
 
-use super::{Body, word};
 use crate::onnx::proto::AttributeProto;
+use crate::onnx::reader::body::{Body, word};
 use crate::onnx::reader::inline::int;
 use squall_core::DType;
 use squall_core::graph::infer::nbits::{DOMAIN, Form, NBits, Typed};

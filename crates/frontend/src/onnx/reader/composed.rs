@@ -1,0 +1,36 @@
+//! Standard operators that other standard operators compute, written out as those where their
+//! shapes are known: then kernels take part in them as if the exporter had written them so. An
+//! `Einsum` becomes products of matrices between permutations that kernels read through, an
+//! `Attention` two products with a softmax between them. A node that is not of these forms stays,
+//! and runs as plain C.
+
+mod attention;
+mod einsum;
+
+use super::body::{Around, Body};
+use crate::onnx::proto::NodeProto;
+use squall_core::DType;
+
+/// Writes one operator out; none where this use of it stays as it is.
+type Write = fn(&mut Body) -> Option<()>;
+
+const OPERATORS: &[(&str, Write)] =
+    &[("Attention", attention::attention), ("Einsum", einsum::einsum)];
+
+/// The nodes that compute what a node does, where it is of floats and a form that is known.
+pub(super) fn written_out(
+    call: &NodeProto,
+    prefix: &str,
+    around: &Around,
+) -> Option<Vec<NodeProto>> {
+    if !matches!(call.domain.as_str(), "" | "ai.onnx") {
+        return None;
+    }
+    let (_, write) = OPERATORS.iter().find(|(name, _)| *name == call.op_type)?;
+    let dtype = (around.dtype)(call.input.first()?)?;
+    if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) {
+        return None;
+    }
+    let mut body = Body { call, prefix, around, nodes: Vec::new() };
+    write(&mut body).map(|()| body.nodes)
+}
