@@ -1,4 +1,9 @@
-//! What stands between an expression and its kernel, stage by stage, as text.
+//! The stages between a workload and its kernel as text, for the command `squall explain`.
+//!
+//! Input: a workload, a target, the name of a stage (`expression`, `sketches`, `space`, `schedule`,
+//! `nest`, `source`) and, if wanted, a candidate (a sketch's name and a configuration). Output: the
+//! text of that stage, for example all knobs of a space, or the printed loop nest. Sketches for
+//! GPUs have no stage `schedule`, because they write their nests directly.
 
 use crate::sketch::Derived;
 use crate::{schedule, sketch};

@@ -1,19 +1,23 @@
-//! Moves of data on a GPU as kernels that are generated for them: copies along axes, runs, fills.
-//! Elements are moved as integers of their size, whatever their type, and several at a time where
-//! places allow it; a copy may also turn floats of one format into those of another.
+//! Kernels for moves of data on a GPU, as CUDA C that is generated for one move: copies along axes
+//! (transposes, slices, concatenations), contiguous runs of bytes, and fills with one value.
+//!
+//! Input is a `Copy` (axes with an extent and a stride on both sides) or a list of runs; output is
+//! a `KernelSource`. Elements are moved as integers of their size, whatever their type, and several
+//! at a time where alignment allows it; a copy may also convert floats of one format to another.
+//! `squall/src/network/device.rs` calls this for the steps of a network that only move data.
 
 use crate::emit::DEVICE_FORMATS;
 use squall_core::{Bytes, DType, KernelSource, Language, Launch, LaunchArgument, LaunchPhase};
 use std::fmt::Write as _;
 
-/// One axis of a copy: so many elements, so far apart on both sides.
+/// One axis of a copy: a number of elements with one stride in the target and one in the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MovedAxis {
-    /// How many.
+    /// The number of elements.
     pub extent: u64,
-    /// Distance in the target.
+    /// The stride in the target, in elements.
     pub to: u64,
-    /// Distance in the source; a mirror goes backwards.
+    /// The stride in the source, in elements; negative where a copy mirrors the axis.
     pub from: i64,
 }
 
@@ -26,7 +30,7 @@ pub struct Copy {
     pub from: u64,
     /// The first element that is written.
     pub to: u64,
-    /// In any order; each place is written once.
+    /// The axes in any order; each element of the target is written once.
     pub axes: Vec<MovedAxis>,
     /// The formats of the source and of the target, where they differ: both are floats of 16 or 32
     /// bits then, and `size` says nothing.
@@ -35,9 +39,9 @@ pub struct Copy {
 
 /// Threads of a block.
 const THREADS: u32 = 256;
-/// The side of a square that is turned in shared memory.
+/// The side of a square tile that is transposed in shared memory.
 const SQUARE: u64 = 32;
-/// Blocks that runs are shared by at most.
+/// The most blocks that copy one list of runs.
 const MOST_BLOCKS: u64 = 1 << 16;
 
 impl Copy {

@@ -1,5 +1,7 @@
-//! The loop-nest IR: loops over affine statements on buffers. It is what schedules rewrite, what
-//! the verifier checks, the interpreter runs and the emitter prints.
+//! The loop-nest IR: loops over affine statements on buffers (as in Halide's or TVM's lowered
+//! loops). Workloads are lowered to it (`lower`), schedules rewrite it (`../schedule`), `verify`
+//! checks it, `interpret` runs it, and `../emit` prints it as C or CUDA C. A nest prints as text
+//! and parses back:
 //!
 //! ```text
 //! nest matmul
@@ -18,8 +20,8 @@
 //! }
 //! ```
 //!
-//! A loop may bind a second variable, the start of a tile whose last instance is moved back to
-//! stay inside: `for mo in 8 at m = 8*mo cap 54` gives `m = min(8*mo, 54)`.
+//! A loop may bind a second variable, the start of a tile whose last instance is moved back to stay
+//! inside the extent: `for mo in 8 at m = 8*mo cap 54` gives `m = min(8*mo, 54)`.
 
 mod amx;
 mod inside;

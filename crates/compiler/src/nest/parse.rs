@@ -1,4 +1,5 @@
-//! Reads a nest's text.
+//! Reads a nest from its text (an example is in `mod.rs`) and verifies it; errors say the line.
+//! `print.rs` writes the text. Tests and reference pages of schedule primitives are written in it.
 
 use super::{
     Buffer, Loop, Matrix, Mode, Nest, Reach, Scope, Start, Stmt, TileSlice, Warp, extents, verify,

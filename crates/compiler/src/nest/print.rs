@@ -1,4 +1,5 @@
-//! Nests as text; [`parse`](super::parse) reads them back.
+//! Prints a nest as text, such as `for k in 32 { .. }`; [`parse`](super::parse) reads it back. The
+//! words of modes and scopes are in `text.rs`.
 
 use super::text::index;
 use super::{Nest, Reach, Stmt};

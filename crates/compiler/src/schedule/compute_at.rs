@@ -1,6 +1,9 @@
-//! The compute_at primitive: what a loop reads of a buffer is computed at the start of each of its
-//! iterations, and no more of it, as in Halide. Neighbouring iterations compute twice what both
-//! read; in return the buffer stays in the cache that it was written to.
+//! The primitive `compute_at(buffer, loop)`, as in Halide: the part of a buffer that an iteration
+//! of a loop reads is computed at the start of that iteration. Elements that neighbouring
+//! iterations share are computed twice; in return the buffer stays in a near cache.
+//!
+//! Input: a nest in which a local buffer is made by one store ahead of the loop; output: the nest
+//! with that store narrowed and moved, or the reason why not.
 
 use super::loops::named;
 use super::structure::buffer;
@@ -40,13 +43,14 @@ pub fn compute_at(n: &mut Nest, name: &str, at: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What an iteration reads of a dimension: so many elements from a start on.
+/// The part of a dimension that an iteration reads: `extent` elements from `start` on.
 struct Part {
     start: Affine,
     extent: i64,
 }
 
-/// Of each dimension of a buffer, what an iteration of a loop reads, where the loop moves that.
+/// For each dimension of a buffer the part that an iteration of a loop reads, or `None` where that
+/// part is the same in all iterations.
 fn parts(n: &Nest, b: Source, l: &Loop, name: &str) -> Result<Vec<Option<Part>>, String> {
     let at = n.var(l.var);
     let reads = accesses(&l.body);

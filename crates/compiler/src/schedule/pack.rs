@@ -1,5 +1,8 @@
-//! The pack primitive: a copy of an input in the order that a loop nest reads it, so that the
-//! innermost loops walk through memory one vector after another.
+//! The primitives `pack(buffer, loop, packed)` and `pack_near`: they copy an operand into the order
+//! in which a loop nest reads it, so that the innermost loops walk through memory vector by vector
+//! (as the packing of GotoBLAS does). Weights are copied ahead of the timed call, data at its start
+//! or, with `pack_near`, at the start of each iteration of a loop. Input: a nest; output: the nest
+//! with the copy and the changed reads, or the reason why not.
 
 use super::loops::named;
 use super::structure::buffer;

@@ -1,4 +1,5 @@
-//! Reads a schedule's text.
+//! Reads a schedule from its text, one primitive a line, such as `cache_write(m1, C, acc)`;
+//! `primitive.rs` prints it. Errors say the place in the text.
 
 use super::{Primitive, WinogradTile};
 use crate::nest::Mode;

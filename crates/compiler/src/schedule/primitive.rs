@@ -1,4 +1,6 @@
-//! The primitives of schedules: what each is given, how it is applied, and its text.
+//! The list of all schedule primitives as one enum: their named fields, their text (`split(k_C, 8,
+//! ko, ki)`), and `apply`, which runs a list of them on a nest through the functions of the sibling
+//! files and stops with a [`Refused`] at the first that cannot be applied.
 
 use super::dependence::shared_loops_are_independent;
 use super::winograd::{self, WinogradTile};
@@ -56,8 +58,8 @@ pub enum Primitive {
     /// Copies what one iteration of a loop reads of a data input, at its start, in the order of
     /// its reads.
     PackNear { buffer: String, at: String, packed: String },
-    /// Asks for what the innermost loop that moves through a buffer reads, about so many cache
-    /// lines before it is read.
+    /// Prefetches the elements that the innermost loop that moves through a buffer reads, about
+    /// this many cache lines before they are read.
     Prefetch { buffer: String, lines: i64 },
     /// Writes the body of a loop out twice, without tests for the iterations at which all of them
     /// hold.

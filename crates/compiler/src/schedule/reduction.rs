@@ -1,5 +1,7 @@
-//! The rfactor primitive: partial results side by side, combined at the end, so that a reduction
-//! runs in vector lanes or several independent chains.
+//! The primitive `rfactor(loop, partial)`, as in Halide and TVM: iterations of a reduction loop
+//! accumulate into separate partial results, which are combined at the end, so that a reduction
+//! runs in vector lanes or in several independent chains. Input: a nest with a loop around one
+//! accumulation; output: the nest with the buffer of partial results, or the reason why not.
 
 use super::loops::named;
 use super::structure::buffer;

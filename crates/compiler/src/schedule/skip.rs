@@ -1,6 +1,8 @@
-//! The skip primitive: steps of a sum whose prepared factor is 0 by the test that it was made with
-//! are left out. A strided backward pass to the data has such steps, because its phases differ in
-//! how many taps of the filter they read (`core/src/operator/convolution.rs`).
+//! The primitive `skip(buffer)`: leaves out the steps of a sum whose prepared factor is 0 by the
+//! test that it was made with. A strided backward convolution to the data has such steps, because
+//! its phases differ in how many taps of the filter they read (`core/src/operator/convolution.rs`).
+//! Input: a nest in which `buffer` is prepared under one test; output: the nest with that test
+//! around the sum's statement, or the reason why not.
 
 use super::pack::path_to;
 use super::structure::buffer;
@@ -8,8 +10,8 @@ use crate::nest::{Loop, Nest, Scope, Stmt, accesses, visit};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
 use squall_core::workload::Reducer;
 
-/// Around the largest statement that only adds products with `name` and is the same in all that
-/// decides the test: the test. Nothing but a product by 0 is left out.
+/// Puts the test around the largest statement that only adds products with `name` and within which
+/// the test does not change. Nothing but a product by 0 is left out.
 pub fn skip(n: &mut Nest, name: &str) -> Result<(), String> {
     let sum = sum(n, name)?;
     wrap(&mut n.body, &sum, 0);
@@ -32,7 +34,8 @@ fn sum(n: &Nest, name: &str) -> Result<Sum, String> {
         .ok_or_else(|| format!("`{name}` is no factor of a sum's only statement"))?;
     let mut path = Vec::new();
     path_to(&n.body, b, &mut path);
-    // Index i of the factor, at the sum, is what the variable of its i-th loop is where it is made.
+    // Index i of the factor where the sum reads it corresponds to the variable of the i-th loop
+    // that makes it.
     let at_sum = |c: &Cond| {
         let mut to = c.index.clone();
         for (v, a) in made_at.iter().zip(&index) {

@@ -1,4 +1,7 @@
-//! Primitives that move statements between loops: inline, join and fission.
+//! Schedule primitives that move statements between loops: `inline(buffer)` computes a stage where
+//! it is read, `join(first, second)` merges two adjacent loops of equal extent, and `fission(loop,
+//! [names])` distributes a loop over the statements of its body. Input: a nest and names; output:
+//! the rewritten nest, or the reason why not.
 
 use super::dependence::{DependenceAxis, exchangeable, independent};
 use super::loops::{fresh, named};
@@ -56,7 +59,7 @@ pub fn inline(n: &mut Nest, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes the hints for a buffer that is removed or moves to where no hint reaches it.
+/// Removes the prefetch hints of a buffer that is removed, or moved to where no hint reaches it.
 pub fn drop_hints(n: &mut Nest, b: Source) {
     fn without(stmts: &mut Vec<Stmt>, b: Source) {
         stmts.retain_mut(|s| match s {

@@ -1,6 +1,11 @@
-//! Row kernels: softmax, layer normalisation, pooling over everything, reductions along the
-//! contiguous axis. Stages are joined at the rows; reductions run in vector lanes and several
-//! chains (rfactor); intermediates shrink to one row.
+//! The rule for row kernels on CPUs: softmax, layer normalisation, global pooling, and reductions
+//! along the contiguous axis.
+//!
+//! All stages of the workload are joined at the loops over rows, so that intermediates shrink to
+//! one row. Each pass over a row is vectorised; a reduction runs in vector lanes and in several
+//! independent chains (`rfactor`). There are two sketches, `rows` and `rows,recompute`: elementwise
+//! intermediates are kept for the row or computed again at each use. [`joined`] is also what
+//! `gpu/rows.rs` starts from.
 
 use super::short::{parallel, split, unroll, vectorize};
 use super::{Facts, Sketch, attempt, collapse::collapse, powers, start};
@@ -10,7 +15,7 @@ use squall_core::Space;
 use squall_core::expr::Names;
 use squall_core::space::{Knob, Role, Term};
 
-/// One pass over the row: loop name, extent, whether it reduces.
+/// One pass over the row: its loop's name and extent, and whether it reduces.
 #[derive(Clone)]
 pub(super) struct Pass {
     name: String,
@@ -26,7 +31,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     shaped(f, false).into_iter().chain(shaped(f, true)).collect()
 }
 
-/// All stages joined at the rows.
+/// A nest with all stages joined at the loops over rows.
 pub(super) struct Joined {
     pub nest: Nest,
     prefix: Vec<Primitive>,

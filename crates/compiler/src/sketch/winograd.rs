@@ -1,14 +1,18 @@
-//! 3x3 convolutions of stride 1 and 2 by Winograd's minimal filtering, beside the direct sketches.
-//! Which of them is faster depends on the shape, and whether Winograd's is precise enough on the
-//! task's tolerance.
+//! The rule for 3x3 convolutions of stride 1 and 2 by Winograd's minimal filtering on CPUs, added
+//! beside the direct sketches. Which algorithm is faster depends on the shape; whether Winograd's
+//! is precise enough depends on the task's tolerance, which is compared with [`expected_error`].
+//!
+//! The sketch consists of one primitive, `winograd` (`schedule/winograd`), whose tile is given by
+//! knobs: `m` outputs of a tile, `rows` of tiles in a block, `vectors` and `tiles` of the register
+//! tile, `unroll`, the loop `order`, and what threads share (`parallel_over`).
 
 use super::{Draft, Facts, Sketch, divisors, start};
 use crate::schedule::{Convolution, Primitive, WinogradThreads, WinogradTile, find_convolution};
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{Configuration, DType};
 
-/// Largest error, relative to the largest output, that is to be expected of F(m x m, 3x3) in
-/// single precision: about twice what was seen on 64 to 512 channels.
+/// The largest error to expect of F(m x m, 3x3) in single precision, relative to the largest
+/// output: about twice the error that was seen on 64 to 512 channels.
 fn expected_error(m: i64) -> f64 {
     match m {
         2 => 4e-6,
@@ -19,17 +23,18 @@ fn expected_error(m: i64) -> f64 {
     }
 }
 
-/// The same where results are bytes: with tiles of two to four outputs two results in a million
-/// were rounded to the next step (`tests/byte_shapes.rs`).
+/// The error to expect where results are bytes: with tiles of two to four outputs two results in a
+/// million were rounded to the next step (`tests/byte_shapes.rs`).
 const ERROR_OF_BYTES: f64 = 2e-5;
 
-/// Bytes of transformed filters beyond which no shape gains.
+/// The most bytes of transformed filters; no shape with more of them gains from Winograd's
+/// filtering.
 const MOST_FILTERS: i64 = 64 << 20;
 
 /// Elements of a block's buffers that a thread's stack has room for, beside its register tiles.
 const STACK_ELEMENTS: i64 = (super::MOST_STACK as i64 - (32 << 10)) / 4;
 
-/// The sketch of stride 1, and of stride 2.
+/// The names of the sketch for stride 1 and of the sketch for stride 2.
 const NAMES: [&str; 2] = ["winograd", "winograd,stride=2"];
 
 /// The share of a direct convolution's products that a sketch of this name needs, with tiles of

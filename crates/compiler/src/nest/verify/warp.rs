@@ -1,11 +1,15 @@
-//! The verifier's part for what warps and warpgroups do together.
+//! The verifier's rules for instructions of warps and warpgroups (`nest/warp.rs`): fragments have
+//! the right shapes and formats, matrices stay within their buffers, factors of a warpgroup lie in
+//! swizzled rows, and all threads of a warp come to the instruction together. Called from
+//! `verify.rs`.
 
 use super::{Broken, Checker, ThreadLevel};
 use crate::nest::{Matrix, Scope, TileSlice, Warp, extents, lies_across, thread_elements};
 use squall_core::DType;
 use squall_core::expr::{Affine, Source, Var};
 
-/// Rows and columns of a matrix in memory, which variables count, and its element there.
+/// A matrix in memory: the variables that count its rows and its column, and the index of an
+/// element.
 struct LanePlace<'a> {
     rows: &'a [(Var, i64)],
     column: (Var, i64),

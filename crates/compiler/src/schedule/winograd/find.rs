@@ -1,12 +1,15 @@
-//! Finds the convolution that Winograd's filtering can replace, in either order of the images'
-//! axes.
+//! Recognises in a plain nest the convolution that Winograd's filtering can replace: 3x3 taps,
+//! stride 1 or 2, with or without a padded copy, with an elementwise epilogue, and channels first
+//! or last. Input: a nest and the name of the sum's buffer; output: a [`Convolution`] with its
+//! buffers and extents, or the reason why there is none. Used by the primitive `winograd`
+//! (`mod.rs`) and by `sketch/gpu/winograd`.
 
 use crate::nest::{Mode, Nest, Scope, Stmt, accesses, visit};
 use squall_core::DType;
 use squall_core::expr::{Affine, Binary, Expr, Source};
 use squall_core::workload::Reducer;
 
-/// Where a tensor of images has its channels.
+/// The order of the axes of a tensor of images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Channels {
     /// [batch, channels, height, width].
@@ -29,15 +32,15 @@ impl Channels {
     }
 }
 
-/// What the primitive works on: the parts of a plain nest that is a 3x3 convolution of stride 1 or
-/// 2, with or without padding, and an epilogue.
+/// The parts of a plain nest that is a 3x3 convolution of stride 1 or 2, with or without padding,
+/// and an epilogue.
 #[derive(Clone, Debug)]
 pub struct Convolution {
-    /// Input and what is added around it above and left.
+    /// The input, and how many rows and columns the padding adds above it and left of it.
     pub(crate) input: Source,
     pub(crate) input_channels: Channels,
     pub(crate) pad: (i64, i64),
-    /// What the border holds.
+    /// The value of the border.
     pub(crate) border: f64,
     /// The padded copy, where there is one.
     pub(crate) padded: Option<Source>,
@@ -46,7 +49,7 @@ pub struct Convolution {
     pub(crate) weight: Source,
     pub(crate) output: Source,
     pub(crate) output_channels: Channels,
-    /// Value of the output, and its counters.
+    /// The value of an output element, and its index.
     pub(crate) epilogue: Expr,
     pub(crate) at: Vec<Affine>,
     /// Extents: batch, output channels, output height and width, input channels.

@@ -1,11 +1,14 @@
-//! Tiles of AMX: sums of products of bytes, or of pairs of bf16, whose register tile consists of
-//! tiles of 16 columns by up to 16 rows, each of them one register.
+//! The rule for AMX, the matrix unit of Xeons: sums of products of bytes or of pairs of bf16
+//! (`pairs.rs`) whose register tile consists of AMX tiles, registers of up to 16 rows by 16 columns
+//! of sums.
 //!
-//! The rows lie along an axis that only data has, the columns along one that only the weight has,
-//! and a row of the left factor along the reduction, where data lie side by side: images with their
-//! channels last and rows of a product. Weights are packed ahead of the call, tile after tile. The
-//! reduction is done in one piece; the sums of one register tile go through the stack, from which
-//! vectors read them for what follows.
+//! The rows of a tile lie along an axis that only the data has, its columns along an axis that only
+//! the weight has, and a row of the left factor along the reduction, where the data must lie side
+//! by side: images with their channels last and the rows of matrix products do. Weights are packed
+//! tile after tile before the call. The reduction is done in one piece; the sums of a register tile
+//! go through the stack, from where vector code reads them for the epilogue. The loops that become
+//! AMX instructions have the mode `amx` (`nest/amx.rs`); the names of the sketches begin with
+//! `amx@`.
 
 use super::super::pairs::is_by_pairs;
 use super::super::short::{parallel, split, unroll, vectorize};
@@ -20,17 +23,17 @@ use squall_core::space::{Knob, Role, Term};
 use squall_core::{Configuration, Target, TileUnit};
 use std::sync::Arc;
 
-/// What the names of sketches of tiles begin with.
+/// The start of the names of AMX sketches.
 pub(in crate::sketch) const AMX: &str = "amx@";
 
-/// Rows, and elements of a row of the left factor, below which a tile is not worth it.
+/// The fewest rows, and elements of a row of the left factor, for which an AMX tile is worth it.
 const FEWEST: i64 = 4;
 
-/// What the schedule builder needs to know.
+/// The facts of a workload that the schedule is built from.
 struct Shape {
     outer: Vec<TileAxis>,
     tiled: Vec<TileAxis>,
-    /// Which of `tiled` has the rows, and which the columns.
+    /// Which of `tiled` are the axis of a tile's rows and the axis of its columns.
     rows: usize,
     columns: usize,
     /// The reduction's axes; the last is cut into rows of left factors.

@@ -1,11 +1,17 @@
-//! The knobs of multi-level tiling and what makes their values legal and sensible.
+//! The space of the tiling sketch for CPUs: its knobs, and the constraints that make their values
+//! legal or sensible. Input: the [`Shape`] of a workload and a target; output: a draft of a space,
+//! which `tile/mod.rs` opens. `primitives.rs` turns a configuration of it into a schedule.
+//!
+//! For an axis `k` the knobs are `k3` (its part of the register tile) and `k2`, `k1` (tiles around
+//! it); further knobs are `lanes`, the cut of the reduction, the loop order, packing, prefetching
+//! and threads. Example: `k3=2,lanes=16`.
 
 use super::super::{Draft, divisors, overlap_at_most, powers, prefetch_knob};
 use super::{FEW_REGISTERS, Packing, Shape, TileAxis, WIDE_COPY};
 use squall_core::Target;
 use squall_core::space::{Knob, Role, Term};
 
-/// Tiles of a level in a tile of the next, at most.
+/// The most tiles of one level in a tile of the next.
 const MOST_TILES: i64 = 64;
 
 /// The knobs and constraints of a shape, on a target whose vectors have `native` lanes.
@@ -27,12 +33,12 @@ pub(super) fn draft(s: &Shape, t: &Target, native: i64) -> Draft {
     d
 }
 
-/// The knob of an axis at a level: its name and role.
+/// The name and the role of the knob of an axis at a level.
 fn tile(a: &TileAxis, level: u8) -> (String, Role) {
     (format!("{}{level}", a.short), Role::Tile { axis: a.short.clone(), level })
 }
 
-/// Vectors of sums that the register tile holds.
+/// The number of vectors of sums in the register tile.
 fn accumulators(s: &Shape) -> Term {
     Term::product(s.tiled.iter().map(|a| Term::knob(format!("{}3", a.short))))
 }

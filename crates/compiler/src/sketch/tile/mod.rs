@@ -1,9 +1,12 @@
-//! Multi-level tiling with consumer fusion, cache write into registers and packed operands: the
-//! sketch of convolutions, matrix products, depthwise convolutions and pooling.
+//! Multi-level tiling for CPUs: the sketch of convolutions, matrix products, depthwise convolutions
+//! and pooling, that is of workloads with one reduction. Elementwise stages behind it are fused
+//! (the epilogue), sums stay in registers (`cache_write`), operands may be packed.
 //!
-//! Structure SSRSRS: spatial levels 0 and 1 outside, an outer reduction level, spatial level 2,
-//! the inner reduction level, and the register tile (level 3) with the vector lanes innermost.
-//! Two sketches for each axis that can hold the lanes: with the reduction in one piece, and cut.
+//! The structure is SSRSRS as in Ansor: spatial levels 0 and 1 outside, an outer reduction level,
+//! spatial level 2, the inner reduction level, and the register tile (level 3) with the vector
+//! lanes innermost. Each axis that can hold the lanes gives two sketches: reduction in one piece,
+//! or cut. `derive` makes them: `shape_base` prepares the nest, `Shape` holds facts, `knobs` makes
+//! the space, `primitives` a configuration's schedule.
 
 mod amx;
 mod border;
@@ -29,22 +32,22 @@ use squall_core::workload::{Stage, Workload};
 use squall_core::{Configuration, DType, Target};
 use std::sync::Arc;
 
-/// Vector registers of so many bytes together are few (AVX2, NEON): what unrolled steps share
-/// pushes sums out of them.
+/// Vector registers with at most this many bytes in all are few (AVX2, NEON): values that unrolled
+/// steps share push sums out of them.
 const FEW_REGISTERS: usize = 1024;
 
 /// Lanes of the vectors of padded copies, unless a configuration asks for the machine's own.
 const WIDE_COPY: i64 = 16;
 
-/// Axes that are tiled at most. Of more, the outermost stay untiled.
+/// The most axes that are tiled. Where there are more, the outermost stay untiled.
 const MOST_TILED: usize = 5;
 
-/// Results of a step of the reduction, for each lane, that are few beside what the step reads.
+/// The most results of a step of the reduction, for each lane, that count as few beside the
+/// elements that the step reads.
 const FEW_RESULTS: i64 = 16;
 
-/// Products that a result adds up at most, such as those of a depthwise convolution or a first
-/// layer, where lanes of results along a row are worth it. Of more, lanes of output channels are
-/// two to three times as fast.
+/// The most products that a result adds up, as in depthwise convolutions, for which lanes along a
+/// row are worth it. Beyond, lanes of output channels are two to three times as fast.
 pub(super) const MOST_PRODUCTS: i64 = 200;
 
 /// Reductions below this many steps stay in one piece.

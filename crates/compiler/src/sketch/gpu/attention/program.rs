@@ -1,4 +1,9 @@
-//! The program of attention: rows of one head in a block, and a walk through its keys.
+//! Writes the nest of attention by plain threads: a block loop over tiles of rows of each head, and
+//! inside a loop over tiles of keys that computes scores, updates each row's maximum and sum
+//! (online softmax), and adds powers times values to the output's sums.
+//!
+//! Input: an [`Attention`] (`problem.rs`) and a configuration of the space in `mod.rs`; output: a
+//! nest.
 
 use super::super::loops::{around, count, tiles};
 use super::super::tensor::tile::guarded;
@@ -34,19 +39,20 @@ struct Own {
     index: [Affine; 2],
 }
 
-/// What a block has in shared memory.
+/// The buffers of a block in shared memory.
 #[derive(Clone, Copy)]
 struct Tiles {
     query: Source,
     key: Source,
     value: Source,
     powers: Source,
-    /// What each of the threads of a row has to tell the others.
+    /// The partial maximum or sum of each of the threads that share a row.
     part: Source,
 }
 
-/// What a thread holds: of each row the largest score, the sum of powers, the largest score with
-/// the tile's own, and what is left of the sums with it; its scores, and its sums of values.
+/// The local buffers of a thread. For each of its rows: the largest score so far, the sum of
+/// powers, the largest score with the current tile included, and the factor that scales earlier
+/// sums down to it. Then the scores of the tile, and the sums of values.
 #[derive(Clone, Copy)]
 struct Held {
     largest: Source,

@@ -1,8 +1,12 @@
-//! What a thread does with its rows of scores, where matrices lie across the registers of a warp:
-//! scores of sums, their largest, powers, and the rows of the output.
+//! The softmax steps that the two attention sketches by tensor cores share, where matrices lie
+//! across the registers of a warp (fragments): a thread makes scores of its sums, finds the largest
+//! score of each row, computes powers and scales earlier sums, and finally divides and stores rows
+//! of the output.
 //!
-//! Where a score is a constant factor of a sum, it counts in powers of two, which the device has an
-//! instruction for. What a mask adds may be as large as floats are, and is not multiplied.
+//! Where a score is a constant factor times a sum, powers of two are computed instead of powers of
+//! e, since the device has an instruction for them. Scores with a mask added are not: a mask may be
+//! as large as the largest float and cannot be multiplied. `tensor.rs` and `warpgroup.rs` build
+//! their nests on [`Rows`].
 
 use super::super::loops::{around, tiles};
 use super::super::resources::WARP;
@@ -14,11 +18,12 @@ use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Unary, Var};
 use squall_core::workload::Reducer;
 use std::f64::consts::{LN_2, LOG2_E};
 
-/// Rows and columns of a matrix.
+/// The number of rows, and of columns, of a matrix.
 pub const SIDE: i64 = 16;
 
-/// What a thread holds of each of its rows: the largest score, the sum of its own powers, the
-/// largest score with the tile's own, and what is left of the sums with it.
+/// The local buffers of a thread, for each of its rows: the largest score so far, the sum of its
+/// own powers, the largest score with the current tile included, and the factor that scales earlier
+/// sums down.
 #[derive(Clone, Copy)]
 pub struct Held {
     largest: Source,
@@ -27,26 +32,26 @@ pub struct Held {
     factor: Source,
 }
 
-/// A thread's elements of matrices: how they are counted, and where they are.
+/// A thread's elements of a row of matrices: the loops that count them, and their places.
 struct Elements {
     loops: Vec<(Var, i64)>,
-    /// Of a buffer `[m_i, matrices, 2, 2, 2]`, and of one `[m_i, 2]`.
+    /// The index into a buffer `[m_i, matrices, 2, 2, 2]`, and into one of rows, `[m_i, 2]`.
     index: Vec<Affine>,
     row_index: Vec<Affine>,
     row: Affine,
     column: Affine,
 }
 
-/// The program that is written for a tile of rows and a walk through the keys, and what its threads
-/// have of both.
+/// The nest that is being written for a tile of rows and its walk through the keys, and the
+/// variables and extents that its threads compute with.
 pub struct Rows<'a> {
     pub p: &'a Attention,
     pub n: Nest,
     pub format: DType,
-    /// Matrices of a warp's rows, and of a tile of keys.
+    /// Numbers of 16x16 matrices: along a warp's rows, and along a tile of keys.
     pub rows: i64,
     pub keys: i64,
-    /// Where the tile of rows begins, and the number of the tile of keys.
+    /// Variables: the first row of the tile, and the number of the tile of keys.
     pub start: Var,
     pub step: Var,
     /// The number of the warp among those of the block's rows, and its thread.

@@ -1,9 +1,12 @@
-//! Attention of 16-bit tensors by tensor cores. After FlashAttention-2 (Dao, 2023): a warp has
-//! whole rows of scores in its registers, so that warps share nothing but tiles of keys and values.
+//! Attention of 16-bit tensors by tensor cores (`mma.sync`, compute capability 8.0 and later).
+//! After FlashAttention-2 (Dao, 2023): a warp has whole rows of scores in its registers, so that
+//! the warps of a block share nothing but tiles of keys and values in shared memory.
 //!
-//! A warp multiplies its rows with a tile of keys, turns sums into scores, lets the four threads of
-//! a row agree on its largest score, and rounds the powers to the format of the values: as factors
-//! they lie in registers as sums do.
+//! Each step of the program: a warp multiplies its rows of queries with a tile of keys, turns the
+//! sums into scores, lets the four threads of a row agree on its largest score, and rounds the
+//! powers to the format of the values. These fragments of powers are at once the first factor of
+//! the second product, because factors lie in registers as sums do. Input: an [`Attention`] and a
+//! GPU; output: the sketch `gpu_attention_tensor`. The softmax steps are in `rows.rs`.
 
 use super::super::super::{Draft, overlap_at_most, powers};
 use super::super::Program;
@@ -18,8 +21,8 @@ use squall_core::space::{Knob, Role, Term};
 use squall_core::{Configuration, DType, Gpu, Space};
 use std::sync::Arc;
 
-/// Elements left free behind each line of a tile: eight lines of 16 bytes are read at once, which
-/// shall not begin in the same banks.
+/// Elements left free behind each line of a tile in shared memory: eight lines of 16 bytes are read
+/// at once and should not begin in the same banks.
 const FREE: i64 = 8;
 
 pub fn derive(p: &Arc<Attention>, gpu: Gpu) -> Option<Program> {
@@ -48,12 +51,12 @@ pub fn format(p: &Attention) -> Option<DType> {
     (format.is_half() && are_alike && are_products).then_some(format)
 }
 
-/// How many matrices cover so many elements.
+/// How many 16x16 matrices cover an extent.
 fn matrices(extent: i64) -> i64 {
     (extent + SIDE - 1) / SIDE
 }
 
-/// Whether what is summed over lies side by side.
+/// Whether the elements of an operand along the sum lie side by side in memory.
 fn sum_is_inner(o: &Operand, sum: Extent) -> bool {
     o.index.last().is_some_and(|a| a.uses(sum.0))
 }

@@ -1,10 +1,12 @@
-//! Attention of 16-bit tensors by warpgroups (`wgmma`, compute capability 9.0). After
-//! FlashAttention-3 (Shah et al., 2024): a warpgroup has 64 rows. Queries and keys are multiplied
-//! from shared memory; powers are the first factor of the second product where they are made, in
-//! registers.
+//! Attention of 16-bit tensors by warpgroups (`wgmma`, compute capability 9.0 only). After
+//! FlashAttention-3 (Shah et al., 2024): a warpgroup, four warps, has 64 rows. Queries and keys are
+//! multiplied from shared memory; powers are the first factor of the second product in the
+//! registers where they were computed.
 //!
-//! Products with values are awaited only when the next scores are, so that both follow each other
-//! without a gap. While a warpgroup works on its scores, others of the multiprocessor multiply.
+//! The products with values are awaited only when the next scores are, so that the two products
+//! follow each other without a gap. While a warpgroup computes on its scores, other warpgroups of
+//! the multiprocessor multiply. Input: an [`Attention`] and a GPU; output: the sketch
+//! `gpu_attention_warpgroup`. The softmax steps are in `rows.rs`.
 
 use super::super::super::{Draft, overlap_at_most};
 use super::super::Program;
@@ -20,10 +22,10 @@ use squall_core::space::{Knob, Role, Term};
 use squall_core::{Configuration, DType, Gpu, Space};
 use std::sync::Arc;
 
-/// Rows of a warpgroup, and elements of a swizzled row.
+/// Rows of a warpgroup; also the 16-bit elements of a swizzled row of shared memory (128 bytes).
 const ROWS: i64 = 64;
 
-/// Columns of a warpgroup's sums at most.
+/// The most columns of a warpgroup's sums.
 const MOST_COLUMNS: i64 = 256;
 
 pub fn derive(p: &Arc<Attention>, gpu: Gpu) -> Option<Program> {

@@ -1,5 +1,10 @@
-//! The program of a contraction. Chunks of the reduction are fetched and added up, one after
-//! another or one ahead. Then each thread stores its sums, or threads add up partial sums first.
+//! Writes the nest of a configuration of the contraction sketch: the block, cluster and thread
+//! loops, the loop over chunks of the reduction (each fetched to shared memory and added up,
+//! optionally one chunk ahead), and the end, where each thread stores its sums or threads first add
+//! up partial sums.
+//!
+//! Input: a [`Contraction`] and a configuration; output: a nest. `tiling.rs` says which elements
+//! each thread owns; `mod.rs` has the idea of the sketch.
 
 use super::super::loops::{around, count, tiles, total};
 use super::super::problem::{Contraction, ContractionOperand, epilogue};
@@ -23,7 +28,7 @@ struct Reads {
     packed: Vec<Option<Packed>>,
 }
 
-/// What an operand's tile is fetched from, by dimensions.
+/// The tensor that an operand's tile is fetched from, and the span of each dimension.
 type From = (Source, Vec<Span>);
 
 impl Tiling<'_> {

@@ -1,5 +1,8 @@
-//! The program of a configuration: through the reduction step by step, in one stage or several,
-//! and on to the epilogue.
+//! Writes the nest of a configuration of the sketch for tensor cores by warps (`mod.rs`): loops
+//! over blocks and warps, a loop over steps of the reduction that fetches to shared memory in one
+//! stage or several and multiplies, and the epilogue. Input: a contraction, the roles of its
+//! operands and a configuration; output: a nest. `load`, `multiply` and `store` give the
+//! statements.
 
 use super::super::loops::count;
 use super::super::problem::Contraction;
@@ -30,12 +33,13 @@ pub fn program(p: &Contraction, roles: &Roles, c: &Configuration) -> Nest {
     t.program()
 }
 
-/// The barrier that follows the wait for a step's copies.
+/// The barrier behind the wait for a step's copies.
 fn barrier() -> Stmt {
     Stmt::Barrier(Reach::Block)
 }
 
-/// The condition that a step or piece exists, for one that may lie behind the last.
+/// Statements under the condition that a step or piece exists, for one that may lie behind the
+/// last.
 fn below(index: Affine, high: i64, body: Vec<Stmt>) -> Stmt {
     Stmt::If { conds: vec![Cond { index, low: 0, high }], body }
 }

@@ -1,5 +1,7 @@
-//! Roles: which of a product's two operands gives its rows and which its columns, over which axes,
-//! and in which order the elements of each lie.
+//! The roles of a contraction's two operands on tensor cores: which one gives the rows of the
+//! product and which the columns, over which axes of the output, and in which order the elements of
+//! each lie in memory and in shared memory. Input: a contraction; output: `Roles`, or `None` where
+//! tensor cores cannot multiply it. All other files of `tensor` and `warpgroup` build on them.
 
 use super::super::problem::{Contraction, ContractionOperand};
 use crate::nest::{Nest, Scope};
@@ -8,28 +10,28 @@ use squall_core::expr::{Affine, Binary, Expr, Var};
 use squall_core::space::Term;
 use squall_core::workload::{Reducer, flatten};
 
-/// Rows and columns of a matrix of sums.
+/// The number of rows, and of columns, of a matrix of sums.
 pub const SIDE: i64 = 16;
 
 /// Elements of 16 bits in a swizzled row of shared memory.
 pub const SWIZZLED_ROW: i64 = 64;
 
-/// The part that one factor plays.
+/// The role of one factor.
 #[derive(Clone)]
 pub struct Factor {
-    /// Among the problem's operands.
+    /// The number of the operand in the problem.
     pub operand: usize,
-    /// Axes that only this factor has.
+    /// The axes of the output that only this factor has, by number.
     pub axes: Vec<usize>,
-    /// Which of its dimensions the reduction runs along.
+    /// The dimension of the operand that the reduction runs along.
     pub along: usize,
-    /// How it lies in shared memory.
+    /// The order of its elements in shared memory.
     pub layout: TileLayout,
-    /// Filled up with zeros behind the reduction's end.
+    /// Whether it is filled up with zeros behind the reduction's end.
     pub filled: bool,
 }
 
-/// What lies side by side in shared memory.
+/// The elements that lie side by side in shared memory.
 #[derive(Clone, Copy, PartialEq)]
 pub enum TileLayout {
     /// The reduction, in a copy of a weight that was made ahead of time.
@@ -56,7 +58,7 @@ impl TileLayout {
 }
 
 impl Factor {
-    /// Each of its axes, with those that stand before it.
+    /// Each of the factor's axes, with the axes that stand before it.
     pub fn cuts(&self) -> impl Iterator<Item = (&[usize], usize)> {
         (0..self.axes.len()).map(|i| (&self.axes[..i], self.axes[i]))
     }

@@ -1,5 +1,8 @@
-//! How tiles of sums end: groups of warps and blocks of a cluster add up what they have, and the
-//! epilogue stores it.
+//! The end of the kernels on tensor cores: groups of warps and blocks of a cluster add up their
+//! partial sums, and the epilogue (the workload's elementwise stages) stores the output. Sums go
+//! through shared memory, so that whole lines are written; where the epilogue is a plain 16-bit
+//! store, a warp stores its fragments directly. Input: the fragment of sums; output: statements for
+//! `program.rs` here and in `warpgroup`.
 
 use super::super::loops::{around, count};
 use super::super::problem::output_index;
@@ -10,7 +13,7 @@ use crate::nest::{Mode, Reach, Scope, Stmt, Warp};
 use squall_core::DType;
 use squall_core::expr::{Affine, Binary, Expr, Source, Var};
 
-/// A loop over the lanes of a vector, where there are several.
+/// Statements in a loop over the lanes of a vector, if it has several.
 fn vector(v: Var, width: i64, body: Vec<Stmt>) -> Vec<Stmt> {
     if width > 1 { vec![count(v, width, Mode::Vector, body)] } else { body }
 }

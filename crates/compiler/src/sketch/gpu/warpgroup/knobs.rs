@@ -1,4 +1,10 @@
-//! The knobs of the sketch for warpgroups, and what makes their values legal and sensible.
+//! The space of the sketch for warpgroups (`mod.rs`): its knobs, and the constraints that make
+//! their values legal or sensible. Input: a contraction, the roles of its operands
+//! (`tensor/roles.rs`) and a GPU; output: a space, or `None` where the problem is too small.
+//!
+//! Besides a tile size for each axis the knobs are the warpgroups along rows and columns,
+//! `split_blocks` (split of the reduction over a cluster), `stages` of the pipeline, `lag`, and the
+//! ways to copy.
 
 use super::super::super::{Draft, powers};
 use super::super::problem::Contraction;

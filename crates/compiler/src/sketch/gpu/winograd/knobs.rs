@@ -1,5 +1,9 @@
-//! The knobs of the sketch for GPUs of Winograd's algorithm, and what makes their values legal and
-//! sensible.
+//! The space of Winograd's sketch for GPUs (`mod.rs`): its knobs, and the constraints that make
+//! their values legal or sensible. Input: a 3x3 convolution and a GPU; output: a space.
+//!
+//! `t_*` knobs tile the 2x2 output tiles of all images, `k_*` the output channels (threads, values
+//! far apart, values side by side), `chunk` and `split_*` the input channels; `stages` is the depth
+//! of the pipeline of filters.
 
 use super::super::super::{Draft, divisors, overlap_at_most, powers};
 use super::super::resources::{Block, steps};
@@ -8,7 +12,7 @@ use crate::schedule::Convolution;
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{Gpu, Space};
 
-/// Multiplications written out at most.
+/// The most multiplications that are unrolled.
 const MOST_UNROLLED: i64 = 2048;
 
 fn product(names: &[&str]) -> Term {

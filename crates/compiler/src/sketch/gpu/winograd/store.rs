@@ -1,5 +1,6 @@
-//! The way of products out: brought together in shared memory, transformed back, added up over the
-//! blocks of a cluster, and stored by the epilogue.
+//! The end of Winograd's kernel on GPUs: the products of the 16 places are brought together in
+//! shared memory, transformed back into 2x2 outputs, added up over the blocks of a cluster, and
+//! stored by the epilogue. `program.rs` calls `back` behind its loop over input channels.
 
 use super::super::loops::around;
 use super::tile::{Maker, OUT, PLACES, SIZE, constant, row_times, tiles_of, var};
