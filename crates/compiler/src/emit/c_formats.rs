@@ -1,5 +1,7 @@
-//! The C functions that bring numbers of fewer bits to lanes of 32 and back, and that multiply four
-//! bytes with four at once, or two numbers of bf16 with two.
+//! The C helper functions for narrow number formats: conversions between 16-bit floats or bytes in
+//! memory and 32-bit lanes, and dot products of four bytes with four (`dot`) or of two bf16 numbers
+//! with two (`dot_pair`), each with variants for the instruction sets that have them. Input: the
+//! helpers that a kernel used; output: their C text for `c_prelude.rs`.
 
 use super::dialect::Used;
 use std::fmt::Write;

@@ -1,6 +1,10 @@
-//! The C text before a kernel: vector types and the functions that it uses, for the widths that
-//! it uses. GCC/Clang vector extensions, so that any instruction set will do; single instructions
-//! by their built-in names only where compilers do not find them, behind a test for them.
+//! The C text ahead of a kernel: vector types and helper functions (`exp_v8`, `max_f`, shuffles,
+//! ..), only those that the kernel used and in the widths that it used. Input: the set `Used` that
+//! the printer collected; output: C text.
+//!
+//! The text uses GCC's and Clang's vector extensions, so that it compiles for any instruction set.
+//! Single instructions are called by their built-in names only where compilers do not find them by
+//! themselves, behind a preprocessor test.
 
 use super::dialect::Used;
 use super::{c_fma, c_formats, tiles};

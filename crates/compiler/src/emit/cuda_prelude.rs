@@ -1,4 +1,7 @@
-//! Device functions of ours that CUDA sources begin with, where they use them.
+//! The device functions ahead of a CUDA kernel, in families that are included if the kernel used
+//! them: 16-bit formats, asynchronous copies, tensor cores (`mma.sync`, `wgmma`) and the copy
+//! engine, as inline PTX. Input: the set `Used` that the printer collected; output: CUDA C++ text.
+//! `warps.rs`, `tma.rs` and `thread_statements.rs` print the calls.
 
 use super::dialect::{ProductForm, Used};
 
@@ -28,11 +31,10 @@ pub fn text(used: &Used) -> String {
     all
 }
 
-/// Reads and writes elements of another block's shared memory. Behind the last barrier no block
-/// reads what others wrote: it only keeps blocks that are still read from ending, and need not
-/// wait for outputs to reach memory, which takes 0.3 us. A barrier that a program begins with only
-/// says that blocks have begun: a block that reaches for another's memory waits for that, and no
-/// sooner.
+/// Reads and writes elements of another block's shared memory. The last barrier of a cluster only
+/// keeps blocks from ending while others still read them; it need not wait for outputs to reach
+/// memory, which takes 0.3 us. A barrier at the start of a program only says that blocks have
+/// begun, and a block waits for it when it first accesses another block's memory.
 const PEER: &str = "\
 static __device__ __forceinline__ float peer(const float *p, unsigned rank) {
   unsigned here = (unsigned)__cvta_generic_to_shared(p), there;

@@ -1,34 +1,37 @@
-//! Languages as tables: how each spells what the printer says. A new language is a file with a
-//! table, and a line in [`super::DIALECTS`]. In a spelling `$1`, `$2`, .. stand for its parts.
+//! The type of a dialect: a table of how one language of C's family spells everything that the
+//! printer prints, from `f32` to a kernel launch. In a spelling `$1`, `$2`, .. stand for its parts,
+//! as in `("pow", "powf($1, $2)")`. `c.rs` and `cuda.rs` are the tables; a new language is one more
+//! file with a table, and a line in [`super::DIALECTS`].
 
 use squall_core::Language;
 use std::collections::BTreeSet;
 
-/// The differences between a language and others of C's family.
+/// The spellings in which a language differs from others of C's family.
 #[derive(Clone, Copy)]
 pub struct Dialect {
     /// The language.
     pub language: Language,
-    /// What a source begins with; `$1` is the kernel's name.
+    /// The first text of a source; `$1` is the kernel's name.
     pub title: &'static str,
     /// Types of numbers.
     pub numbers: Numbers,
-    /// How functions of numbers are called, by name; `$f` stands for the form: `f` of a float, `d`
-    /// of a double, `v8` of a vector.
+    /// The calls of functions on numbers, by name; `$f` stands for the form: `f` of a float, `d` of
+    /// a double, `v8` of a vector.
     pub functions: &'static [(&'static str, &'static str)],
-    /// Adds to a place. With a product this is a multiply-add, which compilers join.
+    /// Adds a value to an element. With a product this is a multiply-add, which compilers join.
     pub accumulate: &'static str,
-    /// How places in arrays are counted.
+    /// The spelling of array indices and loop counters.
     pub index: Index,
-    /// Between a pointer's type and its name, where nothing else points there.
+    /// The text between a pointer's type and its name where no other pointer points to the same
+    /// memory.
     pub restrict: &'static str,
-    /// How a program is divided into what runs at once.
+    /// Whether a program computes by SIMD vectors or by many threads, with the words for it.
     pub execution: Execution,
-    /// The text that stands before a program's functions: what they used.
+    /// Gives the text ahead of a program's functions: the helpers that they used.
     pub prelude: fn(&Used) -> String,
 }
 
-/// Types of numbers, and the numbers that have no digits.
+/// Spellings of the types of numbers, and of NaN and the infinities.
 #[derive(Clone, Copy)]
 pub struct Numbers {
     /// 16 bits with 5 of exponent.
@@ -47,7 +50,7 @@ pub struct Numbers {
     pub minus_infinity: &'static str,
 }
 
-/// How places in arrays are counted.
+/// The spelling of array indices and loop counters.
 #[derive(Clone, Copy)]
 pub struct Index {
     /// The type of a loop's counter.
@@ -62,7 +65,7 @@ pub struct Index {
     pub least: &'static str,
 }
 
-/// How a program is divided into what runs at once.
+/// Whether a program computes by SIMD vectors or by many threads, with the words for it.
 #[derive(Clone, Copy)]
 pub enum Execution {
     /// One thread, or some, whose instructions work on vectors: CPUs.

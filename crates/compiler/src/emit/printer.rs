@@ -1,6 +1,7 @@
-//! The printer of nests: statements, expressions and indices in the words of a dialect, and what
-//! was used on the way. What depends on how a program is divided into what runs at once stands in
-//! the files of vectors and of threads.
+//! The printer of nests: statements, expressions and indices in the words of a dialect, and notes
+//! of the helper functions that they used. This file has the parts that all languages share;
+//! printing for SIMD vectors is in `vectors.rs` and its siblings, printing for GPU threads in
+//! `threads.rs` and its siblings. Input: a nest and a dialect; output: text in [`Printer::out`].
 
 use super::Options;
 use super::dialect::{Dialect, Execution, Used, fill};
@@ -14,14 +15,15 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// The text of a value; a scalar stands for all lanes.
+/// A printed value of an expression: its text and kind. A scalar is the same in all lanes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Value {
     pub text: String,
     pub vector: bool,
     /// Whether lanes are whole numbers of 32 bits (or four bytes) instead of floats.
     pub whole: bool,
-    /// The floats whose product it is: what adds it to another value rounds once.
+    /// The two floats whose product the value is: an addition of the value becomes one fused
+    /// multiply-add.
     pub factors: Option<Box<[Value; 2]>>,
 }
 
@@ -44,7 +46,7 @@ impl Value {
     }
 }
 
-/// Prints the functions of a nest.
+/// The printer of one nest's functions, with its text so far.
 pub(super) struct Printer<'a> {
     pub n: &'a Nest,
     pub d: &'a Dialect,

@@ -1,4 +1,6 @@
-//! What the printer keeps while it prints a function, by the execution of its program.
+//! The state that the printer keeps while it prints a function: [`Simd`] for programs by vectors,
+//! [`Simt`] for programs by GPU threads. It holds, for example, the loops around the current
+//! statement, values that are already in temporaries, and the addresses of shared buffers.
 
 use super::dialect::{ThreadWords, VectorWords};
 use super::registers::Registers;
@@ -7,10 +9,10 @@ use squall_core::TensorMap;
 use squall_core::expr::{Affine, Source, Var};
 use std::collections::{HashMap, HashSet};
 
-/// A value in memory that was loaded into a temporary of the current block.
+/// The temporaries of the current block that hold elements loaded from memory, by buffer and index.
 pub(super) type Memo = HashMap<(Source, String), String>;
 
-/// Which tiles lie in the registers of factors, and which register is loaded next.
+/// Which AMX tiles of factors are in which tile registers, and which register is loaded next.
 #[derive(Default)]
 pub(super) struct LoadedTiles {
     pub left: Vec<Option<(Source, Affine)>>,
@@ -19,13 +21,13 @@ pub(super) struct LoadedTiles {
 }
 
 impl LoadedTiles {
-    /// Forgets them: another iteration has other tiles at the same places.
+    /// Forgets all: in another iteration other tiles lie at the same places in memory.
     pub(super) fn clear(&mut self) {
         *self = LoadedTiles::default();
     }
 }
 
-/// One of two versions of statements.
+/// One of the two versions of a loop's body (`versions.rs`).
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Version {
     /// All tests hold, and are left out.
@@ -34,7 +36,7 @@ pub(super) enum Version {
     Border,
 }
 
-/// State of a program that works on vectors.
+/// The state of a program by vectors.
 #[derive(Default)]
 pub(super) struct Simd {
     pub words: VectorWords,

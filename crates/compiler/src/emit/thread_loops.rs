@@ -1,10 +1,11 @@
-//! Loops of programs of many threads: those that threads share out, those that are written out, and
-//! the steps of tensor cores' kernels.
+//! Loops of GPU programs: how threads share the iterations of a loop (mode `share`), how loops are
+//! unrolled, and the loop over steps of the reduction in kernels for tensor cores. Methods of the
+//! printer, called from `threads.rs`.
 //!
-//! A warp of such a kernel that works out where to copy from and to does not multiply meanwhile,
-//! and no other one is there to take its place. So its steps keep what they can: a pointer of the
-//! thread's own for each of its copies, moved on once a step, and numbers of stages that are
-//! counted instead of divided.
+//! A warp of such a kernel that computes addresses does not multiply meanwhile, and no other warp
+//! is there to take its place. So the steps keep values across iterations: each thread has a
+//! pointer for each of its copies, advanced once a step, and numbers of pipeline stages are counted
+//! instead of computed by division.
 
 use super::dialect::fill;
 use super::printer::Printer;
@@ -14,11 +15,11 @@ use crate::nest::{self, Loop, Mode, Scope, Stmt, Warp};
 use squall_core::expr::{Affine, Source, Var};
 use std::collections::HashMap;
 
-/// What a thread's number in round `i` of `threads` threads is divided by `inner`, and the
-/// remainder of that by `extent`: what depends on the round and what depends on the thread, to be
-/// added, if that can be told apart. What depends on the round alone is a constant where rounds are
-/// written out, and what depends on the thread alone is computed once: the compiler does not know
-/// how many threads there are, and would divide anew in every round.
+/// A thread's number in round `i` of `threads` threads, divided by `inner`, and the remainder of
+/// that by `extent`, as the sum of a part that depends on the round and one that depends on the
+/// thread; `None` where it is no such sum. The part of the round is a constant where rounds are
+/// written out, and the part of the thread is computed once. Without this the compiler, which does
+/// not know how many threads there are, would divide anew in every round.
 fn dealt(
     i: &str,
     (thread, threads): (&str, i64),
@@ -42,7 +43,7 @@ fn dealt(
     }
 }
 
-/// The two parts together, or the number's digit where they cannot be told apart.
+/// The sum of the two parts, or the whole quotient and remainder where they cannot be told apart.
 fn digit(
     parts: Option<&Parts>,
     (i, f): (&str, &str),

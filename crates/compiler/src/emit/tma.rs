@@ -1,9 +1,10 @@
-//! Copies of TMA tiles (tensor maps, compute capability 9.0), and matrices in the swizzled
-//! rows that they fill.
+//! Prints copies by a GPU's copy engine (TMA tiles, compute capability 9.0) and loads of matrices
+//! from the swizzled rows that they fill. Input: a loop of the mode `tma`, which `nest/tma_tile.rs`
+//! reads; output: a call of `tma_copy` and a tensor map among the launch's arguments.
 //!
-//! One thread asks for a TMA tile; its bytes are counted by a barrier in shared memory. Batches are
-//! numbered as they are committed: that of batch `i` is barrier `i % 8` in its `i / 8`-th phase, so
-//! no more than eight may be on their way.
+//! One thread asks for a TMA tile; its bytes are counted by a barrier in shared memory. Batches of
+//! copies are numbered as they are committed: batch `i` uses barrier `i % 8` in its `i / 8`-th
+//! phase, so that no more than eight batches may be on their way.
 
 use super::printer::Printer;
 use super::state::ROUND;
@@ -12,14 +13,14 @@ use crate::nest::{self, Loop, Mode, Scope, Stmt};
 use squall_core::expr::{Affine, Source, Var};
 use squall_core::{Mapped, TensorMap};
 
-/// Elements of 16 bits in a row of 128 bytes, and in the eight rows that are swizzled as one.
+/// The 16-bit elements in a row of 128 bytes, and in the eight rows that are swizzled as one.
 const ROW: i64 = 64;
 const EIGHT_ROWS: i64 = 8 * ROW;
-/// Elements that one lane's address of a matrix stands for, twice: lanes differ by less.
+/// A bound in elements: the addresses that lanes load a matrix from differ by less.
 const LANES: i64 = 16;
 
 impl Printer<'_> {
-    /// Loops that copy a TMA tile.
+    /// Prints loops that copy a TMA tile.
     pub(super) fn tma_tile(&mut self, l: &Loop) {
         // The verifier made sure that it is one.
         let Ok(tile) = nest::tma_tile(self.n, l) else { return };

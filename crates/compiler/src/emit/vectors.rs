@@ -1,6 +1,9 @@
-//! Programs that work on vectors: the vector axis becomes vectors, unrolled loops are written out,
-//! and small local buffers become named variables, so that nothing is left to the compiler's
-//! auto-vectoriser: register allocation and scheduling are all it has to do.
+//! Prints a nest as a C function that computes on SIMD vectors: vector loops become vector
+//! operations, unrolled loops are written out, and small local buffers become named variables.
+//! Nothing is left to the compiler's auto-vectoriser, only register allocation and scheduling.
+//!
+//! Input: a verified nest; output: C source with the kernel `int SYMBOL(data, outputs, prepared,
+//! workspace)` and, where weights are rearranged ahead of time, a function `SYMBOL_prepare`.
 
 use super::Options;
 use super::dialect::{Dialect, Used, fill};
@@ -12,10 +15,10 @@ use squall_core::workload::Reducer;
 use squall_core::{Bytes, DType, KernelSource};
 use std::fmt::Write;
 
-/// Stands before and behind the name of a vector, where it may be kept in a register.
+/// Marks the name of a vector, before and behind it, where the vector may be kept in a register.
 pub(super) const MAY_BE_HELD: char = '\u{1}';
 
-/// The source of a verified nest as a program of vectors, with entry point `symbol`.
+/// The source of a verified nest as a program by vectors, with entry point `symbol`.
 pub(super) fn source(n: &Nest, symbol: &str, o: Options, d: &Dialect) -> KernelSource {
     let mut p = Printer::new(n, d, o);
     let export = p.simd.words.export;

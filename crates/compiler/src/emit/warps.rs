@@ -1,9 +1,11 @@
-//! What a warp does together: instructions of matrix units (tensor cores), by helpers that the
-//! dialect's prelude defines.
+//! Prints warp instructions (`nest/warp.rs`) as calls of device functions on fragments: loads of
+//! matrices from shared memory, products by tensor cores (`mma.sync`, `wgmma`), stores and
+//! reductions. `cuda_prelude.rs` defines the functions. Methods of the printer for GPU threads.
 //!
-//! Thread `l` of a warp holds of a matrix of factors the elements of rows `l / 4` and `l / 4 + 8`
-//! at 4 bytes from column byte `4 * (l % 4)` on, and 16 bytes further; of a matrix of sums two
-//! neighbours at column `2 * (l % 4)` of those rows, and 8 columns further.
+//! The layout across registers is that of `mma.sync`. Of a matrix of factors, thread `l` of a warp
+//! holds the elements of rows `l / 4` and `l / 4 + 8`: 4 bytes from column byte `4 * (l % 4)` on,
+//! and the same 16 bytes further. Of a matrix of sums it holds two neighbours at column `2 * (l %
+//! 4)` of those rows, and the same 8 columns further.
 
 use super::dialect::ProductForm;
 use super::printer::{Printer, Value, c_name};
@@ -16,7 +18,7 @@ use squall_core::expr::{Affine, Binary, Expr, Source, Var};
 use squall_core::workload::{Reducer, flatten};
 use std::f64::consts::{LN_2, LOG2_E};
 
-/// What a warp loads into a matrix: see [`Warp::Load`].
+/// The parts of a load into a matrix: see [`Warp::Load`].
 #[derive(Clone, Copy)]
 struct MatrixLoad<'w> {
     to: &'w Matrix,
@@ -29,7 +31,7 @@ struct MatrixLoad<'w> {
 }
 
 impl Printer<'_> {
-    /// The registers of a matrix.
+    /// The C text of a pointer to a matrix's registers.
     fn registers_of(&self, m: &Matrix) -> String {
         let buf = self.n.buffer(m.buffer);
         // Of a warp's 32 threads.

@@ -1,5 +1,7 @@
-//! What the cost model sees of a scheduled nest on a CPU, and how much memory each buffer's
-//! accesses touch at each cache level.
+//! The features of a scheduled nest on a CPU: counts of operations, vector and scalar loads,
+//! registers, loop overhead, and, after Ansor, how many cache lines each buffer's accesses touch
+//! and how much moves at each cache level. Input: a nest and a machine model; output: the struct
+//! [`Features`] that `cpu_table.rs` declares.
 
 use super::cpu_cost::estimate;
 use super::cpu_table::Features;
@@ -9,11 +11,12 @@ use squall_core::expr::{Affine, Binary, Cond, Expr, Source};
 use squall_core::workload::flatten;
 use squall_core::{AMX_TILES, MachineModel};
 
-/// Elements of 4 bytes at whose distance, where it is a power of two, rows meet in a cache's sets.
+/// The distance in 4-byte elements from which on rows at power-of-two distances map to the same
+/// sets of a cache.
 const CLASH: u64 = 1024;
 
-/// The time of a product of words, of four operations, over that of two fused multiply-adds: it and
-/// its addition go to three ports, a fused multiply-add to two of them.
+/// The time of a product of 16-bit words (four operations) over that of two fused multiply-adds:
+/// the product and its addition run on three ports, a fused multiply-add on two of them.
 const WORDS_SHARE: f64 = 2.0 / 3.0;
 
 /// An access of a statement under its loops: its offset in its buffer.
@@ -23,7 +26,7 @@ struct Touch {
     write: bool,
 }
 
-/// Facts of one operand of the statement with most work.
+/// The features of one operand of the statement with most operations.
 #[derive(Default)]
 struct LoadedOperand {
     lines: f64,
@@ -39,7 +42,7 @@ struct Walk<'a> {
     loops: Vec<&'a Loop>,
     /// The tests around the current statement.
     tests: Vec<&'a [Cond]>,
-    /// The share of iterations that run the version of the current statement with tests.
+    /// The fraction of iterations that run the current statement in the version with tests.
     tested: f64,
     /// Sums over all statements.
     sums: Features,

@@ -1,11 +1,14 @@
-//! The estimate of a CPU's kernel in cycles, by a formula whose constants are the machine's.
+//! The estimate of a CPU kernel's time in cycles: a formula over the features of a nest whose
+//! constants come from the machine model (ports, cache bandwidths, registers). It is the feature
+//! `estimate`, and orders the first trials of a task before anything was measured; the learned cost
+//! model corrects it.
 
 use super::cpu_table::Features;
 use squall_core::MachineModel;
 
-/// Arithmetic, loads and the traffic of two caches overlap in part, stores and loops come on top.
-/// `held` are the registers that operands take beside the sums. Only an order to begin with,
-/// before anything is measured; trees learn from it and correct it.
+/// The estimate: arithmetic, loads and the traffic of two caches overlap in part; stores and loops
+/// are added. `held` are the registers that operands take beside the sums. The boosted trees of the
+/// cost model take the estimate as a feature and correct it.
 pub(super) fn estimate(f: &Features, held: f64, machine: &MachineModel) -> f64 {
     let units = machine.cpu_units();
     // Fewer independent sums than the units' latency times their number wait for each other.

@@ -1,5 +1,7 @@
-//! What the cost model sees of a GPU program: its launch, what limits how many blocks a
-//! multiprocessor holds, and the work of a thread.
+//! The features of a GPU kernel: its launch (blocks, threads, clusters), the resources that limit
+//! how many blocks a multiprocessor holds, and the work of a thread (operations, loads, stores,
+//! barriers, matrix products). Input: a nest and the limits of a GPU; output: the struct
+//! [`GpuFeatures`] that `gpu_table.rs` declares.
 
 use super::gpu_cost::Launch;
 use super::gpu_table::GpuFeatures;
@@ -20,9 +22,9 @@ struct Walk<'a> {
     /// Innermost thread loop that runs more than once.
     fastest: Option<Var>,
     loops: Vec<&'a Loop>,
-    /// Whether matrix units are used: loops without barriers then cost no latency of their own.
+    /// Whether tensor cores are used: loops without barriers then cost no latency of their own.
     tensor: bool,
-    /// Local buffers that hold what threads have of matrices, in the same registers.
+    /// Local buffers that hold the threads' elements of fragments, in the same registers.
     mirrors: HashSet<Source>,
     f: GpuFeatures,
 }

@@ -1,4 +1,7 @@
-//! Attention and what stands around it: rotary embeddings, linear attention, causal convolutions.
+//! Plain kernels of `Attention`, `RotaryEmbedding`, `LinearAttention` and `CausalConvWithState`
+//! (ONNX operators around transformers). As in every file of `plain`, `OPS` maps each operator to
+//! the function that writes its C for a call at constant shapes; attributes and types that are not
+//! written are refused with a reason.
 
 use super::Generator;
 use super::broadcast::broadcast_strides;
@@ -24,7 +27,7 @@ fn only_f32(p: &mut Program) -> Result<(), String> {
     p.real0()
 }
 
-/// Which keys a query sees, as a C expression in `b`, `i` (query) and `j` (key).
+/// The tests whether a query sees a key, as C expressions in `b`, `i` (query) and `j` (key).
 fn visible(p: &Program, s: &AttentionShape) -> Result<Vec<String>, String> {
     let offset = match (p.has(4), p.has(6)) {
         (true, _) => format!("{}L", s.past),

@@ -1,5 +1,7 @@
-//! In and out of bytes that hold quantised numbers, with the channels of images last, as kernels of
-//! bytes have them (`core/src/graph/infer/bytes.rs`); and functions of one byte.
+//! Plain kernels of `ToBytes`, `FromBytes` and `MapBytes`, operators of Squall's own that rewritten
+//! quantised models contain (`core/src/graph/infer/bytes.rs`): they convert tensors to bytes with
+//! the channels of images last, as kernels of bytes read them, and back, and apply a table to each
+//! byte.
 
 use super::Generator;
 use super::program::{Program, product};
@@ -21,7 +23,7 @@ fn scale(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// Extents of an image of so many channels, and of those that it is filled up to.
+/// Defines the extents of images, and the number of channels that theirs are padded to.
 fn image(p: &mut Program, [n, c, h, w]: [i64; 4]) {
     for (name, value) in [("IMAGES", n), ("C", c), ("CF", filled(c)), ("PIXELS", h * w)] {
         p.define(name, value.to_string());
@@ -33,7 +35,7 @@ fn four(shape: &[i64]) -> Result<[i64; 4], String> {
     shape.try_into().map_err(|_| format!("a tensor of shape {shape:?} is no image"))
 }
 
-/// The byte of an element of an operand. What is no number becomes 0 as well.
+/// The C text of an operand's element as a byte. A NaN becomes 0 as well.
 fn entered(dtype: DType, x: &str) -> String {
     match dtype {
         DType::F32 => format!("byte_of({x}, SCALE, ZERO)"),

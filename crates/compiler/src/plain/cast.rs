@@ -1,4 +1,7 @@
-//! Conversions between types of elements, and results that are the operand's elements as they are.
+//! Plain kernels of conversions between element types (`Cast`, `CastLike`), of operators that
+//! return the operand's elements unchanged (`Reshape`, `Flatten`, `Identity`, ..), and of results
+//! that are known from shapes alone (`Shape`, `Size`, `Constant`). `OPS` maps each operator to the
+//! function that writes its C.
 
 use super::Generator;
 use super::elementwise::only;
@@ -29,8 +32,8 @@ fn cast(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// An element `x` of a type as one of another: floats are cut to whole numbers, integers keep
-/// their low bits, what is not zero is true.
+/// The C text that converts an element `x` between types: floats are truncated to whole numbers,
+/// integers keep their low bits, and any number but zero is true.
 pub(super) fn convert(from: DType, to: DType, x: &str) -> String {
     let real = |d: DType| matches!(d, DType::F32 | DType::F64);
     match (from, to) {

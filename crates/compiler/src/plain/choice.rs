@@ -1,4 +1,6 @@
-//! One of two operands as it is; see `Choose` in `core/src/graph/infer/choice.rs`.
+//! Plain kernel of `Choose`, an operator of Squall's own that copies one of two operands by a
+//! boolean known only at run time; see `core/src/graph/infer/choice.rs`. It writes the C of a call
+//! at constant shapes.
 
 use super::Generator;
 use super::program::Program;

@@ -1,4 +1,6 @@
-//! Convolutions, forward and transposed, of floats and of integers.
+//! Plain kernels of convolutions, forward and transposed, of floats and of integers (`Conv`,
+//! `ConvInteger`, `ConvTranspose`): direct loops in C for a call at constant shapes. `quantized.rs`
+//! reuses them for `QLinearConv`. They serve where no sketch makes a tuned kernel.
 
 use super::Generator;
 use super::elementwise::only;
@@ -21,7 +23,8 @@ const ATTRIBUTES: &[&str] = &[
     "strides",
 ];
 
-/// Which operands a convolution reads, and what their elements are.
+/// The numbers of a convolution's image and filters among the operands, and the C text of their
+/// elements.
 pub(super) struct Operands {
     pub image: usize,
     pub filters: usize,

@@ -1,5 +1,8 @@
-//! Plain kernels on a GPU: the same text of an operator, whose loops are spread over threads where
-//! their instances do not depend on each other, and which one thread runs elsewhere.
+//! Plain kernels on a GPU: turns the C body of an operator (`program.rs`) into CUDA C++. Loops
+//! whose iterations are independent are spread over threads (the operators listed in `SPREAD`); all
+//! other bodies run in one thread, which is slow and right. Output: a [`DeviceSource`] with
+//! functions to launch in order. `squall/src/network/device.rs` uses it for operators without a
+//! tuned kernel.
 
 use super::elementwise;
 use super::program::Program;
@@ -10,8 +13,8 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSource {
     /// A translation unit that stands alone. Its functions take a pointer for each operand that is
-    /// there, one for each result, the extents where there are some, scratch memory, and a pointer
-    /// to a whole number that they set where the call does not succeed.
+    /// present, one for each result, the extents where there are some, scratch memory, and a
+    /// pointer to an integer that they set where the call does not succeed.
     pub text: String,
     /// The functions, which are launched in order.
     pub phases: Vec<Phase>,

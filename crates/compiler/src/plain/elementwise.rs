@@ -1,4 +1,7 @@
-//! Operators that compute each element alone, of one operand or of several that are broadcast.
+//! Plain kernels of elementwise operators: each element of the result depends on one element of
+//! each operand, of which several may be broadcast. Most operators' C is the text in their row of
+//! `core/src/operators/elementwise.rs`, around which this file writes loops; `OPS` lists the
+//! operators that need more. Input: a call at constant shapes; output: C.
 
 use super::Generator;
 use super::broadcast::nest;
@@ -7,7 +10,7 @@ use squall_core::DType;
 use squall_core::operators::{Each, Row, standard};
 use squall_core::text::shown;
 
-/// Operators whose C is more than the text of an element. That of the others stands in their rows.
+/// Operators whose C is more than the text in their rows.
 pub(super) const OPS: &[(&str, Generator)] = &[
     ("BitShift", binary),
     ("Clip", clip),
@@ -25,7 +28,7 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("Where", select),
 ];
 
-/// What writes an operator by the text in its row.
+/// The generator of an operator that is written by the text in its row.
 pub(super) fn by_row(row: &Row) -> Option<Generator> {
     match row.each?.c?.operands {
         1 => Some(unary),
@@ -38,7 +41,7 @@ pub(super) fn writes(row: &Row) -> bool {
     by_row(row).is_some() || OPS.iter().any(|(name, _)| *name == row.name)
 }
 
-/// What a row says of a program's operator.
+/// The elementwise part of the row of a program's operator.
 fn each_of(p: &Program) -> Option<Each> {
     standard(&p.ctx.node.op)?.each
 }

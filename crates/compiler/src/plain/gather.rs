@@ -1,5 +1,6 @@
-//! Operators that find elements' places at run time: gathers, scatters, one-hot codes. An index
-//! that is out of range ends the call with 1.
+//! Plain kernels of operators that read or write elements at indices known only at run time:
+//! `Gather`, `Scatter`, `OneHot` and their variants. Input: a call at constant shapes; output: C,
+//! in which an index out of range ends the call with the return value 1.
 
 use super::Generator;
 use super::elementwise::only;

@@ -1,4 +1,5 @@
-//! Results that depend on shapes and few numbers: ranges, identities, grids, constants.
+//! Plain kernels of operators whose results depend on shapes and few numbers only: `Range`,
+//! `EyeLike`, `ConstantOfShape` and `AffineGrid`. Input: a call at constant shapes; output: C.
 
 use super::Generator;
 use super::elementwise::only;
@@ -42,7 +43,7 @@ fn eye(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// The count of elements is known ahead of the run, start and step are read.
+/// `Range`: the number of elements is known before the run; start and step are read at run time.
 fn range(p: &mut Program) -> Result<(), String> {
     only(p, &[])?;
     let d = p.dtype(0)?;

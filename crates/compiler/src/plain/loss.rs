@@ -1,4 +1,6 @@
-//! Losses at inference: how unlikely the targets are.
+//! Plain kernels of the loss operators `NegativeLogLikelihoodLoss` and `SoftmaxCrossEntropyLoss`,
+//! which some exported models contain: the negative logarithm of each target's probability,
+//! optionally weighted, summed or averaged. Input: a call at constant shapes; output: C.
 
 use super::Generator;
 use super::elementwise::only;

@@ -1,4 +1,6 @@
-//! Normalisations over channels, groups, rows and neighbours.
+//! Plain kernels of normalisations: over the batch (`BatchNormalization`), groups of channels or
+//! instances, rows (`LayerNormalization`, `RMSNormalization`) and neighbouring channels (`LRN`).
+//! Input: a call at constant shapes; output: C. Softmax is in `softmax.rs`.
 
 use super::Generator;
 use super::broadcast::broadcast_strides;
@@ -44,7 +46,7 @@ fn batch_norm(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// Groups of channels; of instances each channel is one.
+/// Normalises groups of channels; for `InstanceNormalization` each channel is a group.
 fn group_norm(p: &mut Program) -> Result<(), String> {
     only(p, &["epsilon", "num_groups", "stash_type"])?;
     p.real0()?;

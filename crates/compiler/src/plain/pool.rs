@@ -1,4 +1,6 @@
-//! Pooling over windows and over whole images.
+//! Plain kernels of pooling over windows (`MaxPool`, `AveragePool`, `LpPool`), over whole images
+//! (`Global*Pool`), and of `MaxUnpool`. Input: a call at constant shapes; output: C loops over
+//! images, windows and their elements.
 
 use super::Generator;
 use super::elementwise::only;
@@ -40,10 +42,10 @@ const POOL: &[&str] = &[
     "strides",
 ];
 
-/// The texts of a window: what stands before its elements, what an element does, what follows.
+/// The C texts of a window: before its elements, for each element, and after them.
 type Steps = (String, String, String);
 
-/// The largest element of a window and where it lies.
+/// The texts that find the largest element of a window and its place.
 fn largest(p: &Program, image: &[i64], from: &str, to: &str) -> Result<Steps, String> {
     let low = limits(p.dtype(0)?).map_or("-(T0)INFINITY", |l| l.0);
     let start = format!("    T0 s = {low};\n    long found = -1;\n");

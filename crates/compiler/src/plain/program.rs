@@ -1,5 +1,7 @@
-//! The text of one plain kernel: names for its operands' types, sizes and pointers, tables of
-//! constants, and the helper functions that its body uses. Only what the body names is printed.
+//! The builder of one plain kernel's text: generators add a body, macros, tables of constants and
+//! scratch memory to a [`Program`]; `finish` prints a C file with names for the operands' types
+//! (`T0`, `Y0`), sizes (`N0`, `M0`) and pointers (`x0`, `y0`), and those helper functions
+//! (`functions.rs`) and macros that the body names.
 
 use super::PlainSource;
 use super::context::operands;
@@ -28,7 +30,7 @@ pub(super) struct Program<'a> {
     pub parts: Vec<super::PlainPart>,
 }
 
-/// The C type of elements; none of types that plain kernels do not compute in.
+/// The C type of elements; an error for types that plain kernels do not compute in.
 pub(super) fn c_type(dtype: DType) -> Result<&'static str, String> {
     Ok(match dtype {
         DType::F32 => "float",

@@ -1,4 +1,7 @@
-//! Quantized tensors: to and from them, and products of them.
+//! Plain kernels of quantisation: `QuantizeLinear` and its relatives convert tensors to and from
+//! integers with a scale and a zero point, and `QLinearConv`, `QLinearMatMul` and `MatMulInteger`
+//! multiply quantised tensors. Input: a call at constant shapes; output: C, whose products come
+//! from `convolution.rs` and `matmul.rs`.
 
 use super::Generator;
 use super::convolution::quantized_sums;
@@ -20,11 +23,13 @@ pub(super) const OPS: &[(&str, Generator)] = &[
 
 const ATTRIBUTES: &[&str] = &["axis", "block_size", "output_dtype", "precision", "saturate"];
 
-/// The same and, of integers that have less than a byte, their bits.
+/// The attributes of quantising: `ATTRIBUTES` and the number of bits of integers narrower than a
+/// byte.
 const OF_QUANTISING: &[&str] =
     &["axis", "bits", "block_size", "output_dtype", "precision", "saturate"];
 
-/// The place in its scale of the element `(o, e, i)`; sets the extents.
+/// The C expression of an element's index in the scale tensor, for the element `(o, e, i)`; defines
+/// the extents.
 fn scale_place(p: &mut Program) -> Result<&'static str, String> {
     let (x, scale) = (p.shape(0)?, p.shape(1)?);
     let block = p.ctx.int_or("block_size", 0)?;

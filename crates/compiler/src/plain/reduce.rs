@@ -1,4 +1,6 @@
-//! Reductions and scans along axes.
+//! Plain kernels of reductions along axes (`ReduceSum`, `ReduceMax`, ..), of `ArgMax` and `ArgMin`,
+//! and of scans (`CumSum`, `CumProd`). Input: a call at constant shapes; output: C loops, written
+//! from a form per operator: initial value, step, join of two partial results, end.
 
 use super::Generator;
 use super::elementwise::only;
@@ -23,8 +25,8 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("ReduceSumSquare", reduce),
 ];
 
-/// Of a reduction: the first value of `s`, what an element `x` does to it, how two parts `s` and
-/// `t` join, and the result of `s`.
+/// The C texts of a reduction into `s`: its initial value, the step with an element `x`, the join
+/// of two partial results `s` and `t`, and the result.
 struct Form {
     start: String,
     step: &'static str,

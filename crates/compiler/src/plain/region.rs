@@ -1,5 +1,7 @@
-//! Operators that read images at places between pixels: grids, regions, deformed windows; and
-//! columns put together to an image.
+//! Plain kernels of operators that sample images at positions between pixels: `GridSample`,
+//! `RoiAlign`, `MaxRoiPool` (regions of interest), `DeformConv`, and of `Col2Im`, which adds
+//! columns up to an image. Input: a call at constant shapes; output: C. (Regions of nodes with open
+//! extents are another thing, in `regions/`.)
 
 use super::Generator;
 use super::elementwise::only;
@@ -35,8 +37,9 @@ const REFLECT: &str = "static inline R reflect(R x, R low, R high) {
 }
 ";
 
-/// Samples of a bin along an axis: how many, and which of them may lie in the image. A region of a
-/// billion pixels has as many samples, and all but few of them lie outside, where they are 0.
+/// The samples of a bin along an axis: their number, and the range of those that may lie in the
+/// image. A region of a billion pixels has as many samples, and all but few of them lie outside,
+/// where they are 0.
 const SAMPLES: &str = "typedef struct { long begin, end; } roi_span;
 static inline long roi_count(R count) {
   return count > 0 && count < C(1e15) ? (long)count : 0;

@@ -1,4 +1,6 @@
-//! Fourier transforms, windows and mel scales.
+//! Plain kernels of signal processing: Fourier transforms (`DFT`, `STFT`), window functions and
+//! `MelWeightMatrix`. Input: a call at constant shapes; output: C; windows and mel weights are
+//! computed at generation time and printed as tables.
 
 use super::Generator;
 use super::elementwise::only;
@@ -15,7 +17,7 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("STFT", stft),
 ];
 
-/// Results that are known ahead of the run.
+/// Writes a result whose values are known at generation time, as a table.
 fn values(p: &mut Program, values: &[f64]) {
     let list: Vec<String> = values.iter().map(|v| literal(*v)).collect();
     p.table("VALUES", format!("static const double VALUES[] = {{{}}};\n", list.join(", ")));

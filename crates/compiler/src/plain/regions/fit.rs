@@ -1,20 +1,24 @@
-//! A plain kernel over extents that only the run knows. It is generated for several numbers in the
-//! place of each open extent; where the texts differ in whole numbers only, and each of these is
-//! one product of extents, times a number, plus a number, the expression stands in its place. A
-//! last text, for odd numbers, has to agree. What does not fit is refused. Numbers that follow from
-//! an extent in steps, as the windows of a pooling do, are extents of their own (`steps.rs`).
+//! Plain kernels over open extents (extents that only the run knows), by fitting: the kernel is
+//! generated for several numbers in place of each open extent. Where the texts differ only in whole
+//! numbers, and each number is `times * (a product of extents) + plus` in all of them, that
+//! expression is printed in its place. A last text, for odd numbers, has to agree; a kernel that
+//! does not fit is refused.
+//!
+//! Numbers that depend on an extent in steps, as the windows of a pooling do, are treated as
+//! extents of their own (`steps.rs`). `calls.rs` calls this.
 
 use super::super::{PlainSource, source};
 use squall_core::graph::OperatorCall;
 use squall_core::graph::infer::region::trial;
 use std::fmt::Write as _;
 
-/// Texts that are compared: three that are fitted, and one that has to agree.
+/// The number of texts that are compared: three for fitting, and one that has to agree.
 pub(super) const TRIALS: usize = 4;
-/// The same where numbers follow from extents in steps, whose places in a step have to differ.
+/// The number of texts where numbers depend on extents in steps; the trial extents must differ in
+/// their remainders.
 pub(super) const MORE_TRIALS: usize = 14;
 
-/// The number of an open extent in a trial.
+/// The number that stands for an open extent in a trial.
 pub(super) fn number(k: usize, symbol: usize) -> i64 {
     match k {
         0..3 => trial(k, symbol),
@@ -28,7 +32,7 @@ pub(super) fn number(k: usize, symbol: usize) -> i64 {
     }
 }
 
-/// The numbers of open extents in some trials.
+/// The numbers of all open extents in a number of trials.
 pub(super) fn numbers(symbols: usize, trials: usize) -> Vec<Vec<i64>> {
     (0..symbols).map(|s| (0..trials).map(|k| number(k, s)).collect()).collect()
 }

@@ -1,9 +1,13 @@
-//! Regions: nodes over values whose extents only the run knows, and loops, as one C function. It
-//! walks through the nodes as a program would: each value has its extents and memory that grows,
-//! each node is a call of a kernel of its own or of a routine of `values.c`, a loop is a loop.
+//! Regions: nodes over values whose extents only the run knows, and loops (`Loop`, `Scan`), as one
+//! C function. The function walks through the nodes as an interpreter would: each value has its
+//! extents and memory that grows, each node is a call of a kernel of its own or of a routine of
+//! `values.c`, and a loop is a loop.
 //!
-//! A node whose extents are all known is a plain kernel at constant shapes; an elementwise one is a
-//! kernel over a row of any length, its operands broadcast before; others are fitted (`fit.rs`).
+//! Input: a call of the operator `REGION`, whose attribute holds the nodes
+//! (`core/src/graph/infer/region.rs` makes it); output: C. A node whose extents are all known is a
+//! plain kernel at constant shapes; an elementwise node is a kernel over a row of any length, with
+//! its operands broadcast before; other nodes are fitted (`fit.rs`). `nodes.rs` has nodes that are
+//! routines, `calls.rs` nodes that are kernels.
 
 mod calls;
 mod fit;
@@ -25,25 +29,25 @@ pub(super) const OPS: &[(&str, Generator)] = &[(region::REGION, generate)];
 
 const VALUES: &str = include_str!("values.c");
 
-/// What is written of a region.
+/// The text of a region so far.
 struct Writer {
     body: String,
     parts: Vec<PlainPart>,
-    /// Values so far: places in the array of all.
+    /// The number of values so far, each of which has a place in one array.
     slots: usize,
-    /// Lists of whole numbers so far.
+    /// The number of lists of integers so far.
     lists: usize,
-    /// Elements of values that are known.
+    /// The elements of values that are constants.
     known: HashMap<usize, Constant>,
     opset: i64,
 }
 
-/// The nodes of a region or of a loop's body, with the places of their values.
+/// The nodes of a region or of a loop's body, with the places of their values in the array.
 struct Level<'m> {
     model: &'m Model,
     slot: Vec<usize>,
     is_used: Vec<bool>,
-    /// The values that nodes of this level make, and that one node alone reads.
+    /// The values that nodes of this level make and that only one node reads.
     moves: HashSet<ValueId>,
 }
 
