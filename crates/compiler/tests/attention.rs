@@ -1,5 +1,7 @@
-//! Attention by tensor cores, run by the interpreter: tiles, barriers, awaited copies, and what
-//! threads do with their own elements of matrices.
+//! Tests of attention by tensor cores (`sketch/gpu/attention/tensor.rs` and `warpgroup.rs`):
+//! sampled kernels of several shapes, layouts and masks are run by the interpreter, which finds
+//! missing barriers and copies that were not awaited, and their results are compared with the
+//! workload's evaluation. No GPU is needed.
 
 use crate::cases;
 
@@ -12,7 +14,7 @@ use squall_core::Workload;
 const TENSOR: &str = "gpu_attention_tensor";
 const WARPGROUP: &str = "gpu_attention_warpgroup";
 
-/// An attention of two heads: its extents and format, and how its tensors lie.
+/// An attention of two heads: its extents, its format and the order of its tensors' axes.
 struct Shape {
     name: &'static str,
     rows: i64,

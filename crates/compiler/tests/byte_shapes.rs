@@ -1,9 +1,10 @@
-//! Kernels of bytes over random shapes, scales and zero points, extremes included, at each level of
-//! instructions that multiplies bytes in its own way: each is within one step of the exact
-//! reference, and 999 results of 1,000 are equal to it.
+//! Tests of kernels of bytes (quantised convolutions and products, and products with weights of few
+//! bits) over random shapes, scales and zero points, extremes included, at each instruction level
+//! that multiplies bytes in its own way. Each result must be within one step of the exact
+//! reference, and 999 of 1,000 must equal it.
 //!
-//! `SQUALL_SHAPES=10000 cargo test --release -p squall-compiler --test byte_shapes` tries as many
-//! shapes (`SQUALL_SEED` begins another series); without it a few are tried.
+//! `SQUALL_SHAPES=10000 cargo test --release -p squall-compiler --test byte_shapes` tries that
+//! number of shapes (`SQUALL_SEED` begins another series); without it a few are tried.
 
 use crate::machines;
 
@@ -28,7 +29,7 @@ fn asked(name: &str, usual: usize) -> usize {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(usual)
 }
 
-/// What becomes of a result: any bytes, a narrower range, a sum with another tensor.
+/// A random form of result: all bytes, a narrower range, or a sum with another tensor.
 fn result(r: &mut Random) -> ByteResult {
     let range = |r: &mut Random| match r.random_range(0..3) {
         0 => ByteRange { low: r.random_range(0..128), high: r.random_range(128..=255) },

@@ -1,5 +1,7 @@
-//! Kernels of bytes: every sketch's sampled configurations mean what the workload means, by the
-//! interpreter and by compiled C, also where sums of two products do not fit 16 bits.
+//! Tests of kernels of bytes (quantised convolutions and products): sampled configurations of every
+//! sketch are run by the interpreter and as compiled C, and compared with the workload's
+//! evaluation. Cases include sums of two products that do not fit 16 bits, where some instructions
+//! would saturate.
 
 use crate::machines;
 

@@ -1,5 +1,7 @@
-//! GPU programs: every sketch, many configurations. The interpreter runs blocks and threads, so
-//! that structure, barriers and results are checked where there is no GPU.
+//! Tests of GPU kernels without a GPU: sampled configurations of every GPU sketch are printed as
+//! nests, parsed back (which verifies them), run by the interpreter thread by thread, which finds
+//! missing barriers and races, and compared with the workload's evaluation. Tensor cores are tested
+//! in `tensor.rs`, `attention.rs` and `warpgroup.rs`.
 
 use crate::cases;
 

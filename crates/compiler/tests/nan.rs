@@ -1,6 +1,6 @@
-//! What is no number stays none: elementwise functions, maxima, pools, softmax and what follows a
-//! product, compiled and run with NaN at the first, a middle and the last place, at extents around
-//! vectors' widths.
+//! Tests that NaN is kept: elementwise functions, maxima, pools, softmax and epilogues are compiled
+//! and run with NaN at the first, a middle and the last element, at extents around vector widths.
+//! The result must be NaN exactly where the reference's is.
 
 use crate::cases;
 use crate::machines;
@@ -29,8 +29,8 @@ fn ordinary(n: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 37 + 11) % 33) as f32 / 8.0 - 2.0).collect()
 }
 
-/// The inputs of a workload as they are given and as the reference has them: the first one holds
-/// NaN at `nans`, and infinities beside them where `hard`.
+/// A case with inputs of a workload, and the expected output: the last input holds NaN at `nans`,
+/// and infinities beside them where `hard`.
 fn case(text: &str, nans: &[usize], hard: bool) -> (Case, Vec<f64>) {
     let w = Workload::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
     let mut all: Vec<Vec<f32>> =

@@ -1,5 +1,6 @@
-//! Operations of algorithms that are another than the expression's: rates and shares of a bound
-//! count these, so that what runs at the machine's peak is never more than all of it.
+//! Tests of the operations that reports count for kernels with an algorithm of fewer
+//! multiplications than the expression (Winograd): the counted share is no more than the kernel
+//! really executes, so that no kernel seems faster than the machine's peak.
 
 use crate::cases;
 

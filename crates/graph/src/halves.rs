@@ -1,13 +1,13 @@
-//! A model that computes in floats of 16 bits, as one that computes in 32 bits: its weights and
-//! what lies between its operators are widened, its inputs and outputs keep the types of the file.
+//! Widens a model that computes in 16-bit floats (f16 or bf16) to one that computes in 32 bits:
+//! weights and values between operators become 32-bit floats; inputs and outputs keep the types of
+//! the file. On GPUs `squall/src/in_precision.rs` gives kernels the 16-bit format again.
 //!
-//! What is promised of its results: operators compute in 32 bits and round nothing. A value is
-//! rounded to the format that the file says (to the nearest, ties to even, beyond the largest
-//! number to infinity) where the file's own type can be seen: in outputs, in Casts to a format of
-//! 16
-//! bits and from it, in what operators read whose results are no floats (comparisons, indices), and
-//! in what those read that jump (Floor, Round). The sums of a product are thereby at least as good
-//! as those of a library that rounds every result.
+//! The promise for results: operators compute in 32 bits and round nothing. A value is rounded to
+//! the format of the file (to nearest, ties to even, beyond the largest number to infinity) where
+//! the file's own type is visible: in outputs, in `Cast`s to and from a 16-bit format, in operands
+//! of operators whose results are no floats (comparisons, indices), and in operands of operators
+//! that jump (`Floor`, `Round`). Sums of products are thereby at least as good as those of a
+//! library that rounds every result.
 
 mod bodies;
 
@@ -19,16 +19,17 @@ use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId};
 use squall_core::operators;
 use std::collections::{HashMap, HashSet};
 
-/// What a widened model was.
+/// The 16-bit format that a widened model was in, and the values that had it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Halves {
-    /// The format in which it computes.
+    /// The format in which the model of the file computes.
     pub format: DType,
-    /// The names of the 32-bit floats that stand for values of this format.
+    /// The names of the 32-bit values that stand for values of this format.
     pub values: HashSet<String>,
 }
 
-/// Operators whose results are some of the numbers of their operands: exact ones stay exact.
+/// Operators whose results are numbers of their operands, unchanged or negated: numbers that the
+/// 16-bit format holds exactly stay so.
 const HANDS_ON: &[&str] = &[
     "Abs",
     "Compress",

@@ -1,8 +1,12 @@
-//! Channel shuffles without a shuffle (ShuffleNetV2, arXiv 1807.11164): a convolution that reads
-//! channels which moves put into another order reads them where their makers left them, as ranges
-//! of several values, and its weight is put into that order ahead of the first call. A depthwise
-//! convolution becomes one for each range, since its channels do not meet. The moves between are
-//! gone then.
+//! Channel shuffles without copies (ShuffleNetV2, arXiv 1807.11164). A convolution that reads
+//! channels in an order that moves (`Transpose`, `Concat`, `Split`) gave them is rewritten to read
+//! ranges of channels of several values where these lie in memory; its weight is permuted instead,
+//! before the first call. A depthwise convolution becomes one for each range, since its channels
+//! are independent. The moves between are removed.
+//!
+//! Input and output: a model; `in_ranges` returns `None` where it has no such shuffle. The reads of
+//! several values are a `Concat` with the attribute `read_in_parts`, for which the rule
+//! `rules/joined.rs` makes kernels.
 
 use crate::layout::Layout;
 use crate::moves::{is_seen_through, joints, pushed};
@@ -16,20 +20,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The attribute of a concatenation whose reader reads its parts where they are.
 pub const READ_IN_PARTS: &str = "read_in_parts";
-/// More ranges than these are copied into one value.
+/// The most ranges that a convolution reads; more are copied into one value.
 const MOST_RANGES: usize = 16;
 
-/// Values of more channels are not looked at, and no more channels of all values together.
+/// The most channels of a value that is looked at, and the most channels of all values together.
 const MOST_CHANNELS: i64 = 1 << 14;
 const MOST_IN_ALL: usize = 1 << 20;
 
-/// Whether a model was rewritten so.
+/// Whether a model was rewritten by [`in_ranges`].
 pub fn is_in_ranges(model: &Model) -> bool {
     model.nodes.iter().any(|n| n.op == "Concat" && int(n, READ_IN_PARTS, 0) != 0)
 }
 
-/// The model with its shuffled channels read where they are; none where it has no set of moves with
-/// a shuffle that convolutions alone read.
+/// The model in which convolutions read shuffled channels where they lie; `None` where no set of
+/// moves with a shuffle is read by convolutions alone.
 pub fn in_ranges(model: &Model) -> Option<Model> {
     if !model.nodes.iter().any(|n| n.op == "Transpose" && !n.folded) {
         return None;
@@ -58,7 +62,7 @@ pub fn in_ranges(model: &Model) -> Option<Model> {
 /// A channel of a value.
 type Channel = (ValueId, i64);
 
-/// Channels side by side of a value, and their places in what is made of them.
+/// Neighbouring channels of a value, and their places in the value that is made of them.
 #[derive(Clone, Debug, PartialEq)]
 struct Range {
     of: ValueId,
@@ -66,7 +70,7 @@ struct Range {
     places: Vec<i64>,
 }
 
-/// Which channels each value has that moves make, by values that no move makes.
+/// For each value that moves make, its channels as channels of values that no move makes.
 struct Moved<'a> {
     view: &'a View<'a>,
     channels: HashMap<ValueId, Vec<Channel>>,

@@ -1,4 +1,7 @@
-//! Attention as one kernel: found where it is, computed alike, chosen by costs alone.
+//! Tests of the fusion rule `attention` (product, softmax, product as one kernel): it finds the
+//! pattern with scale and mask and refuses a softmax along another axis, its candidates compute the
+//! same as the separate nodes, solvers take them by costs, and values that attention alone reads
+//! lie in the memory of others. Models are built by hand (`net`).
 
 use crate::net;
 
@@ -10,8 +13,8 @@ use squall_graph::solvers::{
     ATTENTION_IN_PLACE, CHEAPEST, CoverCosting, SOLVERS, Unknown, cheapest_cover, solver,
 };
 
-/// Two heads of 7 tokens that look at 9, scaled, with a mask where `masked`; the softmax is along
-/// `axis`.
+/// A model of two heads with 7 queries and 9 keys, scaled, with a mask where `masked`; the softmax
+/// is along `axis`.
 fn heads(masked: bool, axis: i64) -> Net {
     let mut n = Net::new();
     let (q, k, v) = (n.input(&[1, 2, 7, 4]), n.input(&[1, 2, 4, 9]), n.input(&[1, 2, 9, 4]));
@@ -28,8 +31,8 @@ fn heads(masked: bool, axis: i64) -> Net {
     n
 }
 
-/// The same heads in the middle of a network: one product gives queries, keys and values side by
-/// side, another reads what the heads give.
+/// The same heads in the middle of a network: one product makes queries, keys and values side by
+/// side, another reads the heads' results.
 fn in_a_network() -> Net {
     let mut n = Net::new();
     let (x, w, u) = (n.input(&[7, 4]), n.weight(&[4, 96]), n.weight(&[32, 4]));

@@ -1,5 +1,7 @@
-//! Two operators as one kernel, made in parts: found where they share an axis, computed alike,
-//! chosen by costs alone.
+//! Tests of the fusion rule `chain` (operators one behind the other as one kernel): candidates are
+//! found where two operators share an axis, where a norm of rows feeds a product, and where GPUs
+//! compute in chunks; they compute the same as the separate nodes; results that other nodes read
+//! too, and devices without such kernels, exclude them. Models are built by hand (`net`).
 
 use crate::net;
 
@@ -9,7 +11,7 @@ use squall_graph::Assignment;
 use squall_graph::candidate::MakesChain;
 use squall_graph::solvers::{CHEAPEST, solver};
 
-/// A pointwise convolution with a ReLU that gives 16 channels.
+/// Adds a pointwise convolution with a ReLU and 16 output channels.
 fn expanded(n: &mut Net) -> ValueId {
     let x = n.input(&[1, 6, 7, 9]);
     let w = n.weight(&[16, 6, 1, 1]);
@@ -17,8 +19,8 @@ fn expanded(n: &mut Net) -> ValueId {
     n.node("Relu", &[y], &[1, 16, 7, 9], &[])
 }
 
-/// What reads them: a depthwise convolution with a ReLU, a pooling, or a convolution that reads all
-/// channels.
+/// A model in which a depthwise convolution with a ReLU, a pooling, or a full convolution reads
+/// these channels.
 fn read_by(op: &str) -> Net {
     let mut n = Net::new();
     let x = expanded(&mut n);

@@ -1,12 +1,13 @@
-//! Branches that the run decides: which steps of a plan run under which conditions, and the
-//! step-by-step execution, which takes one branch, too.
+//! Tests of branches (`If`) that the run decides: the conditions under which each step of a plan
+//! runs (`demand.rs`), and the step-by-step execution, which runs one branch only. The model is
+//! read from ONNX that is built here.
 
 use squall_graph::Assignment;
 use squall_graph::plan::{Plan, PlanStep, ValueSource};
 use squall_testing::onnx::*;
 use std::sync::Arc;
 
-/// `h` and `first` are read by one branch each, `x` by both and `i` has an index that is none.
+/// A model with nested branches; in the branch that is not taken, `i` has an index out of range.
 fn assignment() -> Assignment {
     let nested = [
         branch("then_branch", &[node("Gather", &["r", "i"], &["s"], &[])], "s"),

@@ -1,4 +1,6 @@
-//! Small graphs made by hand: what is fused with what, and that fusing changes no result.
+//! Tests of fusion on small graphs made by hand (`net`): which nodes become one kernel under greedy
+//! fusion, by the kernels' names such as `conv2d_2x5x6_k3_3x3_bias_relu`, and that fused models
+//! compute the same as their nodes.
 
 use crate::net;
 

@@ -1,6 +1,6 @@
-//! That values in the memory of others change nothing, and save the copies that they should: plans
-//! against the step-by-step execution of the same assignment, and real kernels against greedy
-//! fusion.
+//! Tests of values placed in the memory of others (`solvers/in_place.rs`): results stay the same
+//! and the expected copies disappear. Plans are compared with the step-by-step execution of the
+//! same assignment, with stand-ins for kernels, and real workloads with greedy fusion.
 
 use crate::net;
 
@@ -27,7 +27,7 @@ fn solved(graph: &Assignment, name: &str) -> Assignment {
     made
 }
 
-/// Cheap, and different for other inputs, orders and tasks.
+/// A stand-in for a kernel: cheap, and with different results for other inputs, orders and tasks.
 fn stand_in(task: TaskId, elements: usize, inputs: &[&[f32]]) -> Vec<f32> {
     let salt = task.to_string().bytes().map(f32::from).sum::<f32>() / 1e4;
     let one = |i: usize| {

@@ -1,4 +1,6 @@
-//! That a network computes the same in every layout, and that the cheapest one is found.
+//! Tests of layouts (channels first or last): a network computes the same under every choice of
+//! layouts, and the solver's layouts follow the known times of kernels and avoid kernels without a
+//! time. The network is built by hand (`net`) from the usual parts of image classifiers.
 
 use crate::net;
 
@@ -17,7 +19,7 @@ fn images(graph: &Assignment) -> Vec<ValueId> {
     last.choice().layouts.keys().copied().collect()
 }
 
-/// The same kernels where the channels of some images lie last.
+/// The same kernels with the channels of some images last.
 fn lay_out(graph: &Assignment, last: &[bool]) -> Assignment {
     let chosen = images(graph).into_iter().zip(last).filter(|(_, l)| **l);
     let layouts = chosen.map(|(v, _)| (v, Layout::ChannelsLast)).collect();
@@ -25,14 +27,15 @@ fn lay_out(graph: &Assignment, last: &[bool]) -> Assignment {
     Assignment::new(graph.candidates().clone(), choice).unwrap()
 }
 
-/// Which images lie with their channels last where times are known.
+/// Which images have their channels last in the solver's choice for these times.
 fn cheapest(graph: &Assignment, time: &dyn Fn(TaskId) -> Option<f64>) -> Vec<bool> {
     let chosen = graph.solved(solver(FASTEST_LAYOUTS).unwrap(), time).unwrap();
     images(graph).iter().map(|v| chosen.choice().layouts.contains_key(v)).collect()
 }
 
-/// A stem, a block with a residual, one that halves the image, depthwise filters, pooling, a
-/// classifier, and two values that have to keep their order: what is concatenated, and the output.
+/// A network of a stem, a block with a residual, a block that halves the image, depthwise filters,
+/// pooling and a classifier, with two values that must keep their order: the concatenation's and
+/// the output.
 fn network() -> (Net, Vec<f32>) {
     let mut n = Net::new();
     let shape = [1, 4, 5, 6];

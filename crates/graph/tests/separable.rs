@@ -1,5 +1,6 @@
-//! A depthwise convolution with the pointwise ones beside it as one kernel: found, computed alike,
-//! chosen by costs alone.
+//! Tests of the fusion rule `chain` for separable convolutions (a depthwise convolution with the
+//! pointwise ones beside it), which GPUs compute as one kernel: candidates are found, compute the
+//! same as the separate nodes, and are taken only when known times favour them.
 
 use crate::net;
 
@@ -7,7 +8,7 @@ use net::{Net, assert_alike, gpus};
 use squall_core::graph::{Attribute, ValueId};
 use squall_graph::solvers::{CHEAPEST, solver};
 
-/// A pointwise convolution, with a ReLU where asked.
+/// Adds a pointwise convolution, with a ReLU if asked.
 fn pointwise(
     n: &mut Net,
     x: ValueId,
@@ -21,7 +22,7 @@ fn pointwise(
     if relu { n.node("Relu", &[y], &shape, &[]) } else { y }
 }
 
-/// An inverted residual: 6 channels, 16 between, 6 again, and the input added.
+/// A model of an inverted residual: 6 channels, 16 between, 6 again, and the input added if asked.
 fn inverted_residual(is_added: bool) -> Net {
     let mut n = Net::new();
     let x = n.input(&[1, 6, 7, 9]);

@@ -1,5 +1,6 @@
-//! Each stage as text: it prints and parses back, what is wrong is said, hostile text never panics,
-//! and another partition of a model that was written down computes the same.
+//! Tests of the stages' texts (model, candidates, assignment, plan): each prints and parses back,
+//! faults are reported, hostile text never panics, and an assignment that a user wrote by hand
+//! computes the same as the solver's.
 
 use crate::net;
 
@@ -29,12 +30,12 @@ fn net() -> Net {
     n
 }
 
-/// All four stages of a model, printed and read.
+/// Prints and parses all four stages of a model.
 fn stages_come_back(model: &Arc<Model>, name: &str) {
     let text = model.to_string();
     let read = Model::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
     assert_eq!(read.to_string(), text, "{name}");
-    // Elements that are no numbers equal nothing, themselves neither.
+    // NaN equals nothing, not even itself.
     if !text.contains("NaN") {
         assert!(read == model.without_large_constants(), "{name}");
     }

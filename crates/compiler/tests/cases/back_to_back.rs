@@ -1,6 +1,8 @@
-//! Two operators one behind the other.
+//! Workloads of two operators back to back (the second alone reads the first's result), for tests
+//! of the sketches that make them one kernel: expansion and depthwise convolution, convolution and
+//! pooling, and others, in both layouts.
 
-/// What [`super::CASES`] are, of these.
+/// Names and texts of the workloads, like [`super::CASES`].
 pub const BACK_TO_BACK: &[(&str, &str)] = &[
     (
         "expand_and_depthwise",

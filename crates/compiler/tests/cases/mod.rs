@@ -1,4 +1,7 @@
-//! Small workloads of every kind, with odd sizes, and inputs for them.
+//! Test workloads: small tensor expressions of every kind (convolutions, products, pools, softmax,
+//! ..) as text, with odd sizes, so that tiles do not divide extents. Tests run every sketch on
+//! them.
+
 #![allow(dead_code, unused_imports)] // each test uses its part
 mod back_to_back;
 mod given;

@@ -1,6 +1,7 @@
-//! Convolutions that read several values.
+//! Test workloads of convolutions that read several tensors: a gate, or a concatenation whose parts
+//! are read where they lie (`select` between tensors).
 
-/// What [`super::CASES`] are, of these.
+/// Names and texts of the workloads, like [`super::CASES`].
 pub const PARTS: &[(&str, &str)] = &[
     (
         "conv_after_gate",

@@ -1,6 +1,7 @@
-//! Convolutions of stride two.
+//! Test workloads of convolutions with stride two, in both layouts, with and without padding; the
+//! sketches by phases (`sketch/phases.rs`) apply to them.
 
-/// What [`super::CASES`] are, of these.
+/// Names and texts of the workloads, like [`super::CASES`].
 pub const STRIDED: &[(&str, &str)] = &[
     (
         "conv3x3_s2",

@@ -1,5 +1,8 @@
-//! What compiles and runs test programs: this machine's compiler, and a cross compiler and an
-//! emulator of ARM where both are installed; and kernels that are held to their workloads on them.
+//! Helpers that compile and run generated kernels in tests: on this machine by its C compiler, and
+//! for ARM by a cross compiler and an emulator where both are installed. Input: kernels, cases with
+//! inputs, and compiler flags; output: the kernels' results, which the helpers compare with the
+//! workload's evaluation.
+
 #![allow(dead_code)] // each test uses its part
 
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -19,7 +22,8 @@ pub fn at_level(isa: Isa) -> Target {
     Target::at_level(isa, &[Bytes(32 << 10), Bytes(1 << 20)])
 }
 
-/// Shows the nests of sampled configurations of the wanted sketches of a workload; gives how many.
+/// Calls `each` with the nests of sampled configurations of the wanted sketches of a workload;
+/// returns how many there were.
 pub fn sampled_nests(
     w: &Workload,
     targets: &[Target],

@@ -1,11 +1,13 @@
-//! Calls of plain kernels, compiled by the C compilers at hand (warnings are errors) and run.
+//! Helpers of `plain.rs` and `nbits.rs`: a [`Case`] is a call of a plain kernel (C for one ONNX
+//! operator) with operands and expected results. Cases are printed into one C program, compiled by
+//! the compilers at hand with warnings as errors, run, and their printed results compared.
 
 use squall_compiler::plain;
 use squall_core::DType;
 use squall_core::graph::{Constant, OperatorCall};
 use std::fmt::Write as _;
 
-/// A call with the elements of all operands that it has, and those of its results, one result
+/// A call with the elements of its operands, and the expected elements of its results, one result
 /// behind the other.
 pub struct Case {
     pub call: OperatorCall,
@@ -34,10 +36,11 @@ fn c_name(d: DType) -> &'static str {
     }
 }
 
-/// What a program says of a call's results.
+/// The C text that checks and prints a call's results.
 struct Results {
     names: Vec<String>,
-    /// Marks the places behind them, tells whether a mark is gone, and prints them as one line.
+    /// Text that marks the memory behind the results, tests whether a mark was overwritten, and
+    /// prints the results as one line.
     mark: String,
     overrun: String,
     print: String,

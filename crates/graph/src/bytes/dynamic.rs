@@ -1,7 +1,8 @@
-//! Products of activations that are quantised in every run: their bytes have a scale and a zero
-//! point that the run computes, and a product or a convolution gives floats again, into which the
-//! nodes behind it are fused. Readers write `DynamicQuantizeLinear` out as several nodes; the ones
-//! that make its bytes are recognised here.
+//! Dynamic quantisation in the rewriting to bytes (`mod.rs`): products and convolutions of
+//! activations whose scale and zero point the run computes. The reader writes
+//! `DynamicQuantizeLinear` out as several nodes of floats; this file recognises the nodes that make
+//! the bytes, and replaces a product of them by an operator over bytes (`ProductBytes`,
+//! `ConvProductBytes`) that gives floats, into which following nodes are fused.
 
 use super::{Attributes, Call, Rewriter, of_bytes};
 use crate::view::{input, is_standard};
@@ -10,13 +11,13 @@ use squall_core::graph::infer::bytes::{FOUR, Weights};
 use squall_core::graph::{Constant, Node, ValueId};
 use squall_core::operator::{MatMul, OFFSET_UNIT};
 
-/// An activation that is quantised in every run, as nodes of floats make it.
+/// An activation that is quantised in every run, as recognised from nodes of floats.
 struct Activation {
-    /// The floats that hold its bytes.
+    /// The float value that holds its quantised integers.
     whole: ValueId,
-    /// What is divided by the scale and rounded.
+    /// The value that is divided by the scale and rounded.
     from: ValueId,
-    /// One number each.
+    /// The scale, a value of one number.
     scale: ValueId,
     zero: ValueId,
     /// Whether the zero point is known to be zero.
@@ -24,8 +25,8 @@ struct Activation {
 }
 
 impl Rewriter<'_> {
-    /// `MatMul` or `Conv` of such an activation, less its zero point, by constant bytes. Gives
-    /// whether it was replaced.
+    /// Replaces a `MatMul` or `Conv` of such an activation, less its zero point, by constant bytes.
+    /// Returns whether it did.
     pub fn dynamic(&mut self, n: &Node) -> bool {
         let made = if is_standard(n, "Conv") {
             self.dynamic_convolution(n)
@@ -36,8 +37,9 @@ impl Rewriter<'_> {
         made.is_some()
     }
 
-    /// The lower end of a range, zero or below, of a tensor that is never below zero: it is zero,
-    /// and the tensor is not read for it. Gives whether it was replaced.
+    /// Replaces the lower end of a quantisation range (the minimum of a tensor and 0) by the
+    /// constant 0 where the tensor is never negative, so that the tensor is not read for it.
+    /// Returns whether it did.
     pub fn least(&mut self, n: &Node) -> bool {
         let (&[Some(a), Some(b)], &[y]) = (&n.inputs[..], &n.outputs[..]) else { return false };
         let of = |v: ValueId| {

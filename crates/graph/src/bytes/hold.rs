@@ -1,4 +1,7 @@
-//! What holds a value's bytes: in which order they lie, and how bytes are entered and left.
+//! Holders: the bytes of a quantised tensor during the rewriting to bytes (`mod.rs`), in row-major
+//! order, with channels last, or in both; and the nodes that convert floats to bytes (`ToBytes`),
+//! bytes to floats (`FromBytes`) and one order to the other, made once and only when something asks
+//! for them.
 
 use super::{Attributes, Call, Rewriter, of_bytes, over};
 use crate::view::{input, is_standard};
@@ -6,38 +9,38 @@ use squall_core::DType;
 use squall_core::graph::infer::bytes::filled;
 use squall_core::graph::{Attribute, Constant, Node, ValueId};
 
-/// Bytes `b` that stand for `(b - zero) * scale`, whatever the scale: a tensor of the model, in one
+/// A tensor of the model as bytes `b` that stand for `(b - zero) * scale` with any scale, in one
 /// order or in both.
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
-    /// As the model has it.
+    /// The bytes in the model's order.
     pub rows: Option<ValueId>,
-    /// With channels last, filled up; of images only.
+    /// The bytes with channels last, padded to whole groups of channels; for images only.
     pub last: Option<ValueId>,
-    /// The floats or integers that it is made of where no operator of bytes gives it.
+    /// The floats or integers that are converted to it, where no operator over bytes makes it.
     pub source: Option<ValueId>,
-    /// What floats of the source are divided by.
+    /// The step by which floats of the source are divided.
     pub step: f64,
     /// The byte that stands for 0.
     pub zero: i64,
     /// The extents in the model's order.
     pub shape: Vec<i64>,
-    /// Whether it stems from operators of bytes, so that its floats are made of it.
+    /// Whether operators over bytes make it, so that the floats of this tensor are made from it.
     pub is_made: bool,
 }
 
 impl Holder {
-    /// Channels, where it is an image.
+    /// The number of channels, if it is an image.
     pub fn channels(&self) -> Option<i64> {
         if let [_, c, _, _] = self.shape[..] { Some(c) } else { None }
     }
 
-    /// Whether all of an image's channels are its own.
+    /// Whether an image's channels need no padding.
     pub fn is_full(&self) -> bool {
         self.channels().is_some_and(|c| filled(c) == c)
     }
 
-    /// The bytes in the order in which they are; none where nothing gave them yet.
+    /// The bytes in the order in which they exist; `None` where nothing made them yet.
     pub fn held(&self) -> Option<Made> {
         self.last.map(Made::Last).or(self.rows.map(Made::Rows))
     }
@@ -46,14 +49,14 @@ impl Holder {
 /// Bytes in an order.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Made {
-    /// As the model has them.
+    /// In the model's order.
     Rows(ValueId),
     /// With channels last.
     Last(ValueId),
 }
 
 impl Made {
-    /// Other bytes in the same order.
+    /// Another value of bytes in the same order.
     pub fn with(self, v: ValueId) -> Made {
         match self {
             Made::Rows(_) => Made::Rows(v),

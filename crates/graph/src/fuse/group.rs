@@ -1,5 +1,7 @@
-//! Groups of nodes that one kernel computes: an anchor or an elementwise node, grown by the
-//! elementwise nodes that follow.
+//! Groups: sets of nodes that one kernel computes, an anchor (`anchor.rs`) or an elementwise node,
+//! grown step by step by the elementwise nodes that read its result. Input: a node; output: a
+//! group, whose [`Kernel`] has a name, a workload and a feed for each input. The rules of fusion
+//! (`../rules`) make candidates of groups.
 
 use super::anchor::Anchor;
 use super::step::{is_commutative, is_elementwise, norm, step};
@@ -12,22 +14,23 @@ use squall_core::tasks::named;
 use squall_core::{TensorKind, Workload};
 use std::collections::BTreeMap;
 
-/// More nodes than are followed to find where values come together again.
+/// The most nodes that are followed to find where branches of values come together again, as in a
+/// residual.
 const MOST_PENDING: usize = 12;
 
-/// More inputs than a node of a kernel may have.
+/// The most inputs of a node that joins a kernel.
 const MOST_INPUTS: usize = 8;
 
 /// Nodes that one kernel computes.
 #[derive(Clone)]
 pub struct Group {
-    /// In order of joining.
+    /// The nodes in the order in which they joined.
     pub nodes: Vec<usize>,
-    /// Where the result goes.
+    /// The value of the result.
     pub output: ValueId,
     anchor: Option<Anchor>,
     steps: Epilogue,
-    /// One for each operand of the steps.
+    /// One feed for each operand of the steps.
     feeds: Vec<Feed>,
     /// Values inside the group, as expressions of operands.
     inside: BTreeMap<ValueId, Expr>,
@@ -36,11 +39,11 @@ pub struct Group {
 
 /// A group as a kernel.
 pub struct Kernel {
-    /// Anchor and steps, in words.
+    /// A readable name of the anchor and the steps.
     pub name: String,
-    /// What is computed.
+    /// The workload.
     pub workload: Workload,
-    /// One for each input.
+    /// One feed for each input of the workload.
     pub feeds: Vec<Feed>,
 }
 

@@ -1,5 +1,7 @@
-//! From an assignment to its plan: each step's work over blocks of their own, which `merge.rs` then
-//! places inside each other where that saves copies.
+//! Builds a plan from an assignment: each step becomes work on blocks of memory (a kernel, a copy,
+//! a fill or a plain operator), and all that depends on weights alone is computed now. Input: an
+//! assignment and the model's weights; output: a [`Plan`](super::Plan). Each value first gets a
+//! block of its own; `merge.rs`, `compose.rs` and `same.rs` then remove copies.
 
 use super::movement::{self, Pattern, Piece};
 use super::{
@@ -27,8 +29,8 @@ impl Assignment {
         self.plan_over(weights, &Placed::new())
     }
 
-    /// The same where some weights stay where they are: they must be among those that
-    /// [kernels alone read](Assignment::read_by_kernels_alone).
+    /// The same with some weights left outside of the plan: they must be among those that [kernels
+    /// alone read](Assignment::read_by_kernels_alone).
     pub fn plan_over(&self, weights: Weights, placed: &Placed) -> Result<Plan, String> {
         let model = self.model();
         let mut state = State { model, values: HashMap::new() };

@@ -1,5 +1,12 @@
-//! The last stage: an assignment as a program over blocks of memory. What is known before a call is
-//! computed ahead of it; what remains are kernels and moves of data between places.
+//! Plans, the last stage of the graph compiler: a plan is an assignment as a program over blocks of
+//! memory. Everything that is known before a call (folded weights, scaled filters) is computed and
+//! stored as constants; the steps that remain are kernels, copies, fills and plain operators, each
+//! with the places that it reads and writes.
+//!
+//! Input: an assignment and weights (`build.rs`); output: a [`Plan`], which prints and parses
+//! (`text.rs`) and is verified (`verify.rs`). `squall/src/network` prints it as one program.
+//! `movement.rs` turns nodes that move data into copies; `merge.rs`, `compose.rs` and `same.rs`
+//! remove copies; `format.rs` inserts conversions of number formats.
 
 mod build;
 mod compose;
@@ -13,13 +20,13 @@ mod verify;
 use squall_core::graph::OperatorCall;
 use squall_core::{DType, TaskId};
 
-/// Bytes between places that kernels may be given.
+/// The alignment in bytes of places that are passed to kernels.
 const ALIGNED_BYTES: usize = 64;
 
-/// Elements of f32 between places that kernels may be given: 64 bytes.
+/// The alignment of places that are passed to kernels in elements of f32: 64 bytes.
 pub const ALIGNMENT: usize = alignment(DType::F32);
 
-/// Elements of a type between places that kernels may be given: 64 bytes.
+/// The alignment of places that are passed to kernels in elements of a type: 64 bytes.
 pub const fn alignment(dtype: DType) -> usize {
     match dtype {
         DType::F64 | DType::I64 | DType::U64 => ALIGNED_BYTES / 8,
@@ -41,7 +48,7 @@ pub const fn alignment(dtype: DType) -> usize {
 pub struct Block {
     /// The type.
     pub dtype: DType,
-    /// How many.
+    /// The number of elements.
     pub elements: usize,
 }
 
@@ -54,19 +61,19 @@ pub struct BlockPlace {
     pub offset: usize,
 }
 
-/// What a step reads.
+/// An operand of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueSource {
     /// Index into [`Plan::constants`].
     Constant(usize),
-    /// What an earlier step wrote.
+    /// A place that an earlier step wrote.
     Block(BlockPlace),
 }
 
 /// One axis of a move: `extent` elements, so far apart in the target and in the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stride {
-    /// How many.
+    /// The number of elements.
     pub extent: usize,
     /// Distance in the target.
     pub to: usize,
@@ -170,7 +177,7 @@ pub struct PlanConstant {
     pub name: String,
     /// The type of each.
     pub dtype: DType,
-    /// How many.
+    /// The number of elements.
     pub elements: usize,
     /// The numbers' bytes as memory holds them; none in a plan that was read from a text.
     pub data: Vec<u8>,

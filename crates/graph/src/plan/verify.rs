@@ -1,12 +1,13 @@
-//! What every plan keeps: all that is read and written lies inside its block, and nothing is read
-//! that no step, input or constant gave.
+//! Checks a plan: all that is read and written lies inside its block, nothing is read before a
+//! step, input or constant gave it, and conditions are booleans. Input: a plan, just built,
+//! rewritten or parsed; output: nothing, or the step that is wrong and why.
 
 use super::{BlockPlace, Plan, Stride, ValueSource, Work};
 use squall_core::DType;
 
 impl Plan {
-    /// Checks the plan; says which step is wrong and why. What a kernel reads of a block is its
-    /// task's affair: here only where that begins.
+    /// Checks the plan; the error says which step is wrong and why. How much a kernel reads of a
+    /// block is its task's affair: only the start of the place is checked here.
     pub fn verify(&self) -> Result<(), String> {
         let ends = self.inputs.iter().zip(&self.input_elements);
         if self.inputs.len() != self.input_elements.len()

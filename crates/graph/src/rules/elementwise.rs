@@ -1,4 +1,6 @@
-//! Elementwise nodes one after the other.
+//! The rule `elementwise`: an elementwise node and the elementwise nodes that follow it as one
+//! kernel. It gives one candidate for each number of followers at which a single value leaves the
+//! group.
 
 use super::{blamed, sizes};
 use crate::candidate::FusionCandidate;

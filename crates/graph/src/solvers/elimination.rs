@@ -1,18 +1,20 @@
 //! The least sum of costs over yes-or-no choices, where each cost depends on a few of them: exact,
-//! by eliminating one choice after the other (bucket elimination, Dechter 1999). Networks are
-//! nearly chains, so the tables on the way stay small.
+//! by eliminating one choice after the other (bucket elimination, Dechter 1999). Input: the number
+//! of choices and a list of [`Factor`]s, cost tables; output: the best choices, or `None` where a
+//! table would grow too large. Networks are nearly chains, so the tables stay small. `layouts.rs`
+//! and `cover.rs` use it.
 
 use std::collections::BTreeSet;
 
 /// A cost that depends on some choices.
 pub struct Factor {
-    /// The choices, ascending.
+    /// The choices that the cost depends on, ascending.
     pub scope: Vec<usize>,
-    /// For each combination, bit `i` of whose number is the choice `scope[i]`.
+    /// The cost of each combination: bit `i` of the index is the choice `scope[i]`.
     pub costs: Vec<f64>,
 }
 
-/// Entries of all tables together; a network that needs more is given up on.
+/// The most entries of all tables together; a problem that needs more is given up.
 const MOST_ENTRIES: usize = 1 << 22;
 
 impl Factor {
@@ -24,13 +26,13 @@ impl Factor {
 }
 
 /// The choices of least total cost; "no" where both are equal as they are decided. All "no" where
-/// the network is no near-chain.
+/// the problem needs too large tables.
 pub fn cheapest(choices: usize, factors: Vec<Factor>) -> Vec<bool> {
     least_cost(choices, factors).map_or_else(|| vec![false; choices], |(chosen, _)| chosen)
 }
 
 /// The choices of least total cost, and that cost; "no" where both are equal as they are decided.
-/// None where the network is no near-chain.
+/// `None` where the problem needs too large tables.
 pub fn least_cost(choices: usize, factors: Vec<Factor>) -> Option<(Vec<bool>, f64)> {
     let mut around: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); choices];
     let mut with: Vec<Vec<usize>> = vec![Vec::new(); choices];
@@ -43,7 +45,7 @@ pub fn least_cost(choices: usize, factors: Vec<Factor>) -> Option<(Vec<bool>, f6
     let mut factors: Vec<Option<Factor>> = factors.into_iter().map(Some).collect();
     let mut open: BTreeSet<(usize, usize)> =
         around.iter().enumerate().map(|(v, a)| (a.len(), v)).collect();
-    // What decides each eliminated choice, given those eliminated after it.
+    // The cost tables that decide each eliminated choice, given the choices eliminated after it.
     let mut decided: Vec<(usize, Vec<Factor>)> = Vec::new();
     let mut chosen = vec![false; choices];
     let mut entries = 0usize;

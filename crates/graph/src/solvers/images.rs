@@ -1,7 +1,10 @@
-//! The images of an assignment: values of four dimensions that kernels alone write and read, in
-//! loops that can go over them in either order, with a convolution or a pool among those kernels or
-//! connected to them by other images. Where moves along the channels are seen through, the images
-//! that one joins are laid out alike.
+//! The images of an assignment: values of four axes whose channels may lie first or last, because
+//! only kernels read and write them. Images count only if a convolution or pool is among those
+//! kernels or connected to them through other images. Images that a move joins, such as the parts
+//! of a concatenation along channels, form a group with one layout.
+//!
+//! Input: candidates and a choice of steps; output: [`Images`] with their groups and the kernels
+//! that touch them. `layouts.rs` and `whole.rs` choose the layouts.
 
 use crate::assignment::{Choice, Step, reads};
 use crate::candidate::{FusionCandidate, root};
@@ -14,10 +17,10 @@ use squall_core::Workload;
 use squall_core::graph::{Model, Node, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// More images than a kernel is asked about in all combinations.
+/// The most images of one kernel whose layouts are considered in all combinations.
 const MOST_TOUCHED: usize = 6;
 
-/// Workloads whose loops go over images as such: only with them does the order of axes matter.
+/// The kinds of workloads whose loops go over images: only for them does the order of axes matter.
 /// Heads of attention have four axes too.
 const OF_IMAGES: &[&str] = &[
     "conv2d",
@@ -31,18 +34,18 @@ const OF_IMAGES: &[&str] = &[
 pub struct Images<'a> {
     all: &'a Candidates,
     steps: &'a [Step],
-    /// Images whose channels may lie last, each with the number of its group: those of a group lie
-    /// alike.
+    /// Images whose channels may lie last, each with the number of its group; the images of a group
+    /// have one layout.
     pub values: BTreeMap<ValueId, usize>,
-    /// How many groups.
+    /// The number of groups.
     pub groups: usize,
-    /// The kernels that touch one.
+    /// The kernels that read or write an image.
     pub kernels: Vec<Kernel>,
     /// Images that moves join.
     joined: Vec<Vec<ValueId>>,
 }
 
-/// A kernel with the groups of images that it touches, each once.
+/// A kernel with the groups of images that it reads or writes, each once.
 pub struct Kernel {
     candidate: usize,
     /// Ascending.
@@ -50,17 +53,17 @@ pub struct Kernel {
 }
 
 impl<'a> Images<'a> {
-    /// Looks for images. Nodes that move data pin what they touch, unless `through` says that moves
-    /// along the channels are seen through.
+    /// Finds the images. A node that moves data fixes the layout of its values, unless `through`
+    /// says that moves along the channels need no copy.
     pub fn new(all: &'a Candidates, choice: &'a Choice, through: bool) -> Images<'a> {
         let images = Images::found(all, choice, through);
-        // An image that one of its kernels cannot take in the other order stays as it is.
+        // An image that one of its kernels cannot take with channels last keeps its layout.
         let takes = |c: &FusionCandidate, v| c.layouts.contains(&(v, Layout::ChannelsLast));
         images.taken(&takes)
     }
 
-    /// The same of all kernels of a model at once, moves along the channels seen through: that one
-    /// of them cannot take an image in the other order says nothing against it.
+    /// Finds the images among all candidates of a model at once, with moves along the channels seen
+    /// through; an image stays one even if some candidate cannot take it with channels last.
     pub fn of_all(all: &'a Candidates, choice: &'a Choice) -> Images<'a> {
         Images::found(all, choice, true).taken(&|_, _| true)
     }

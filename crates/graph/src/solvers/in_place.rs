@@ -1,7 +1,10 @@
-//! Moves of data without moving: what only puts elements elsewhere becomes a place in memory. A
-//! part of a concatenation is stored where the whole has it; a transposed, sliced or gathered
-//! value is read where its elements are. Where a kernel cannot go over its values so, or would
-//! lose its vectors, the copy stays.
+//! Moves of data without copies: a node that only moves elements becomes a place in memory (a site,
+//! `../site.rs`). The part of a concatenation is stored directly inside the whole; a transposed,
+//! sliced or gathered value is read where its elements lie. Where a kernel cannot read or write its
+//! values so, or would lose its vector accesses, the copy stays.
+//!
+//! Input: candidates and a choice; output: the choice with sites. It is the solver `in-place`, and
+//! the last step of other solvers (`settled`).
 
 use super::Cost;
 use crate::assignment::moving::carried;
@@ -18,7 +21,7 @@ use squall_core::DType;
 use squall_core::graph::ValueId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Channels side by side that fill a vector.
+/// The fewest neighbouring channels that still fill a vector.
 const LEAST_NEIGHBOURS: i64 = 16;
 
 /// See [`super::Solve`].
@@ -26,8 +29,8 @@ pub fn solve(all: &Candidates, choice: Choice, _: &Cost<'_>) -> Choice {
     settled(all, &choice)
 }
 
-/// What attention alone reads and writes lies in the memory of others, wherever that saves a copy.
-/// See [`super::Solve`].
+/// The solver for GPUs: only values that attention kernels alone read and write are placed in the
+/// memory of others, wherever that saves a copy. See [`super::Solve`].
 pub fn of_attention(all: &Candidates, choice: Choice, _: &Cost<'_>) -> Choice {
     let dense = Choice { sites: BTreeMap::new(), ..choice };
     settled_around(all, &dense, Some(ATTENTION))
@@ -38,8 +41,8 @@ pub fn settled(all: &Candidates, choice: &Choice) -> Choice {
     settled_around(all, choice, None)
 }
 
-/// The same of values that no kernels of other rules touch than this, if one is given: those of a
-/// GPU, which fetches several elements at once from aligned places, and whose sketch of attention
+/// The same, and if a rule is given only for values that no kernels of other rules touch. GPUs ask
+/// for that: they fetch several elements at once from aligned places, and their sketch of attention
 /// knows no axis in parts.
 fn settled_around(all: &Candidates, choice: &Choice, rule: Option<&'static str>) -> Choice {
     let view = View::new(&all.model);
@@ -54,14 +57,14 @@ fn settled_around(all: &Candidates, choice: &Choice, rule: Option<&'static str>)
     s.choice
 }
 
-/// A choice whose moves are looked at one after the other.
+/// A choice while its moves are replaced by places, one after the other.
 struct Settling<'a> {
     all: &'a Candidates,
     view: &'a View<'a>,
     choice: Choice,
-    /// Nodes that run as moves, and can be seen through.
+    /// Nodes that run as moves and can be expressed as places.
     nodes: BTreeSet<usize>,
-    /// Values that other steps than kernels and those nodes touch, or whose place is fixed.
+    /// Values whose place is fixed, or that a step other than a kernel or such a move touches.
     fixed: BTreeSet<ValueId>,
     /// The kernels that read a value, and the one that gives it.
     kernels: BTreeMap<ValueId, Vec<usize>>,

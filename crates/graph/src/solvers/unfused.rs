@@ -1,4 +1,5 @@
-//! No fusion: each node that computes is a kernel of its own. What fusion gains is counted from it.
+//! The solver `unfused`: each node that computes is a kernel of its own. It is the baseline from
+//! which the gain of fusion is counted.
 
 use super::Cost;
 use crate::assignment::{Choice, Step};

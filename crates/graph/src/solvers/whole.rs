@@ -1,5 +1,9 @@
-//! All choices at once: which kernels, and in which layouts, so that their times add up to least.
-//! Times that are not known are estimated from bytes and operations, scaled as the times that are.
+//! The solver of the cheapest cover: kernels and layouts together, so that the sum of the kernels'
+//! times is least. Times that are not known are estimated from bytes and operations, scaled by the
+//! times that are known. Input: candidates and known times; output: the exact optimum by
+//! `cover.rs`, or the reason why there is no proof (graphs that are too wide), where greedy fusion
+//! stays. `squall/src/cover_runoff.rs` measures the best covers against each other in whole
+//! networks.
 
 use super::cover::{CoverProblem, Producer};
 use super::images::Images;
@@ -26,26 +30,26 @@ pub fn solve(all: &Candidates, choice: Choice, time: &Cost<'_>) -> Choice {
     })
 }
 
-/// What counts as the time of a kernel that was never tuned.
+/// The time that counts for a kernel that was never tuned.
 pub enum Unknown<'a> {
     /// An estimate from bytes and operations, scaled as the times that are known.
     Estimated,
-    /// The least that it is hoped to take: what this says of its workload, in nanoseconds, and no
-    /// less than what is known around its anchors. A cover of known kernels that is cheapest even
+    /// A lower bound of its time: the function's value for its workload, in nanoseconds, and no
+    /// less than the known time around its anchors. A cover of known kernels that is cheapest even
     /// so needs no further trial.
     AtLeast(&'a dyn Fn(&Workload) -> f64),
-    /// More than any kernel takes: kernels that are known are chosen wherever they cover.
+    /// More than any kernel takes, so that known kernels are chosen wherever they cover the model.
     Avoided,
 }
 
-/// What the kernels of a cover cost.
+/// The costs of kernels in a cover.
 pub struct CoverCosting<'a> {
-    /// The times that are known.
+    /// The known times.
     pub time: &'a Cost<'a>,
-    /// The others.
+    /// The rule for kernels without a known time.
     pub unknown: Unknown<'a>,
-    /// What each copy takes that attention saves where it reads or writes what others have, in
-    /// nanoseconds; 0 where other kernels save theirs as well.
+    /// The time in nanoseconds of each copy that attention saves where it reads or writes in the
+    /// memory of others; 0 where other kernels save theirs as well.
     pub copy: f64,
 }
 
@@ -56,12 +60,12 @@ impl<'a> CoverCosting<'a> {
     }
 }
 
-/// A choice of kernels and layouts whose times add up to least.
+/// A choice of kernels and layouts with the least sum of times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheapestCover {
     /// The choice.
     pub choice: Choice,
-    /// The same with every value in memory of its own.
+    /// The same choice with every value in memory of its own.
     pub dense: Choice,
     /// The sum of times, in nanoseconds.
     pub time: f64,

@@ -1,4 +1,4 @@
-//! Regions: nodes over values whose extents only the run knows, and loops (`Loop`, `Scan`), as one
+//! Regions: nodes over values whose extents only the run knows, and loops (`Loop`), as one
 //! C function. The function walks through the nodes as an interpreter would: each value has its
 //! extents and memory that grows, each node is a call of a kernel of its own or of a routine of
 //! `values.c`, and a loop is a loop.
