@@ -1,7 +1,7 @@
-//! Tests of the sketches for AMX (a Xeon's matrix unit, `sketch/tile/amx.rs`): which workloads have
-//! such sketches, and which instructions the C text of sampled kernels contains. That the kernels
-//! compute the right results is tested in `bytes.rs` and `pairs.rs`, together with all other
-//! kernels of bytes and of bf16.
+//! Tests of the sketches (kernel structures with open knobs) for AMX (a Xeon's matrix unit,
+//! `sketch/tile/amx.rs`): which workloads have such sketches, and which instructions the C text of
+//! sampled kernels contains. That the kernels compute the right results is tested in `bytes.rs` and
+//! `pairs.rs`, together with all other kernels of bytes and of bf16.
 
 use crate::machines;
 

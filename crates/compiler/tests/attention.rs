@@ -1,7 +1,7 @@
 //! Tests of attention by tensor cores (`sketch/gpu/attention/tensor.rs` and `warpgroup.rs`):
 //! sampled kernels of several shapes, layouts and masks are run by the interpreter, which finds
 //! missing barriers and copies that were not awaited, and their results are compared with the
-//! workload's evaluation. No GPU is needed.
+//! direct evaluation of the workload (a tensor expression). No GPU is needed.
 
 use crate::cases;
 

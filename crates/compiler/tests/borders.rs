@@ -1,8 +1,9 @@
 //! Tests of CPU kernels that test an image's border at each read (sketches named `..,pad=guard`)
 //! with vectors along rows: the inside has code without tests (loop versions), and vectors that
 //! reach into the border load some of their lanes. Sampled kernels are compiled for each level of
-//! instructions of this machine and for an emulated ARM, run, and compared with the workload's
-//! evaluation; an address sanitiser checks that nothing outside of an image is read.
+//! instructions of this machine and for an emulated ARM, run, and compared with the direct
+//! evaluation of the workload (a tensor expression); an address sanitiser checks that nothing
+//! outside of an image is read.
 
 use crate::cases;
 use crate::machines;

@@ -1,7 +1,7 @@
 //! Tests of kernels of bytes (quantised convolutions and products): sampled configurations of every
-//! sketch are run by the interpreter and as compiled C, and compared with the workload's
-//! evaluation. Cases include sums of two products that do not fit 16 bits, where some instructions
-//! would saturate.
+//! sketch (a kernel structure with open knobs) are run by the interpreter and as compiled C, and
+//! compared with the direct evaluation of the workload (a tensor expression). Cases include sums of
+//! two products that do not fit 16 bits, where some instructions would saturate.
 
 use crate::machines;
 

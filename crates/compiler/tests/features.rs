@@ -1,7 +1,7 @@
 //! A regression test of kernel features, the numbers that the cost model sees: the features and the
-//! cost formula's priors of configurations of every sketch must equal `features.txt`, number for
-//! number, because stores and predictors hold such numbers. `SQUALL_BLESS=1 cargo test -p
-//! squall-compiler --test features` writes that file anew.
+//! cost formula's priors of configurations of every sketch (a kernel structure with open knobs)
+//! must equal `features.txt`, number for number, because stores and predictors hold such numbers.
+//! `SQUALL_BLESS=1 cargo test -p squall-compiler --test features` writes that file anew.
 
 use crate::cases;
 

@@ -1,7 +1,7 @@
 //! Tests of GPU kernels without a GPU: sampled configurations of every GPU sketch are printed as
 //! nests, parsed back (which verifies them), run by the interpreter thread by thread, which finds
-//! missing barriers and races, and compared with the workload's evaluation. Tensor cores are tested
-//! in `tensor.rs`, `attention.rs` and `warpgroup.rs`.
+//! missing barriers and races, and compared with the direct evaluation of the workload (a tensor
+//! expression). Tensor cores are tested in `tensor.rs`, `attention.rs` and `warpgroup.rs`.
 
 use crate::cases;
 

@@ -1,6 +1,6 @@
 //! Tests of products of bf16 by pairs (`sketch/pairs.rs`): the rewritten workload computes the same
-//! as the given one, and so do sampled configurations of every sketch, run by the interpreter and
-//! as compiled C. The workloads are the constants below.
+//! as the given one, and so do sampled configurations of every sketch (a kernel structure with open
+//! knobs), run by the interpreter and as compiled C. The workloads are the constants below.
 
 use crate::machines;
 

@@ -1,6 +1,7 @@
-//! Tests of kernels whose tensors lie inside larger ones (`of [1, 6, 5, 24]` in a workload's text),
-//! and of kernels that compute an elementwise prologue where they read. Sampled configurations of
-//! each sketch must compute the workload's result and write nothing outside of their part.
+//! Tests of kernels whose tensors lie inside larger ones (`of [1, 6, 5, 24]` in the text of a
+//! workload, which is a tensor expression), and of kernels that compute an elementwise prologue
+//! where they read. Sampled configurations of each sketch must compute the workload's result and
+//! write nothing outside of their part.
 
 use crate::cases;
 

@@ -1,6 +1,7 @@
 //! The main test of CPU sketches: for small workloads of every kind (`cases`), sampled
-//! configurations of every sketch must compute the same as the workload's evaluation, both when the
-//! scheduled nest is run by the interpreter and when its C is compiled and run.
+//! configurations of every sketch (a kernel structure with open knobs) must compute the same as the
+//! direct evaluation of the workload (a tensor expression), both when the scheduled nest is run by
+//! the interpreter and when its C is compiled and run.
 
 use crate::cases;
 use crate::machines;

@@ -1,7 +1,7 @@
 //! Tests of products and convolutions on tensor cores (`sketch/gpu/tensor`, `warpgroup`) without a
 //! GPU: sampled configurations are run by the interpreter, which finds missing barriers and copies
-//! that were not awaited, and their results, roundings included, are compared with the workload's
-//! evaluation.
+//! that were not awaited, and their results, roundings included, are compared with the direct
+//! evaluation of the workload (a tensor expression).
 
 use crate::cases;
 

@@ -1,6 +1,7 @@
 //! Layouts: the order of a value's elements in memory, either the model's own (NCHW for images) or
 //! with the channels of images last (NHWC). A kernel that reads or writes a value must know its
-//! layout; an assignment says the layout of each value, and `rewrite.rs` changes workloads to it.
+//! layout; an assignment (the kernels that cover a model, and its layouts) says the layout of each
+//! value, and `rewrite.rs` changes workloads to it.
 
 use squall_core::DType;
 use squall_core::graph::{Model, ValueId};

@@ -1,7 +1,7 @@
-//! Runs an assignment step by step: kernels by a function that the caller gives, all other nodes by
-//! the evaluators of constant folding (`core/src/graph/fold`). Input: tensors of 32-bit floats;
-//! output: the model's outputs. Slow and simple: tuned models are checked against other ways to run
-//! them with it.
+//! Runs an assignment (the kernels that cover a model, and its layouts) step by step: kernels by a
+//! function that the caller gives, all other nodes by the evaluators of constant folding
+//! (`core/src/graph/fold`). Input: tensors of 32-bit floats; output: the model's outputs. Slow and
+//! simple: tuned models are checked against other ways to run them with it.
 
 use crate::assignment::{Assignment, Step};
 use crate::candidate::root;

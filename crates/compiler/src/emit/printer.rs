@@ -1,7 +1,8 @@
 //! The printer of nests: statements, expressions and indices in the words of a dialect, and notes
 //! of the helper functions that they used. This file has the parts that all languages share;
 //! printing for SIMD vectors is in `vectors.rs` and its siblings, printing for GPU threads in
-//! `threads.rs` and its siblings. Input: a nest and a dialect; output: text in [`Printer::out`].
+//! `threads.rs` and its siblings. Input: a loop nest and a dialect; output: text in
+//! [`Printer::out`].
 
 use super::Options;
 use super::dialect::{Dialect, Execution, Used, fill};

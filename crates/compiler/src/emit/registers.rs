@@ -1,7 +1,7 @@
 //! Decides which local buffers become named C variables, so that the compiler keeps them in
 //! registers: buffers that are only accessed at indices that are constants once unrolled loops are
-//! written out. Input: a nest; output: [`Registers`], the lanes of each such buffer. The printer
-//! for vectors (`vectors.rs`) reads it.
+//! written out. Input: a loop nest; output: [`Registers`], the lanes of each such buffer. The
+//! printer for vectors (`vectors.rs`) reads it.
 
 use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt};
 use squall_core::expr::{Affine, Source, Var};

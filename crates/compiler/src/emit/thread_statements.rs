@@ -1,6 +1,6 @@
 //! Statements of GPU programs: barriers, declarations of shared and local buffers, stores,
 //! accumulations and asynchronous copies to shared memory (`cp.async`). Methods of the printer,
-//! called from `threads.rs` for each statement of a nest; each appends CUDA text.
+//! called from `threads.rs` for each statement of a loop nest; each appends CUDA text.
 
 use super::dialect::fill;
 use super::printer::{Printer, c_name};

@@ -1,4 +1,4 @@
-//! Prints a nest as a GPU program: each outermost statement becomes one `__global__` function,
+//! Prints a loop nest as a GPU program: each outermost statement becomes one `__global__` function,
 //! which is one launch. Input: a verified nest with block and thread loops; output: a
 //! `KernelSource` with its launches.
 //!

@@ -1,4 +1,4 @@
-//! Prints a nest as a C function that computes on SIMD vectors: vector loops become vector
+//! Prints a loop nest as a C function that computes on SIMD vectors: vector loops become vector
 //! operations, unrolled loops are written out, and small local buffers become named variables.
 //! Nothing is left to the compiler's auto-vectoriser, only register allocation and scheduling.
 //!

@@ -1,7 +1,7 @@
-//! Borders of images in programs by vectors. The statement `version` in a nest prints the rest of
-//! its block twice: one version for the inside of an image without tests, and one with them; a test
-//! at run time chooses (loop versioning). A load whose padding test differs between lanes becomes a
-//! masked load. Methods of the printer; the conditions come from `nest/inside.rs`.
+//! Borders of images in programs by vectors. The statement `version` in a loop nest prints the rest
+//! of its block twice: one version for the inside of an image without tests, and one with them; a
+//! test at run time chooses (loop versioning). A load whose padding test differs between lanes
+//! becomes a masked load. Methods of the printer; the conditions come from `nest/inside.rs`.
 
 use super::printer::{Printer, Value};
 use super::state::Version;

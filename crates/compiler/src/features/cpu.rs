@@ -1,4 +1,4 @@
-//! The features of a scheduled nest on a CPU: counts of operations, vector and scalar loads,
+//! The features of a scheduled loop nest on a CPU: counts of operations, vector and scalar loads,
 //! registers, loop overhead, and, after Ansor, how many cache lines each buffer's accesses touch
 //! and how much moves at each cache level. Input: a nest and a machine model; output: the struct
 //! [`Features`] that `cpu_table.rs` declares.

@@ -1,4 +1,4 @@
-//! The estimate of a CPU kernel's time in cycles: a formula over the features of a nest whose
+//! The estimate of a CPU kernel's time in cycles: a formula over the features of a loop nest whose
 //! constants come from the machine model (ports, cache bandwidths, registers). It is the feature
 //! `estimate`, and orders the first trials of a task before anything was measured; the learned cost
 //! model corrects it.

@@ -1,6 +1,6 @@
 //! The features of a GPU kernel: its launch (blocks, threads, clusters), the resources that limit
 //! how many blocks a multiprocessor holds, and the work of a thread (operations, loads, stores,
-//! barriers, matrix products). Input: a nest and the limits of a GPU; output: the struct
+//! barriers, matrix products). Input: a loop nest and the limits of a GPU; output: the struct
 //! [`GpuFeatures`] that `gpu_table.rs` declares.
 
 use super::gpu_cost::Launch;

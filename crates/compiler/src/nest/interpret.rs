@@ -1,6 +1,6 @@
-//! The reference interpreter: it runs a nest on given inputs in double precision and rounds each
-//! store to its buffer's format. It is slow and plain, because its results define the meaning of a
-//! nest; tests compare schedules and printed code with them.
+//! The reference interpreter: it runs a loop nest on given inputs in double precision and rounds
+//! each store to its buffer's format. It is slow and plain, because its results define the meaning
+//! of a nest; tests compare schedules and printed code with them.
 //!
 //! This file has serial loops and loops that CPU threads share (`shares.rs`, which finds races);
 //! GPU programs are run by `simt.rs`.

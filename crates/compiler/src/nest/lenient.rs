@@ -3,8 +3,8 @@
 //! instructions. In a softmax the row's maximum may lose it, because the sum of the row's powers is
 //! NaN anyway.
 //!
-//! Input: a workload; output: one flag a stage, which `lower.rs` puts on the stage's buffer (the
-//! word `lenient` in a nest's text) and the emitter reads.
+//! Input: a workload (a tensor expression); output: one flag a stage, which `lower.rs` puts on the
+//! stage's buffer (the word `lenient` in a loop nest's text) and the emitter reads.
 
 use squall_core::expr::{Affine, Binary, Expr, Source, Unary};
 use squall_core::workload::{Reducer, Stage, Workload};

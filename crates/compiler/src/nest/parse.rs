@@ -1,5 +1,6 @@
-//! Reads a nest from its text (an example is in `mod.rs`) and verifies it; errors say the line.
-//! `print.rs` writes the text. Tests and reference pages of schedule primitives are written in it.
+//! Reads a loop nest from its text (an example is in `mod.rs`) and verifies it; errors say the
+//! line. `print.rs` writes the text. Tests and reference pages of schedule primitives are written
+//! in it.
 
 use super::{
     Buffer, Loop, Matrix, Mode, Nest, Reach, Scope, Start, Stmt, TileSlice, Warp, extents, verify,

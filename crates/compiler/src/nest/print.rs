@@ -1,5 +1,5 @@
-//! Prints a nest as text, such as `for k in 32 { .. }`; [`parse`](super::parse) reads it back. The
-//! words of modes and scopes are in `text.rs`.
+//! Prints a loop nest as text, such as `for k in 32 { .. }`; [`parse`](super::parse) reads it back.
+//! The words of modes and scopes are in `text.rs`.
 
 use super::text::index;
 use super::{Nest, Reach, Stmt};

@@ -1,7 +1,7 @@
 //! Loops that CPU threads share (`Mode::Parallel`), as the interpreter (`interpret.rs`) runs and
 //! checks them. The iterations are dealt in shares; the interpreter runs the shares in reverse
-//! order and reports an error where two shares touch one element and either writes it. A nest that
-//! passes therefore means the same in every order and however its threads interleave.
+//! order and reports an error where two shares touch one element and either writes it. A loop nest
+//! that passes therefore means the same in every order and however its threads interleave.
 
 use super::{Buffer, Loop, chain};
 use squall_core::expr::Source;

@@ -11,8 +11,8 @@
 //! sure that the other block has not ended.)
 //!
 //! A program that runs without an error has tiles, fetches, barriers and reductions that compute
-//! the workload on these extents. The interpreter says nothing of registers, alignment, the printed
-//! text, or the launch itself.
+//! the workload (a tensor expression) on these extents. The interpreter says nothing of registers,
+//! alignment, the printed text, or the launch itself.
 
 mod warp;
 mod warpgroup;

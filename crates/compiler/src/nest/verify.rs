@@ -1,7 +1,7 @@
 //! The verifier: the rules that every nest must satisfy, such as indices within bounds and barriers
-//! where all threads come. It runs after each schedule primitive in debug builds and before a nest
-//! becomes kernel source; its error is a text that names the broken rule. `verify/warp.rs` has the
-//! rules of warp instructions.
+//! where all threads come. It runs after each schedule primitive in debug builds and before a loop
+//! nest becomes kernel source; its error is a text that names the broken rule. `verify/warp.rs` has
+//! the rules of warp instructions.
 
 mod warp;
 

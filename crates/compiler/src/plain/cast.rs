@@ -1,7 +1,7 @@
-//! Plain kernels of conversions between element types (`Cast`, `CastLike`), of operators that
-//! return the operand's elements unchanged (`Reshape`, `Flatten`, `Identity`, ..), and of results
-//! that are known from shapes alone (`Shape`, `Size`, `Constant`). `OPS` maps each operator to the
-//! function that writes its C.
+//! Plain kernels (untuned C for one ONNX operator) of conversions between element types (`Cast`,
+//! `CastLike`), of operators that return the operand's elements unchanged (`Reshape`, `Flatten`,
+//! `Identity`, ..), and of results that are known from shapes alone (`Shape`, `Size`, `Constant`).
+//! `OPS` maps each operator to the function that writes its C.
 
 use super::Generator;
 use super::elementwise::only;

@@ -1,6 +1,7 @@
-//! Plain kernels of convolutions, forward and transposed, of floats and of integers (`Conv`,
-//! `ConvInteger`, `ConvTranspose`): direct loops in C for a call at constant shapes. `quantized.rs`
-//! reuses them for `QLinearConv`. They serve where no sketch makes a tuned kernel.
+//! Plain kernels (untuned C for one ONNX operator) of convolutions, forward and transposed, of
+//! floats and of integers (`Conv`, `ConvInteger`, `ConvTranspose`): direct loops in C for a call at
+//! constant shapes. `quantized.rs` reuses them for `QLinearConv`. They serve where no sketch makes
+//! a tuned kernel.
 
 use super::Generator;
 use super::elementwise::only;

@@ -1,6 +1,6 @@
-//! Plain kernels of operators that only move elements to places known before the run: `Transpose`,
-//! `Slice`, `Concat`, `Pad`, `Tile`, `Expand`, `Split` and others. Input: a call at constant
-//! shapes; output: C loops over strides (`broadcast.rs`).
+//! Plain kernels (untuned C for one ONNX operator) of operators that only move elements to places
+//! known before the run: `Transpose`, `Slice`, `Concat`, `Pad`, `Tile`, `Expand`, `Split` and
+//! others. Input: a call at constant shapes; output: C loops over strides (`broadcast.rs`).
 
 use super::Generator;
 use super::broadcast::Nest;

@@ -1,7 +1,8 @@
-//! Plain kernels of elementwise operators: each element of the result depends on one element of
-//! each operand, of which several may be broadcast. Most operators' C is the text in their row of
-//! `core/src/operators/elementwise.rs`, around which this file writes loops; `OPS` lists the
-//! operators that need more. Input: a call at constant shapes; output: C.
+//! Plain kernels (untuned C for one ONNX operator) of elementwise operators: each element of the
+//! result depends on one element of each operand, of which several may be broadcast. Most
+//! operators' C is the text in their row of `core/src/operators/elementwise.rs`, around which this
+//! file writes loops; `OPS` lists the operators that need more. Input: a call at constant shapes;
+//! output: C.
 
 use super::Generator;
 use super::broadcast::nest;

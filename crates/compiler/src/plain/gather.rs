@@ -1,6 +1,7 @@
-//! Plain kernels of operators that read or write elements at indices known only at run time:
-//! `Gather`, `Scatter`, `OneHot` and their variants. Input: a call at constant shapes; output: C,
-//! in which an index out of range ends the call with the return value 1.
+//! Plain kernels (untuned C for one ONNX operator) of operators that read or write elements at
+//! indices known only at run time: `Gather`, `Scatter`, `OneHot` and their variants. Input: a call
+//! at constant shapes; output: C, in which an index out of range ends the call with the return
+//! value 1.
 
 use super::Generator;
 use super::elementwise::only;

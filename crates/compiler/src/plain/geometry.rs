@@ -1,5 +1,6 @@
-//! Plain kernels of operators whose results depend on shapes and few numbers only: `Range`,
-//! `EyeLike`, `ConstantOfShape` and `AffineGrid`. Input: a call at constant shapes; output: C.
+//! Plain kernels (untuned C for one ONNX operator) of operators whose results depend on shapes and
+//! few numbers only: `Range`, `EyeLike`, `ConstantOfShape` and `AffineGrid`. Input: a call at
+//! constant shapes; output: C.
 
 use super::Generator;
 use super::elementwise::only;

@@ -1,6 +1,7 @@
-//! Plain kernels of the loss operators `NegativeLogLikelihoodLoss` and `SoftmaxCrossEntropyLoss`,
-//! which some exported models contain: the negative logarithm of each target's probability,
-//! optionally weighted, summed or averaged. Input: a call at constant shapes; output: C.
+//! Plain kernels (untuned C for one ONNX operator) of the loss operators
+//! `NegativeLogLikelihoodLoss` and `SoftmaxCrossEntropyLoss`, which some exported models contain:
+//! the negative logarithm of each target's probability, optionally weighted, summed or averaged.
+//! Input: a call at constant shapes; output: C.
 
 use super::Generator;
 use super::elementwise::only;

@@ -1,7 +1,7 @@
-//! Plain kernels of products of floats with weights of few bits (4 or 8, `MatMulNBits`), and of
-//! packing and unpacking such weights; the packed form is described at
-//! [`squall_core::graph::infer::nbits`]. The sketch `sketch/few_bits.rs` prints the same text with
-//! its knobs.
+//! Plain kernels (untuned C for one ONNX operator) of products of floats with weights of few bits
+//! (4 or 8, `MatMulNBits`), and of packing and unpacking such weights; the packed form is described
+//! at [`squall_core::graph::infer::nbits`]. The sketch `sketch/few_bits.rs` prints the same text
+//! with its knobs.
 //!
 //! Where a model allows it (`accuracy_level` 4), each block of a row of activations is quantised to
 //! signed bytes with a scale of its own, and products are summed as integers, so that the sums are

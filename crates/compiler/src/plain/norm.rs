@@ -1,6 +1,7 @@
-//! Plain kernels of normalisations: over the batch (`BatchNormalization`), groups of channels or
-//! instances, rows (`LayerNormalization`, `RMSNormalization`) and neighbouring channels (`LRN`).
-//! Input: a call at constant shapes; output: C. Softmax is in `softmax.rs`.
+//! Plain kernels (untuned C for one ONNX operator) of normalisations: over the batch
+//! (`BatchNormalization`), groups of channels or instances, rows (`LayerNormalization`,
+//! `RMSNormalization`) and neighbouring channels (`LRN`). Input: a call at constant shapes; output:
+//! C. Softmax is in `softmax.rs`.
 
 use super::Generator;
 use super::broadcast::broadcast_strides;

@@ -1,7 +1,8 @@
-//! Plain kernels of operators that select elements by their values: `TopK`, `Unique`, `NonZero`,
-//! `Compress`, `NonMaxSuppression` and `TfIdfVectorizer`. Input: a call at constant shapes; output:
-//! C. Results whose extents depend on the elements are allocated at their largest size, and the
-//! real extents are written to a pointer behind the results.
+//! Plain kernels (untuned C for one ONNX operator) of operators that select elements by their
+//! values: `TopK`, `Unique`, `NonZero`, `Compress`, `NonMaxSuppression` and `TfIdfVectorizer`.
+//! Input: a call at constant shapes; output: C. Results whose extents depend on the elements are
+//! allocated at their largest size, and the real extents are written to a pointer behind the
+//! results.
 
 use super::Generator;
 use super::elementwise::only;

@@ -1,6 +1,6 @@
-//! Plain kernels of pooling over windows (`MaxPool`, `AveragePool`, `LpPool`), over whole images
-//! (`Global*Pool`), and of `MaxUnpool`. Input: a call at constant shapes; output: C loops over
-//! images, windows and their elements.
+//! Plain kernels (untuned C for one ONNX operator) of pooling over windows (`MaxPool`,
+//! `AveragePool`, `LpPool`), over whole images (`Global*Pool`), and of `MaxUnpool`. Input: a call
+//! at constant shapes; output: C loops over images, windows and their elements.
 
 use super::Generator;
 use super::elementwise::only;

@@ -1,6 +1,6 @@
-//! Plain kernels of the recurrent operators `RNN`, `GRU` and `LSTM`, forward, backward and in both
-//! directions, with the activation functions that attributes name. Input: a call at constant
-//! shapes; output: C with a loop over time steps.
+//! Plain kernels (untuned C for one ONNX operator) of the recurrent operators `RNN`, `GRU` and
+//! `LSTM`, forward, backward and in both directions, with the activation functions that attributes
+//! name. Input: a call at constant shapes; output: C with a loop over time steps.
 
 use super::Generator;
 use super::elementwise::only;

@@ -1,7 +1,7 @@
-//! Plain kernels of operators that sample images at positions between pixels: `GridSample`,
-//! `RoiAlign`, `MaxRoiPool` (regions of interest), `DeformConv`, and of `Col2Im`, which adds
-//! columns up to an image. Input: a call at constant shapes; output: C. (Regions of nodes with open
-//! extents are another thing, in `regions/`.)
+//! Plain kernels (untuned C for one ONNX operator) of operators that sample images at positions
+//! between pixels: `GridSample`, `RoiAlign`, `MaxRoiPool` (regions of interest), `DeformConv`, and
+//! of `Col2Im`, which adds columns up to an image. Input: a call at constant shapes; output: C.
+//! (Regions of nodes with open extents are another thing, in `regions/`.)
 
 use super::Generator;
 use super::elementwise::only;

@@ -1,6 +1,6 @@
-//! Plain kernels of signal processing: Fourier transforms (`DFT`, `STFT`), window functions and
-//! `MelWeightMatrix`. Input: a call at constant shapes; output: C; windows and mel weights are
-//! computed at generation time and printed as tables.
+//! Plain kernels (untuned C for one ONNX operator) of signal processing: Fourier transforms (`DFT`,
+//! `STFT`), window functions and `MelWeightMatrix`. Input: a call at constant shapes; output: C;
+//! windows and mel weights are computed at generation time and printed as tables.
 
 use super::Generator;
 use super::elementwise::only;

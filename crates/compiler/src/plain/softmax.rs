@@ -1,5 +1,6 @@
-//! Plain kernels of normalisations along one axis: `Softmax`, `LogSoftmax`, `Hardmax` and
-//! `LpNormalization`. Input: a call at constant shapes; output: C loops over rows of the axis.
+//! Plain kernels (untuned C for one ONNX operator) of normalisations along one axis: `Softmax`,
+//! `LogSoftmax`, `Hardmax` and `LpNormalization`. Input: a call at constant shapes; output: C loops
+//! over rows of the axis.
 
 use super::Generator;
 use super::elementwise::only;

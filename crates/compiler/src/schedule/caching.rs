@@ -1,7 +1,8 @@
 //! Schedule primitives that keep an accumulation in registers: `cache_write(loop, buffer, local)`
 //! accumulates into a local copy around a loop and stores it afterwards (as in TVM), and
 //! `forward(buffer)` lets the local copy start from the constant that the buffer was filled with,
-//! without the fill. Input: a nest and names; output: the rewritten nest, or the reason why not.
+//! without the fill. Input: a loop nest and names; output: the rewritten nest, or the reason why
+//! not.
 
 use super::buffers::reindex_in;
 use super::loops::named;

@@ -2,8 +2,8 @@
 //! of a loop reads is computed at the start of that iteration. Elements that neighbouring
 //! iterations share are computed twice; in return the buffer stays in a near cache.
 //!
-//! Input: a nest in which a local buffer is made by one store ahead of the loop; output: the nest
-//! with that store narrowed and moved, or the reason why not.
+//! Input: a loop nest in which a local buffer is made by one store ahead of the loop; output: the
+//! nest with that store narrowed and moved, or the reason why not.
 
 use super::loops::named;
 use super::structure::buffer;

@@ -1,6 +1,6 @@
 //! The list of all schedule primitives as one enum: their named fields, their text (`split(k_C, 8,
-//! ko, ki)`), and `apply`, which runs a list of them on a nest through the functions of the sibling
-//! files and stops with a [`Refused`] at the first that cannot be applied.
+//! ko, ki)`), and `apply`, which runs a list of them on a loop nest through the functions of the
+//! sibling files and stops with a [`Refused`] at the first that cannot be applied.
 
 use super::dependence::shared_loops_are_independent;
 use super::winograd::{self, WinogradTile};

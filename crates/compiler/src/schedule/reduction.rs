@@ -1,6 +1,6 @@
 //! The primitive `rfactor(loop, partial)`, as in Halide and TVM: iterations of a reduction loop
 //! accumulate into separate partial results, which are combined at the end, so that a reduction
-//! runs in vector lanes or in several independent chains. Input: a nest with a loop around one
+//! runs in vector lanes or in several independent chains. Input: a loop nest with a loop around one
 //! accumulation; output: the nest with the buffer of partial results, or the reason why not.
 
 use super::loops::named;

@@ -1,7 +1,7 @@
 //! The primitive `skip(buffer)`: leaves out the steps of a sum whose prepared factor is 0 by the
 //! test that it was made with. A strided backward convolution to the data has such steps, because
 //! its phases differ in how many taps of the filter they read (`core/src/operator/convolution.rs`).
-//! Input: a nest in which `buffer` is prepared under one test; output: the nest with that test
+//! Input: a loop nest in which `buffer` is prepared under one test; output: the nest with that test
 //! around the sum's statement, or the reason why not.
 
 use super::pack::path_to;

@@ -2,8 +2,9 @@
 //! are stored: `pairs` (two bf16 as one element), `words` (16-bit integers for bytes), `floats`
 //! (floats for bytes), `window` and `phases` (strided rows put in another order).
 //!
-//! They find the one multiply-accumulate stage of a workload, count how often its factors are read,
-//! and insert stages that make the rewritten copies of the factors ahead of all other stages.
+//! They find the one multiply-accumulate stage of a workload (a tensor expression), count how often
+//! its factors are read, and insert stages that make the rewritten copies of the factors ahead of
+//! all other stages.
 
 use squall_core::Workload;
 use squall_core::expr::{Affine, Binary, Expr, Source, Var};

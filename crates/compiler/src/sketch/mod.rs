@@ -4,11 +4,11 @@
 //!
 //! Input: a workload and a target. Output ([`sketches`]): tunables, each a space of legal
 //! configurations and a function from a configuration to kernel source. A CPU's sketch consists of
-//! a nest that some primitives have already brought into shape (stages joined, axes collapsed), a
-//! space, and a function from a configuration to the rest of the schedule; a GPU's sketch (`gpu`)
-//! writes the whole nest. Each rule is a submodule with a function `derive`, listed in `RULES`: the
-//! first rule that yields any sketch wins, and then other algorithms (`phases`, `winograd`, ..) add
-//! theirs. Where no rule applies, plain loops remain (`plain`).
+//! a loop nest that some primitives have already brought into shape (stages joined, axes
+//! collapsed), a space, and a function from a configuration to the rest of the schedule; a GPU's
+//! sketch (`gpu`) writes the whole nest. Each rule is a submodule with a function `derive`, listed
+//! in `RULES`: the first rule that yields any sketch wins, and then other algorithms (`phases`,
+//! `winograd`, ..) add theirs. Where no rule applies, plain loops remain (`plain`).
 
 mod attention;
 mod back_to_back;

@@ -3,10 +3,10 @@
 //! vector of results then loads neighbours, where it would gather every second element; the
 //! gathering is done once, when the image is copied.
 //!
-//! The rewriting is one of the workload: with stride `t` and tap `s = t * so + si` along a row, the
-//! sum reads the copy at `[.., si, q + so]`. Taps behind the filter's last are 0 by a test and are
-//! skipped. The sketches are those of `tile` for the rewritten workload; their names end in
-//! `,phases`.
+//! The rewriting is one of the workload (a tensor expression): with stride `t` and tap `s = t * so
+//! + si` along a row, the sum reads the copy at `[.., si, q + so]`. Taps behind the filter's last
+//! are 0 by a test and are skipped. The sketches are those of `tile` for the rewritten workload;
+//! their names end in `,phases`.
 
 use super::factors::{ahead, only_product, put_ahead, readers};
 use super::{Facts, Sketch, tile};

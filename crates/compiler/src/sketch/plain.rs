@@ -1,7 +1,7 @@
-//! Plain loops of a workload, in two versions. `sketch` is the untuned kernel with one
-//! configuration, simple C compiled with full optimisation, which is what reported gains are
-//! measured from. `reference` computes in double precision, and every measured kernel's output is
-//! compared with its result.
+//! Plain loops of a workload (a tensor expression), in two versions. `sketch` is the untuned kernel
+//! with one configuration, simple C compiled with full optimisation, which is what reported gains
+//! are measured from. `reference` computes in double precision, and every measured kernel's output
+//! is compared with its result.
 //!
 //! Input: a workload. Output: a sketch without knobs, or kernel source. Both lower the workload
 //! stage by stage (`nest/lower.rs`) and accumulate in scalars. A reference with many operations

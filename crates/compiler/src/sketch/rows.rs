@@ -1,11 +1,11 @@
 //! The rule for row kernels on CPUs: softmax, layer normalisation, global pooling, and reductions
 //! along the contiguous axis.
 //!
-//! All stages of the workload are joined at the loops over rows, so that intermediates shrink to
-//! one row. Each pass over a row is vectorised; a reduction runs in vector lanes and in several
-//! independent chains (`rfactor`). There are two sketches, `rows` and `rows,recompute`: elementwise
-//! intermediates are kept for the row or computed again at each use. [`joined`] is also what
-//! `gpu/rows.rs` starts from.
+//! All stages of the workload (a tensor expression) are joined at the loops over rows, so that
+//! intermediates shrink to one row. Each pass over a row is vectorised; a reduction runs in vector
+//! lanes and in several independent chains (`rfactor`). There are two sketches, `rows` and
+//! `rows,recompute`: elementwise intermediates are kept for the row or computed again at each use.
+//! [`joined`] is also what `gpu/rows.rs` starts from.
 
 use super::short::{parallel, split, unroll, vectorize};
 use super::{Facts, Sketch, attempt, collapse::collapse, powers, start};

@@ -1,6 +1,6 @@
 //! Workloads of two operators back to back (the second alone reads the first's result), for tests
-//! of the sketches that make them one kernel: expansion and depthwise convolution, convolution and
-//! pooling, and others, in both layouts.
+//! of the sketches (kernel structures with open knobs) that make them one kernel: expansion and
+//! depthwise convolution, convolution and pooling, and others, in both layouts.
 
 /// Names and texts of the workloads, like [`super::CASES`].
 pub const BACK_TO_BACK: &[(&str, &str)] = &[

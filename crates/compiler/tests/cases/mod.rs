@@ -1,6 +1,6 @@
 //! Test workloads: small tensor expressions of every kind (convolutions, products, pools, softmax,
-//! ..) as text, with odd sizes, so that tiles do not divide extents. Tests run every sketch on
-//! them.
+//! ..) as text, with odd sizes, so that tiles do not divide extents. Tests run every sketch (a
+//! kernel structure with open knobs) on them.
 
 #![allow(dead_code, unused_imports)] // each test uses its part
 mod back_to_back;

@@ -1,5 +1,5 @@
 //! Test workloads of convolutions with stride two, in both layouts, with and without padding; the
-//! sketches by phases (`sketch/phases.rs`) apply to them.
+//! sketches (kernel structures with open knobs) by phases (`sketch/phases.rs`) apply to them.
 
 /// Names and texts of the workloads, like [`super::CASES`].
 pub const STRIDED: &[(&str, &str)] = &[

@@ -1,7 +1,7 @@
 //! Helpers that compile and run generated kernels in tests: on this machine by its C compiler, and
 //! for ARM by a cross compiler and an emulator where both are installed. Input: kernels, cases with
 //! inputs, and compiler flags; output: the kernels' results, which the helpers compare with the
-//! workload's evaluation.
+//! direct evaluation of the workload (a tensor expression).
 
 #![allow(dead_code)] // each test uses its part
 

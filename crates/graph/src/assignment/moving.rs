@@ -1,7 +1,7 @@
 //! The copies that remain of a node that moves data, once its values have the layouts and sites
-//! that an assignment chose: for each operand the place of its elements and the place where they
-//! belong. Where the two are equal nothing is copied. Input: a choice and a node; output: a list of
-//! [`Carried`]. `plan/build.rs` turns the others into copies.
+//! (places in another value's memory) that an assignment chose: for each operand the place of its
+//! elements and the place where they belong. Where the two are equal nothing is copied. Input: a
+//! choice and a node; output: a list of [`Carried`]. `plan/build.rs` turns the others into copies.
 
 use super::Choice;
 use crate::candidate::root;

@@ -1,7 +1,7 @@
 //! Checks that a choice of kernels and layouts is a legal cover of a model: every node that has to
 //! run is in a step, every value is computed once and before it is read, and all steps that touch a
-//! value agree on its layout and site. Input: candidates and a choice; output: nothing, or the
-//! first fault in words. `Assignment::new` calls it.
+//! value agree on its layout and site. Input: fusion candidates (sets of nodes that may be one
+//! kernel) and a choice; output: nothing, or the first fault in words. `Assignment::new` calls it.
 
 use super::moving::carried;
 use super::{Choice, Step, reads, workload};

@@ -1,6 +1,7 @@
-//! Checks candidates against their model: each covers existing nodes once, reads values that exist
-//! before it runs, gives a value of one of its nodes, and its workload has tensors of the model's
-//! sizes. Input: candidates, usually just parsed; output: nothing, or the first fault in words.
+//! Checks fusion candidates (sets of nodes that may be one kernel) against their model: each covers
+//! existing nodes once, reads values that exist before it runs, gives a value of one of its nodes,
+//! and its workload has tensors of the model's sizes. Input: candidates, usually just parsed;
+//! output: nothing, or the first fault in words.
 
 use super::Candidates;
 use crate::candidate::{FusionCandidate, root};

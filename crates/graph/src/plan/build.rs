@@ -1,5 +1,6 @@
-//! Builds a plan from an assignment: each step becomes work on blocks of memory (a kernel, a copy,
-//! a fill or a plain operator), and all that depends on weights alone is computed now. Input: an
+//! Builds a plan (a network as steps over blocks of memory) from an assignment (the kernels that
+//! cover a model, and its layouts): each step becomes work on blocks of memory (a kernel, a copy, a
+//! fill or a plain operator), and all that depends on weights alone is computed now. Input: an
 //! assignment and the model's weights; output: a [`Plan`](super::Plan). Each value first gets a
 //! block of its own; `merge.rs`, `compose.rs` and `same.rs` then remove copies.
 

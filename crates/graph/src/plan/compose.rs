@@ -1,6 +1,7 @@
-//! Composes copies of copies in a plan: where a block is made by one copy and only copied from, its
-//! readers copy from the original source instead, and the block is removed. Input and output: a
-//! plan. A transpose of a slice thus becomes one strided copy. `build.rs` calls this.
+//! Composes copies of copies in a plan (a network as steps over blocks of memory): where a block is
+//! made by one copy and only copied from, its readers copy from the original source instead, and
+//! the block is removed. Input and output: a plan. A transpose of a slice thus becomes one strided
+//! copy. `build.rs` calls this.
 
 use super::{BlockPlace, Plan, Stride, ValueSource, Work};
 

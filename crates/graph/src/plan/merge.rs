@@ -1,8 +1,8 @@
 //! Concatenations without copies: where a step copies a whole block into a part of a larger one,
 //! the block is placed inside the larger one, so that its producer writes there directly. Larger
 //! concatenations go first: in networks that concatenate repeatedly (DenseNet), the largest holds
-//! all blocks, and smaller concatenations are parts of it. Input and output: a plan; `build.rs`
-//! calls this.
+//! all blocks, and smaller concatenations are parts of it. Input and output: a plan (a network as
+//! steps over blocks of memory); `build.rs` calls this.
 
 use super::{BlockPlace, Plan, PlanStep, Stride, ValueSource, Work, alignment};
 use std::collections::BTreeMap;

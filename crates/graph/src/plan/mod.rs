@@ -1,7 +1,7 @@
-//! Plans, the last stage of the graph compiler: a plan is an assignment as a program over blocks of
-//! memory. Everything that is known before a call (folded weights, scaled filters) is computed and
-//! stored as constants; the steps that remain are kernels, copies, fills and plain operators, each
-//! with the places that it reads and writes.
+//! Plans, the last stage of the graph compiler: a plan is an assignment (the kernels that cover a
+//! model, and its layouts) as a program over blocks of memory. Everything that is known before a
+//! call (folded weights, scaled filters) is computed and stored as constants; the steps that remain
+//! are kernels, copies, fills and plain operators, each with the places that it reads and writes.
 //!
 //! Input: an assignment and weights (`build.rs`); output: a [`Plan`], which prints and parses
 //! (`text.rs`) and is verified (`verify.rs`). `squall/src/network` prints it as one program.

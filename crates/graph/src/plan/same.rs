@@ -1,6 +1,7 @@
 //! Removes copies that change nothing: of a whole block, in order, to a block of the same format.
 //! They are left over where a model's file converts a value to a format that the kernel gives
-//! anyway. Input and output: a plan; both blocks of such a copy become one.
+//! anyway. Input and output: a plan (a network as steps over blocks of memory); both blocks of such
+//! a copy become one.
 
 use super::compose::drop_unused;
 use super::{BlockPlace, Plan, ValueSource, Work};

@@ -1,6 +1,7 @@
-//! Prints and parses the text of a plan. `b2+64` is the place 64 elements into block 2, `c3` is
-//! constant 3; a copy has the target, the source, an offset and `[extent:target stride:source
-//! stride]` for each axis. Constants are printed by name; their numbers stay with the weights.
+//! Prints and parses the text of a plan (a network as steps over blocks of memory). `b2+64` is the
+//! place 64 elements into block 2, `c3` is constant 3; a copy has the target, the source, an offset
+//! and `[extent:target stride:source stride]` for each axis. Constants are printed by name; their
+//! numbers stay with the weights.
 //!
 //! ```text
 //! plan

@@ -1,6 +1,7 @@
-//! Checks a plan: all that is read and written lies inside its block, nothing is read before a
-//! step, input or constant gave it, and conditions are booleans. Input: a plan, just built,
-//! rewritten or parsed; output: nothing, or the step that is wrong and why.
+//! Checks a plan (a network as steps over blocks of memory): all that is read and written lies
+//! inside its block, nothing is read before a step, input or constant gave it, and conditions are
+//! booleans. Input: a plan, just built, rewritten or parsed; output: nothing, or the step that is
+//! wrong and why.
 
 use super::{BlockPlace, Plan, Stride, ValueSource, Work};
 use squall_core::DType;

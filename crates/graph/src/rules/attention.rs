@@ -1,7 +1,8 @@
 //! The rule `attention`: a matrix product, a softmax along its last axis, and the product that
 //! reads the softmax, as one kernel (FlashAttention). The matrix of scores between them, with an
 //! element for each pair of tokens, is never stored. Input: the first product's node; output:
-//! candidates with the elementwise nodes (scale, mask) in between.
+//! fusion candidates (sets of nodes that may be one kernel) with the elementwise nodes (scale,
+//! mask) in between.
 
 use super::{grown, only_reader};
 use crate::candidate::FusionCandidate;

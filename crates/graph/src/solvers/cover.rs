@@ -2,7 +2,8 @@
 //! for each group of images whether its channels lie last, and for each stored value the cheapest
 //! kernel that gives it from stored inputs. Input: a [`CoverProblem`] with the time of each kernel
 //! in each layout; output: a [`Cover`], the exact optimum, found by `elimination.rs`. A value may
-//! be computed inside several kernels. `whole.rs` builds the problem from candidates.
+//! be computed inside several kernels. `whole.rs` builds the problem from fusion candidates (sets
+//! of nodes that may be one kernel).
 
 use super::elimination::{Factor, least_cost};
 

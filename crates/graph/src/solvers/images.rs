@@ -1,10 +1,12 @@
-//! The images of an assignment: values of four axes whose channels may lie first or last, because
-//! only kernels read and write them. Images count only if a convolution or pool is among those
-//! kernels or connected to them through other images. Images that a move joins, such as the parts
-//! of a concatenation along channels, form a group with one layout.
+//! The images of an assignment (the kernels that cover a model, and its layouts): values of four
+//! axes whose channels may lie first or last, because only kernels read and write them. Images
+//! count only if a convolution or pool is among those kernels or connected to them through other
+//! images. Images that a move joins, such as the parts of a concatenation along channels, form a
+//! group with one layout.
 //!
-//! Input: candidates and a choice of steps; output: [`Images`] with their groups and the kernels
-//! that touch them. `layouts.rs` and `whole.rs` choose the layouts.
+//! Input: fusion candidates (sets of nodes that may be one kernel) and a choice of steps; output:
+//! [`Images`] with their groups and the kernels that touch them. `layouts.rs` and `whole.rs` choose
+//! the layouts.
 
 use crate::assignment::{Choice, Step, reads};
 use crate::candidate::{FusionCandidate, root};

@@ -3,8 +3,9 @@
 //! sliced or gathered value is read where its elements lie. Where a kernel cannot read or write its
 //! values so, or would lose its vector accesses, the copy stays.
 //!
-//! Input: candidates and a choice; output: the choice with sites. It is the solver `in-place`, and
-//! the last step of other solvers (`settled`).
+//! Input: fusion candidates (sets of nodes that may be one kernel) and a choice; output: the choice
+//! with sites (places in another value's memory). It is the solver `in-place`, and the last step of
+//! other solvers (`settled`).
 
 use super::Cost;
 use crate::assignment::moving::carried;

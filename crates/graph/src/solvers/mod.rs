@@ -1,8 +1,9 @@
-//! Solvers: algorithms that choose, from the candidates of a model, the kernels that cover it and
-//! the layouts of its values. Input: [`Candidates`], a choice to start from, and the known times of
-//! tasks ([`Cost`]); output: a [`Choice`]. Examples: greedy fusion, no fusion, channels last, the
-//! exact cheapest cover (`whole.rs`). A solver is a file here and a line in [`SOLVERS`];
-//! `Assignment::solved` applies one.
+//! Solvers: algorithms that choose, from the fusion candidates (sets of nodes that may be one
+//! kernel) of a model, the kernels that cover it and the layouts of its values. Input:
+//! [`Candidates`], a choice to start from, and the known times of tasks ([`Cost`]); output: a
+//! [`Choice`]. Examples: greedy fusion, no fusion, channels last, the exact cheapest cover
+//! (`whole.rs`). A solver is a file here and a line in [`SOLVERS`]; `Assignment::solved` applies
+//! one.
 
 mod cover;
 mod elimination;

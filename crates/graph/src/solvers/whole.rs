@@ -1,9 +1,9 @@
 //! The solver of the cheapest cover: kernels and layouts together, so that the sum of the kernels'
 //! times is least. Times that are not known are estimated from bytes and operations, scaled by the
-//! times that are known. Input: candidates and known times; output: the exact optimum by
-//! `cover.rs`, or the reason why there is no proof (graphs that are too wide), where greedy fusion
-//! stays. `squall/src/cover_runoff.rs` measures the best covers against each other in whole
-//! networks.
+//! times that are known. Input: fusion candidates (sets of nodes that may be one kernel) and known
+//! times; output: the exact optimum by `cover.rs`, or the reason why there is no proof (graphs that
+//! are too wide), where greedy fusion stays. `squall/src/cover_runoff.rs` measures the best covers
+//! against each other in whole networks.
 
 use super::cover::{CoverProblem, Producer};
 use super::images::Images;

@@ -1,4 +1,4 @@
-//! Recognises in a plain nest the convolution that Winograd's filtering can replace: 3x3 taps,
+//! Recognises in a plain loop nest the convolution that Winograd's filtering can replace: 3x3 taps,
 //! stride 1 or 2, with or without a padded copy, with an elementwise epilogue, and channels first
 //! or last. Input: a nest and the name of the sum's buffer; output: a [`Convolution`] with its
 //! buffers and extents, or the reason why there is none. Used by the primitive `winograd`

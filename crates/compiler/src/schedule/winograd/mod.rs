@@ -2,10 +2,10 @@
 //! filtering (Lavin and Gray, CVPR 2016). An output tile of m x m needs (m + 2)^2 products a
 //! channel instead of 9 m^2, with a stride of 2 (2 m + 1)^2.
 //!
-//! Input: a plain nest with such a convolution (`find.rs`) and a [`WinogradTile`]. Output: loops
-//! that for each block of tile rows (`phases.rs`) copy the input with its padding, channels last;
-//! transform it to V; multiply, at each place of a tile, M = U V in register tiles; transform M
-//! back and store it through the epilogue. Filters are transformed ahead of time into U, in the
+//! Input: a plain loop nest with such a convolution (`find.rs`) and a [`WinogradTile`]. Output:
+//! loops that for each block of tile rows (`phases.rs`) copy the input with its padding, channels
+//! last; transform it to V; multiply, at each place of a tile, M = U V in register tiles; transform
+//! M back and store it through the epilogue. Filters are transformed ahead of time into U, in the
 //! order in which the product reads them. The matrices come from `../toom.rs`.
 
 mod find;

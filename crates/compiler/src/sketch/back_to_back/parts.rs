@@ -1,5 +1,6 @@
-//! Cutting two operators into parts along a shared axis, for `back_to_back.rs`: the workload of one
-//! part of an operator, and where each tensor's part lies in the whole tensor.
+//! Cutting two operators into parts along a shared axis, for `back_to_back.rs`: the workload (a
+//! tensor expression) of one part of an operator, and where each tensor's part lies in the whole
+//! tensor.
 //!
 //! Input: the workloads of two operators and the axis that both share; output: workloads with that
 //! axis cut to the size of a part, and a [`Cut`] for each tensor, by which the loop over parts

@@ -1,6 +1,6 @@
-//! Sketches of GPU kernels. Input: a workload and a GPU; output: a `Program` for each sketch, which
-//! is a space of knobs and a function from a configuration to the whole loop nest of the kernel,
-//! printed as CUDA C by `emit/cuda.rs`.
+//! Sketches of GPU kernels. Input: a workload (a tensor expression) and a GPU; output: a `Program`
+//! for each sketch, which is a space of knobs and a function from a configuration to the whole loop
+//! nest of the kernel, printed as CUDA C by `emit/cuda.rs`.
 //!
 //! Each rule writes the nest directly, because the blocks, threads and shared tiles of a GPU are
 //! one structure that no chain of schedule primitives reaches in small steps. The rules:

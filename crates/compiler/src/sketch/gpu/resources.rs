@@ -1,10 +1,10 @@
 //! The resources that one block of a GPU kernel takes of a multiprocessor: threads, registers, and
 //! bytes of shared memory.
 //!
-//! Written as terms over knobs they are constraints of a sketch's space (`Block::fits`), so that
-//! the device can run at least one block of each legal configuration (`occupancy.rs` counts how
-//! many). For a finished nest, `check_shared` compares its bytes of shared memory with the device's
-//! limit. All GPU sketches that tile use this file.
+//! Written as terms over knobs they are constraints of the space of a sketch (a kernel structure
+//! with open knobs) (`Block::fits`), so that the device can run at least one block of each legal
+//! configuration (`occupancy.rs` counts how many). For a finished nest, `check_shared` compares its
+//! bytes of shared memory with the device's limit. All GPU sketches that tile use this file.
 
 use crate::emit::shared_bytes;
 use crate::nest::Nest;

@@ -1,8 +1,8 @@
 //! The rule for row kernels on a GPU (softmax, normalisation, reductions along rows): one block
 //! computes one row.
 //!
-//! The nest with all stages joined at the rows comes from `sketch/rows.rs`. Every pass over a row
-//! is shared among the block's threads, and a thread meets the same elements in every pass. A
+//! The loop nest with all stages joined at the rows comes from `sketch/rows.rs`. Every pass over a
+//! row is shared among the block's threads, and a thread meets the same elements in every pass. A
 //! reduction is summed up by each thread, then across threads in two steps through shared memory.
 //! Knobs: `threads`, `vector` (elements that a thread takes at once), `fan` (partial results that
 //! the first of the two steps leaves).

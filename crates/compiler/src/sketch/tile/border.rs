@@ -2,7 +2,7 @@
 //! data and not the border. Schedules cut the loop there (`peel`), so that the inside needs no
 //! tests and can be vectorised.
 //!
-//! Input: a nest and the name of the main stage's buffer. Output: a [`Border`], from which
+//! Input: a loop nest and the name of the main stage's buffer. Output: a [`Border`], from which
 //! `primitives.rs` schedules the copy, and [`TestsOfLanes`], which says whether tests at each read
 //! allow vector lanes.
 

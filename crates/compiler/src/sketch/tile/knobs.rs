@@ -1,6 +1,7 @@
 //! The space of the tiling sketch for CPUs: its knobs, and the constraints that make their values
-//! legal or sensible. Input: the [`Shape`] of a workload and a target; output: a draft of a space,
-//! which `tile/mod.rs` opens. `primitives.rs` turns a configuration of it into a schedule.
+//! legal or sensible. Input: the [`Shape`] of a workload (a tensor expression) and a target;
+//! output: a draft of a space, which `tile/mod.rs` opens. `primitives.rs` turns a configuration (a
+//! value for each knob) of it into a schedule.
 //!
 //! For an axis `k` the knobs are `k3` (its part of the register tile) and `k2`, `k1` (tiles around
 //! it); further knobs are `lanes`, the cut of the reduction, the loop order, packing, prefetching

@@ -5,8 +5,8 @@
 //! The structure is SSRSRS as in Ansor: spatial levels 0 and 1 outside, an outer reduction level,
 //! spatial level 2, the inner reduction level, and the register tile (level 3) with the vector
 //! lanes innermost. Each axis that can hold the lanes gives two sketches: reduction in one piece,
-//! or cut. `derive` makes them: `shape_base` prepares the nest, `Shape` holds facts, `knobs` makes
-//! the space, `primitives` a configuration's schedule.
+//! or cut. `derive` makes them: `shape_base` prepares the loop nest, `Shape` holds facts, `knobs`
+//! makes the space, `primitives` the schedule of a configuration (a value for each knob).
 
 mod amx;
 mod border;

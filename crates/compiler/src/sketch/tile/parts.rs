@@ -1,8 +1,8 @@
 //! Operands that lie in several tensors side by side, such as an input that is a concatenation
 //! (`core/src/operator/in_parts.rs`): a sum over them tests at each element which tensor it is in.
 //! The reduction's loop is cut where the parts meet (`peel`), so that no piece of it needs the
-//! test. Input: a workload or nest; output: the positions of the cuts, used by `tile/mod.rs` and
-//! `primitives.rs`.
+//! test. Input: a workload (a tensor expression) or nest; output: the positions of the cuts, used
+//! by `tile/mod.rs` and `primitives.rs`.
 
 use super::{Packing, TileAxis};
 use crate::nest::{Nest, Stmt, visit};

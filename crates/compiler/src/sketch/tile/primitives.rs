@@ -1,6 +1,7 @@
 //! The schedule of a configuration of multi-level tiling (`tile/mod.rs`): from the [`Shape`] of a
-//! workload and a value for each knob (`knobs.rs`) to a list of schedule primitives (`split`,
-//! `reorder`, `cache_write`, `pack`, ..), which `schedule::apply` runs on the sketch's nest.
+//! workload (a tensor expression) and a value for each knob (`knobs.rs`) to a list of schedule
+//! primitives (`split`, `reorder`, `cache_write`, `pack`, ..), which `schedule::apply` runs on the
+//! sketch's nest.
 //!
 //! The loop of axis `k` at level 2 is named `k2`; level 3 is the register tile.
 

@@ -1,6 +1,7 @@
 //! Attention as one GPU kernel: two products with a softmax between them. After FlashAttention (Dao
-//! et al., 2022; Dao, 2023). Input: a workload that `problem.rs` recognises as attention; output:
-//! the sketch of this file, by plain threads, and two more for 16-bit tensors by tensor cores.
+//! et al., 2022; Dao, 2023). Input: a workload (a tensor expression) that `problem.rs` recognises
+//! as attention; output: the sketch of this file, by plain threads, and two more for 16-bit tensors
+//! by tensor cores.
 //!
 //! A block computes a tile of rows of one head and walks through the keys tile by tile: the scores
 //! of a tile stay in registers, their powers in shared memory, and no score goes through device
@@ -10,7 +11,7 @@
 //!
 //! In the sketches by tensor cores powers stay in registers as well: `tensor` gives rows to warps
 //! (`mma.sync`), `warpgroup` to warpgroups (`wgmma`), and `rows` holds the softmax steps that their
-//! threads have in common. `program` writes the nest of the sketch by plain threads.
+//! threads have in common. `program` writes the loop nest of the sketch by plain threads.
 
 mod problem;
 mod program;

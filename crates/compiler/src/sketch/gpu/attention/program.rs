@@ -1,9 +1,9 @@
-//! Writes the nest of attention by plain threads: a block loop over tiles of rows of each head, and
-//! inside a loop over tiles of keys that computes scores, updates each row's maximum and sum
-//! (online softmax), and adds powers times values to the output's sums.
+//! Writes the loop nest of attention by plain threads: a block loop over tiles of rows of each
+//! head, and inside a loop over tiles of keys that computes scores, updates each row's maximum and
+//! sum (online softmax), and adds powers times values to the output's sums.
 //!
-//! Input: an [`Attention`] (`problem.rs`) and a configuration of the space in `mod.rs`; output: a
-//! nest.
+//! Input: an [`Attention`] (`problem.rs`) and a configuration (a value for each knob) of the space
+//! in `mod.rs`; output: a nest.
 
 use super::super::loops::{around, count, tiles};
 use super::super::tensor::tile::guarded;

@@ -1,7 +1,8 @@
 //! Contractions on a GPU without tensor cores: matrix products, convolutions, depthwise
 //! convolutions and pooling, everything that sums over tiles. After Ansor's GPU sketch (SSSRRSRS),
-//! with split-K by thread-block clusters. Input: a workload; output: this sketch, and those of
-//! `tensor` and `warpgroup`, for which `contraction` prepares the same description (`problem.rs`).
+//! with split-K by thread-block clusters. Input: a workload (a tensor expression); output: this
+//! sketch, and those of `tensor` and `warpgroup`, for which `contraction` prepares the same
+//! description (`problem.rs`).
 //!
 //! A block computes a tile of the output, and a thread computes `v x i` elements of it along each
 //! axis: `v` far apart (virtual threads), `i` next to each other. The block's threads fetch the

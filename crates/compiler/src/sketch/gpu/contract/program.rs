@@ -1,10 +1,11 @@
-//! Writes the nest of a configuration of the contraction sketch: the block, cluster and thread
-//! loops, the loop over chunks of the reduction (each fetched to shared memory and added up,
-//! optionally one chunk ahead), and the end, where each thread stores its sums or threads first add
-//! up partial sums.
+//! Writes the loop nest of a configuration (a value for each knob) of the contraction sketch: the
+//! block, cluster and thread loops, the loop over chunks of the reduction (each fetched to shared
+//! memory and added up, optionally one chunk ahead), and the end, where each thread stores its sums
+//! or threads first add up partial sums.
 //!
-//! Input: a [`Contraction`] and a configuration; output: a nest. `tiling.rs` says which elements
-//! each thread owns; `mod.rs` has the idea of the sketch.
+//! Input: a [`Contraction`] (a sum over tiles of one or two operands, `problem.rs`) and a
+//! configuration; output: a nest. `tiling.rs` says which elements each thread owns; `mod.rs` has
+//! the idea of the sketch (a kernel structure with open knobs).
 
 use super::super::loops::{around, count, tiles, total};
 use super::super::problem::{Contraction, ContractionOperand, epilogue};

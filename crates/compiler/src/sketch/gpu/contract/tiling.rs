@@ -1,9 +1,10 @@
 //! The tile of a block in the contraction sketch: which elements of it each thread owns, which
 //! elements of each operand a step takes, and where these lie in shared memory.
 //!
-//! Input: a [`Contraction`] and a configuration; output: a [`Tiling`], the numbers and loop
-//! variables that `program.rs` writes the nest with. In `Tiling` the vectors `size`, `t`, `v` and
-//! `i` have one entry an axis of the output.
+//! Input: a [`Contraction`] (a sum over tiles of one or two operands, `problem.rs`) and a
+//! configuration (a value for each knob); output: a [`Tiling`], the numbers and loop variables that
+//! `program.rs` writes the loop nest with. In `Tiling` the vectors `size`, `t`, `v` and `i` have
+//! one entry an axis of the output.
 
 use super::super::super::divisors;
 use super::super::loops::{around, launches};

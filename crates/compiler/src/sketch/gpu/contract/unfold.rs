@@ -1,8 +1,8 @@
 //! Convolutions with windows side by side, such as a vision transformer's patch embedding: with
 //! stride equal to the window's extent they are matrix products over patches. `unfolded` rewrites a
-//! workload so: a dimension of data read at `c x + y`, with `y` running through `0..c`, is split
-//! into two dimensions read at `[x, y]`. The elements stay where they are in memory.
-//! `contract/mod.rs` does this before it looks at a workload.
+//! workload (a tensor expression) so: a dimension of data read at `c x + y`, with `y` running
+//! through `0..c`, is split into two dimensions read at `[x, y]`. The elements stay where they are
+//! in memory. `contract/mod.rs` does this before it looks at a workload.
 
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::workload::Stage;

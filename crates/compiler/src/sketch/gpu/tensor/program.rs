@@ -1,8 +1,9 @@
-//! Writes the nest of a configuration of the sketch for tensor cores by warps (`mod.rs`): loops
-//! over blocks and warps, a loop over steps of the reduction that fetches to shared memory in one
-//! stage or several and multiplies, and the epilogue. Input: a contraction, the roles of its
-//! operands and a configuration; output: a nest. `load`, `multiply` and `store` give the
-//! statements.
+//! Writes the loop nest of a configuration (a value for each knob) of the sketch for tensor cores
+//! by warps (`mod.rs`): loops over blocks and warps, a loop over steps of the reduction that
+//! fetches to shared memory in one stage or several and multiplies, and the epilogue. Input: a
+//! contraction (a sum over tiles of one or two operands, `problem.rs`), the roles of its operands
+//! (which gives the product's rows, which its columns) and a configuration; output: a nest. `load`,
+//! `multiply` and `store` give the statements.
 
 use super::super::loops::count;
 use super::super::problem::Contraction;

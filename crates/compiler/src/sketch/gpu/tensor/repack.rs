@@ -1,7 +1,7 @@
 //! Copies of factors in device memory in an order that tensor cores read better than the tensor's
 //! own: weights are copied into tiles ahead of time, data is transposed at each call by a launch
 //! before the kernel. Input: a factor of a [`Tiling`](super::tile::Tiling); effect: the copying
-//! statements are added to the nest and the factor reads from the copy.
+//! statements are added to the loop nest and the factor reads from the copy.
 
 use super::super::loops::{around, count, launches, tiles};
 use super::super::problem::ContractionOperand;

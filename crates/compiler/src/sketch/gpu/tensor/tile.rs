@@ -1,8 +1,9 @@
-//! The tiling of the sketches for tensor cores: the part of the product that a configuration gives
-//! to blocks, warps and steps, and the elements of a factor that belong to a step. Input: a
-//! contraction, the roles of its operands and a configuration; output: a [`Tiling`], which also
-//! holds the nest under construction. `repack`, `load`, `multiply`, `store` and `program` are
-//! methods on it, here and in `warpgroup`.
+//! The tiling of the sketches for tensor cores: the part of the product that a configuration (a
+//! value for each knob) gives to blocks, warps and steps, and the elements of a factor that belong
+//! to a step. Input: a contraction (a sum over tiles of one or two operands, `problem.rs`), the
+//! roles of its operands (which gives the product's rows, which its columns) and a configuration;
+//! output: a [`Tiling`], which also holds the loop nest under construction. `repack`, `load`,
+//! `multiply`, `store` and `program` are methods on it, here and in `warpgroup`.
 
 use super::super::super::tile::TileAxis;
 use super::super::loops::{around, count, tiles};

@@ -1,6 +1,7 @@
 //! The space of the sketch for warpgroups (`mod.rs`): its knobs, and the constraints that make
-//! their values legal or sensible. Input: a contraction, the roles of its operands
-//! (`tensor/roles.rs`) and a GPU; output: a space, or `None` where the problem is too small.
+//! their values legal or sensible. Input: a contraction (a sum over tiles of one or two operands,
+//! `problem.rs`), the roles of its operands (`tensor/roles.rs`) and a GPU; output: a space, or
+//! `None` where the problem is too small.
 //!
 //! Besides a tile size for each axis the knobs are the warpgroups along rows and columns,
 //! `split_blocks` (split of the reduction over a cluster), `stages` of the pipeline, `lag`, and the

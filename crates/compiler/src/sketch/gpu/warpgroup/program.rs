@@ -1,7 +1,9 @@
-//! Writes the nest of a configuration of the sketch for warpgroups (`mod.rs`): fetch stages of both
-//! factors to shared memory, start the products of a step (`warpgroup_multiply`), await earlier
-//! ones, and end with the epilogue of `tensor/store.rs`. Input: a contraction, the roles of its
-//! operands and a configuration; output: a nest.
+//! Writes the loop nest of a configuration (a value for each knob) of the sketch for warpgroups
+//! (`mod.rs`): fetch stages of both factors to shared memory, start the products of a step
+//! (`warpgroup_multiply`), await earlier ones, and end with the epilogue of `tensor/store.rs`.
+//! Input: a contraction (a sum over tiles of one or two operands, `problem.rs`), the roles of its
+//! operands (which gives the product's rows, which its columns) and a configuration; output: a
+//! nest.
 
 use super::super::loops::{around, count};
 use super::super::problem::Contraction;

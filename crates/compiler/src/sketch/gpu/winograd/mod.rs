@@ -1,6 +1,7 @@
 //! 3x3 convolutions of stride 1 by Winograd's minimal filtering, F(2x2, 3x3), in one GPU kernel: 16
 //! products instead of 36 for four outputs (Lavin and Gray, CVPR 2016; docs/decisions/0024). Input:
-//! a workload with such a convolution over 32-bit floats; output: the sketch `gpu_winograd`.
+//! a workload (a tensor expression) with such a convolution over 32-bit floats; output: the sketch
+//! `gpu_winograd`.
 //!
 //! A block computes a number of 2x2 output tiles for a number of output channels. The 16 places of
 //! a transformed tile are 16 independent matrix products; each belongs to threads of its own, which
@@ -11,9 +12,9 @@
 //! are transformed back. Input channels can be split over groups of threads and over the blocks of
 //! a cluster, which exchange outputs, not products.
 //!
-//! `knobs` holds the space, `tile` the work of each thread under a configuration, `transform` the
-//! way of filters and input into shared memory, `store` the way of products out of it, and
-//! `program` puts them together.
+//! `knobs` holds the space, `tile` the work of each thread under a configuration (a value for each
+//! knob), `transform` the way of filters and input into shared memory, `store` the way of products
+//! out of it, and `program` puts them together.
 
 mod knobs;
 mod program;

@@ -1,7 +1,7 @@
 //! The division of work in Winograd's kernel on GPUs: how many 2x2 output tiles, output channels
-//! and input channels of a step a configuration gives to blocks, groups and threads, and the loop
-//! variables that count them. Input: a convolution and a configuration; output: a [`Maker`], on
-//! which `transform`, `store` and `program` build the nest.
+//! and input channels of a step a configuration (a value for each knob) gives to blocks, groups and
+//! threads, and the loop variables that count them. Input: a convolution and a configuration;
+//! output: a [`Maker`], on which `transform`, `store` and `program` build the loop nest.
 
 use super::super::super::divisors;
 use crate::nest::{Buffer, Nest, Scope, Stmt};
