@@ -13,8 +13,8 @@ use std::fmt::Write;
 /// Stages that [`explain`] knows.
 pub const STAGES: &[&str] = &["expression", "sketches", "space", "schedule", "nest", "source"];
 
-/// The text of one stage. `candidate` is a tunable's name and a configuration's text; without
-/// it, the first configuration of the first sketch. Errors say what is not known and what is.
+/// The text of one stage. `candidate` is a tunable's name and a configuration's text; without it
+/// the first configuration of the first sketch is shown. Errors list the known names.
 pub fn explain(
     w: &Workload,
     t: &Target,
@@ -93,7 +93,7 @@ pub fn explain(
     Ok(out)
 }
 
-/// The same of GPU programs, which have no schedules.
+/// The text of a stage of a GPU program, which has no schedule.
 fn explain_gpu(
     w: &Workload,
     t: &Target,

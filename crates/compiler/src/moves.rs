@@ -45,8 +45,8 @@ const SQUARE: u64 = 32;
 const MOST_BLOCKS: u64 = 1 << 16;
 
 impl Copy {
-    /// The axes, outermost in the target first, without those of one element, joined where both
-    /// sides go on as if they were one.
+    /// The axes, outermost in the target first, without axes of extent 1; neighbouring axes are
+    /// joined where both sides are contiguous across them.
     fn joined(&self) -> Vec<MovedAxis> {
         let mut axes: Vec<MovedAxis> =
             self.axes.iter().copied().filter(|a| a.extent != 1).collect();
@@ -154,7 +154,8 @@ impl Copy {
         self.source(symbol, 1, &body, blocks)
     }
 
-    /// A function over `from` and `to`, of which `width` elements are one.
+    /// A kernel over the pointers `from` and `to`, whose elements are `width` elements of the copy
+    /// each.
     fn source(&self, symbol: &str, width: u64, body: &str, blocks: u64) -> KernelSource {
         let (ahead, from, to) = match self.converts {
             None => ("", element(self.size * width), element(self.size * width)),
@@ -195,7 +196,7 @@ fn places(axes: &[MovedAxis], from: u64, to: u64) -> String {
     text
 }
 
-/// An integer of so many bytes.
+/// The name of the integer type of this size.
 fn element(bytes: u64) -> &'static str {
     match bytes {
         1 => "unsigned char",
@@ -246,7 +247,7 @@ pub fn runs(size: u64, [from, to]: [u64; 2], count: u64, symbol: &str) -> Kernel
     launched(symbol, text, count.min(MOST_BLOCKS), arguments)
 }
 
-/// The same bytes in so many elements from one on; `value` are those of one.
+/// Fills `count` elements from element `to` on with the bytes `value` of one element.
 pub fn fill(value: &[u8], to: u64, count: u64, symbol: &str) -> KernelSource {
     let number = |bytes: &[u8]| {
         let all = bytes.iter().rev().fold(0u64, |all, b| all << 8 | u64::from(*b));

@@ -127,7 +127,8 @@ fn masked(shape: &Shape, mut all: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
     all
 }
 
-/// Runs so many configurations of a sketch on each shape, and says which kinds there were.
+/// Runs a number of configurations of a sketch on each shape, and returns which kinds of
+/// configurations there were.
 fn check(sketch: &str, shapes: &[Shape], samples: usize) -> std::collections::BTreeSet<String> {
     let mut seen = std::collections::BTreeSet::new();
     for shape in shapes {

@@ -135,8 +135,8 @@ fn versions_are_not_made_of_versions() {
     assert!(text.matches("else {").count() < 4, "{text}");
 }
 
-/// Of rows of 14 both vectors of 8 reach into the border, the second of which begins at 6: there is
-/// no inside to write out. Of rows of 24 one of three does not.
+/// In rows of 14 both vectors of 8 reach into the border (the second begins at 6), so there is no
+/// inside to write out. In rows of 24 one of three vectors does not.
 #[test]
 fn only_what_has_an_inside_is_written_out_twice() {
     let target = at_level(Isa::X86_64V3);

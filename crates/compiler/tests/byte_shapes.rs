@@ -128,7 +128,7 @@ fn few_bits(r: &mut Random) -> Workload {
     p.workload().expect("legal")
 }
 
-/// What is drawn: workloads, and their sketches whose names begin so.
+/// A kind of random case: workloads, and the start of the names of the sketches to try.
 struct Drawn {
     workload: fn(&mut Random) -> Workload,
     sketches: &'static str,
@@ -176,8 +176,8 @@ fn inputs(r: &mut Random, w: &Workload) -> (Vec<Vec<u8>>, Vec<Vec<f64>>) {
     w.inputs.iter().map(&mut one).unzip()
 }
 
-/// What a workload makes of its inputs, and how large what is added up for each result is: floats
-/// are rounded by a share of that, however much of it cancels.
+/// The expected results of a workload, and for each the sum of the sizes of its summands: floats
+/// are rounded by a share of that sum, however much of it cancels.
 struct Wanted {
     values: Vec<f64>,
     sizes: Vec<f64>,
@@ -196,8 +196,8 @@ impl Wanted {
                 s.body = Expr::unary(Unary::Abs, s.body.clone());
             }
         }
-        // Kernels add up products of codes and those of zero points apart: beside codes, the latter
-        // come on top.
+        // Kernels sum products of codes and products of zero points separately; the latter are
+        // added to the size.
         let mut inputs = inputs.to_vec();
         if !matches!(product.zero, FewBitsZero::Same(_)) {
             inputs[3].iter_mut().for_each(|z| *z = -z.abs());
@@ -219,7 +219,7 @@ impl Compared {
         assert_eq!(bits.len(), want.len(), "{what}");
         if w.output().dtype == DType::F32 {
             let largest = |list: &[f64]| list.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
-            // Sums of products of floats are rounded, those of bytes are exact.
+            // Sums of products of floats are rounded; sums of products of bytes are exact.
             let most = match FewBits::of(w) {
                 Some(p) => {
                     let exact =

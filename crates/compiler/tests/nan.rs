@@ -218,7 +218,7 @@ fn call(
     plain_cases::Case { call, operands: x.to_vec(), want }
 }
 
-/// As NumPy has them: a NaN is the largest and the smallest element, and comes out.
+/// As in NumPy, a NaN is both the largest and the smallest element, and is the result.
 #[test]
 fn plain_operators_keep_what_is_no_number() {
     use Attribute::{Int, Ints, String};
@@ -236,7 +236,7 @@ fn plain_operators_keep_what_is_no_number() {
         ("LeakyRelu", [NAN, -0.01, 0.25, INF, -INF]),
         ("Elu", [NAN, -0.632_120_55, 0.25, INF, -1.0]),
         ("HardSwish", [NAN, -0.333_333_33, 0.135_416_67, INF, NAN]),
-        // These are defined by a comparison, of which a NaN is on the other side.
+        // These operators are defined by a comparison, which is false for a NaN.
         ("ThresholdedRelu", [0.0, 0.0, 0.0, INF, 0.0]),
         ("Shrink", [0.0, -1.0, 0.0, INF, -INF]),
     ] {

@@ -117,7 +117,7 @@ fn bits(x: f64) -> u32 {
     u32::from(DType::Bf16.half_bits(x as f32).expect("a format of 16 bits"))
 }
 
-/// What the inputs of a workload by pairs hold.
+/// The values of the inputs of a workload by pairs.
 fn in_pairs(by: &Workload, given: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let pair = |x: &[f64; 2]| f64::from(bits(x[0]) | bits(x[1]) << 16);
     let of = |(i, v): (&squall_core::workload::Input, &Vec<f64>)| match i.dtype {

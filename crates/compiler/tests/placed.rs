@@ -171,7 +171,7 @@ fn places(w: &Workload, name: &str, shape: &[i64]) -> Vec<usize> {
     })
 }
 
-/// What a nest gives of the output, in memory as it is there; between its elements is nothing.
+/// The memory of the output after a nest ran; memory between its elements must be untouched.
 fn meaning(w: &Workload, n: &nest::Nest, all: &[Vec<f64>]) -> Vec<f64> {
     let spread: Vec<Vec<f64>> = w
         .inputs

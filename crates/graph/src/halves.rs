@@ -77,8 +77,8 @@ const NO_NUMBERS: &[&str] = &["Dropout", "Shape", "Size"];
 /// Attributes that name the type of a result.
 const TYPES: &[&str] = &["dtype", "output_datatype", "output_dtype", "to"];
 
-/// The model with 32-bit floats in the place of those of 16 bits, and what it was where it computes
-/// in these. A model without any stays as it is.
+/// The model with 32-bit floats in place of 16-bit ones, and its former format and values. A model
+/// without 16-bit floats stays as it is.
 pub fn widened(model: Model) -> (Model, Option<Halves>) {
     let is_half = |m: &Model| m.values.iter().any(|v| v.dtype.is_some_and(DType::is_half));
     if !is_half(&model) && !bodies(&model).into_iter().any(is_half) {
@@ -156,11 +156,11 @@ fn round(c: &mut Constant, format: DType) {
 struct Widener {
     opset: i64,
     values: Vec<Value>,
-    /// Of each value the format of 16 bits that it had.
+    /// For each value the 16-bit format that it had.
     was: Vec<Option<DType>>,
     /// Whether a value is known to be a number of the format that it had.
     exact: Vec<bool>,
-    /// For each value of the model what is read in its place.
+    /// For each value of the model the value that is read in its place.
     to: Vec<ValueId>,
     nodes: Vec<Node>,
     /// Values that were rounded already, by their roots.
@@ -233,7 +233,8 @@ impl Widener {
         self.values.iter_mut().zip(moved).for_each(|(v, alias)| v.alias = alias);
     }
 
-    /// All other values become wider; those that no node makes are numbers of their formats.
+    /// All values but inputs become 32-bit floats. A constant that a node makes is rounded to its
+    /// former format; a constant that no node makes is a number of that format already.
     fn constants(&mut self, model: &Model) {
         let made: HashSet<ValueId> = model.nodes.iter().flat_map(|n| n.outputs.clone()).collect();
         for v in 0..model.values.len() {
@@ -331,7 +332,7 @@ impl Widener {
         }
     }
 
-    /// Tries a node once more whose operands' types, or what is known of them, changed.
+    /// Infers a node's results anew, after its operands' types or known elements changed.
     fn infer(&mut self, node: &mut Node) {
         let mut wide = node.clone();
         self.widen_attributes(&mut wide);

@@ -74,15 +74,15 @@ struct Range {
 struct Moved<'a> {
     view: &'a View<'a>,
     channels: HashMap<ValueId, Vec<Channel>>,
-    /// What moves join belongs together: the first value of each value's set.
+    /// For each value, the first value of its set; moves join values to sets.
     sets: HashMap<ValueId, ValueId>,
-    /// Sets in which channels are shuffled, and those that something else reads.
+    /// Sets in which channels are shuffled, and sets with another reader than convolutions.
     shuffled: BTreeSet<ValueId>,
     refused: BTreeSet<ValueId>,
-    /// The results of depthwise convolutions of moved values, each in ranges: those are values of
-    /// their own. Here they have numbers behind those of all values of the model.
+    /// The results of depthwise convolutions of moved values, in ranges, each range a value of its
+    /// own; they are numbered behind the values of the model.
     pieces: BTreeSet<ValueId>,
-    /// How many channels are noted.
+    /// The number of channels noted so far.
     count: usize,
 }
 
@@ -194,7 +194,7 @@ impl<'a> Moved<'a> {
                 self.shuffled.insert(y);
             }
             for v in n.inputs.iter().flatten().filter(|v| !view.is_weight(**v)) {
-                // What no move makes joins no sets: it lies where it was made.
+                // A value that no move makes joins no sets, because it lies where it was made.
                 if self.channels.contains_key(v) {
                     self.join(*v, y);
                 }
@@ -204,7 +204,7 @@ impl<'a> Moved<'a> {
         Some(())
     }
 
-    /// What another node reads of moved values: convolutions read ranges.
+    /// Notes the reads of moved values by a node that is no move; convolutions may read ranges.
     fn reads(&mut self, n: &Node, next: &mut usize) {
         let roots: Vec<ValueId> =
             n.inputs.iter().flatten().flat_map(|&v| [v, self.view.root(v)]).collect();
@@ -241,8 +241,8 @@ impl<'a> Moved<'a> {
     }
 }
 
-/// How many channels an image has, whose channels may be several dimensions, and how many places;
-/// none of one of too many.
+/// The number of channels of an image, which may be several dimensions, and its number of
+/// positions; `None` for too many channels.
 fn channels(shape: &[i64]) -> Option<(i64, i64)> {
     let [_, channels @ .., h, w] = shape else { return None };
     let count = channels.iter().try_fold(1i64, |n, c| n.checked_mul(*c))?;
@@ -250,7 +250,7 @@ fn channels(shape: &[i64]) -> Option<(i64, i64)> {
     is_one.then(|| (count, h * w))
 }
 
-/// Whether two values have as many images, and as large ones.
+/// Whether two values have equal numbers of images, of equal height and width.
 fn is_alike(a: &[i64], b: &[i64]) -> bool {
     let of = |s: &[i64]| match s {
         [n, _, .., h, w] => Some([*n, *h, *w]),
@@ -259,8 +259,8 @@ fn is_alike(a: &[i64], b: &[i64]) -> bool {
     of(a).is_some() && of(a) == of(b)
 }
 
-/// The channels of a value of so many channels and places that lie at a site in it, in their order
-/// there; none where more moves than channels.
+/// The channels, at a site in a value of `count` channels and `places` positions, in the site's
+/// order; `None` where the site moves other dimensions than the channels.
 fn channels_at(site: &Site, (count, places): (i64, i64), there: i64) -> Option<Vec<i64>> {
     let [images, channels @ .., h, w] = &site.dims[..] else { return None };
     let inner: Vec<_> = [h, w].into_iter().flatten().collect();
@@ -280,8 +280,8 @@ fn channels_at(site: &Site, (count, places): (i64, i64), there: i64) -> Option<V
     list.into_iter().map(of_channel).collect()
 }
 
-/// The ranges that channels fall into, in the order of what they are of; none where they are too
-/// many, or one is read twice.
+/// The ranges that a list of channels falls into, in the order of their values; `None` where there
+/// are too many, or where a channel is read twice.
 fn ranges(list: &[Channel]) -> Option<Vec<Range>> {
     let mut sorted: Vec<(Channel, i64)> =
         list.iter().enumerate().map(|(at, &c)| (c, at as i64)).collect();
@@ -351,7 +351,7 @@ impl Writer<'_> {
         let node = self.push(n, "Gather", vec![weight, indices], y);
         node.attributes.insert("axis".into(), Attribute::Int(along));
         node.folded = true;
-        // What the model holds already needs no making later.
+        // Elements that the model already holds need not be computed later.
         let node = node.clone();
         let of = |v: ValueId| self.values[v].constant.clone();
         let known = self.view.constant(weight).cloned().or_else(|| of(weight));

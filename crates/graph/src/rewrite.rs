@@ -35,7 +35,7 @@ fn channels_last(shape: &[i64], [n, c, h, w]: Image) -> Option<Vec<usize>> {
 /// How a tensor of a workload lies in memory.
 #[derive(Clone, Copy, Debug)]
 pub enum Lies<'a> {
-    /// As in the model.
+    /// As the model has it.
     Model,
     /// With its channels last.
     ChannelsLast(Image),

@@ -40,7 +40,8 @@ fn factor_ahead(model: &Model) -> Option<(usize, usize)> {
         let [result] = n.outputs[..] else { return None };
         let is_plain = runs(n, "Mul") && (is_number(model, a) != is_number(model, b));
         let x = if is_number(model, a) { b } else { a };
-        // What is known ahead is multiplied ahead, and what a kernel makes is multiplied there.
+        // A known operand is multiplied ahead of the run, and one that a kernel makes is multiplied
+        // in that kernel.
         let maker = model.nodes[..i].iter().rfind(|m| m.outputs.contains(&root(model, x)));
         let computed = !model.values[root(model, x)].weight
             && !maker.is_some_and(|m| !m.folded && (is_anchor(&m.op) || is_elementwise(&m.op)));

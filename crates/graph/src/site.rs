@@ -69,7 +69,7 @@ impl Site {
         Some(end)
     }
 
-    /// Whether all of it lies in a memory of so many elements.
+    /// Whether the site lies inside a memory of this many elements.
     pub fn fits(&self, elements: Option<i64>) -> bool {
         self.end().zip(elements).is_some_and(|(end, elements)| end <= elements)
     }

@@ -76,7 +76,8 @@ fn split_axis(
     if axis < spatial {
         open.push((source, axis));
     }
-    // What is read along this axis alone is cut with it, so that each access stays plain.
+    // Dimensions that are read along this axis alone are split with it, so that each access stays
+    // plain.
     let mut along = Vec::new();
     s.body.visit(&mut |e| {
         if let Expr::Load { source, index } = e {

@@ -127,7 +127,7 @@ impl<'a> View<'a> {
         self.model.values[id].dtype == Some(DType::F32)
     }
 
-    /// A node with what is known of its operands, under whatever names.
+    /// A node with the known types, shapes and elements of its operands, behind their aliases.
     pub fn ctx(&self, node: &'a Node) -> Ctx<'a> {
         let operand = |id: ValueId| {
             let v = &self.model.values[id];

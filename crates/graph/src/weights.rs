@@ -38,7 +38,7 @@ pub fn complete(mut weights: Weights, placed: &Placed, state: &mut State<'_>) ->
             }
         }
     }
-    // What depends on weights alone comes next, in the order of execution.
+    // Nodes that depend on weights alone come next, in the order of execution.
     for node in model.nodes.iter().filter(|n| n.folded) {
         let known = |id: &ValueId| state.get(*id).is_some();
         if node.outputs.iter().all(known) || !node.inputs.iter().flatten().all(known) {
@@ -117,7 +117,7 @@ impl Random {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Of variance 1.
+    /// A normally distributed number of variance 1.
     fn normal(&mut self) -> f64 {
         let (u, v) = (1.0 - self.uniform(), self.uniform());
         (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()

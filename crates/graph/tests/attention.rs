@@ -70,7 +70,7 @@ fn attention_is_one_kernel_where_costs_say_so() {
         let kinds: Vec<&str> = cheapest.tasks().iter().map(|t| t.workload.kind.as_str()).collect();
         assert_eq!(kinds, ["attention"]);
         assert_eq!(cheapest.tasks()[0].nodes.len(), if masked { 5 } else { 4 });
-        // What the three take together is less than this: it loses.
+        // The three separate kernels together take less than this: the fused one loses.
         let one = cheapest.tasks()[0].id;
         let dear =
             greedy.solved(solver(CHEAPEST).unwrap(), &|id| Some(if id == one { 1e6 } else { 1e3 }));
@@ -116,8 +116,8 @@ fn a_kernel_without_a_time_is_chosen_where_it_could_be_cheaper() {
     assert_eq!(cover(10.0, Unknown::AtLeast(&|_| 211.0)), (3, 210.0));
 }
 
-/// As on a GPU: what other kernels read and write lies densely, attention reads where they have it,
-/// and the copies that it saves count.
+/// As on a GPU: values of other kernels lie densely, attention reads its operands where these
+/// kernels store them, and the saved copies count.
 #[test]
 fn attention_alone_lies_in_place_and_saves_copies() {
     let n = in_a_network();

@@ -80,8 +80,8 @@ fn a_norm_of_rows_and_the_product_behind_it_may_be_one_kernel() {
     }
 }
 
-/// What only GPUs have a kernel for: a convolution of any window with its pooling, and two products
-/// with what is made between them, of as many rows as no part divides.
+/// Chains that only GPUs have kernels for: a convolution of any window with its pooling, and two
+/// products with elementwise steps between them, with a number of rows that no part divides.
 #[test]
 fn operators_made_in_chunks_may_be_one_kernel() {
     let mut pooled = Net::new();
@@ -124,7 +124,7 @@ fn a_device_without_such_kernels_has_no_such_candidates() {
     assert_eq!(cheapest.tasks().len(), 2);
 }
 
-/// An assignment that names the rules of which there were several.
+/// An assignment that names the former rules.
 #[test]
 fn a_text_of_an_older_build_names_the_same_kernels() {
     let net = read_by("depthwise");

@@ -50,7 +50,7 @@ fn steps_run_under_the_conditions_of_what_reads_them() {
     assert_eq!(under(step("Gather", 0)), [true, true]);
     assert_eq!(under(step("Gather", 1)), [false]);
     assert_eq!((under(step("Choose", 0)), under(step("Choose", 1))), (vec![true], vec![]));
-    // The flag of the inner branches is known before what it decides.
+    // The flag of the inner branches is computed before the steps that depend on it.
     let inner = step("Gather", 0).when.iter().map(|w| w.flag).collect::<Vec<_>>();
     let at = plan.steps.iter().position(|s| s.op == "Gather").unwrap();
     for flag in inner {

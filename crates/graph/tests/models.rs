@@ -75,7 +75,8 @@ fn every_node_is_accounted_for_once() {
             assert!(moves_data(u.op.as_str()), "{name}: {} ({}): {}", u.node, u.op, u.reason);
         }
     }
-    // What its convolutions and its pool make; not the input, and not what is pooled to one place.
+    // The results of its convolutions and its pool; not the input, and not the result of the global
+    // pool.
     assert_eq!(images["resnet18"], 21);
 }
 

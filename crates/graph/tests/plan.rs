@@ -153,7 +153,7 @@ fn the_examples_run_as_step_by_step() {
 
 #[test]
 fn the_shared_models_run_as_step_by_step() {
-    // Of the others the weights alone take a while.
+    // The weights of the other models alone take a while.
     let Some(folder) = squall_testing::shared("models") else { return };
     for (name, bytes) in models(&folder) {
         match name.as_str() {
@@ -390,8 +390,8 @@ fn what_takes_open_lengths_is_one_step() {
     assert_eq!(steps, ["Region"]);
 }
 
-/// Of a sorting of which only the shape is asked, and of what it alone reads, there is no step; of
-/// a node with one result that is read there is.
+/// A sorting of which only the shape is used, and nodes that only it reads, have no step; a node
+/// with one result that is read has a step.
 #[test]
 fn a_node_of_which_nothing_is_read_has_no_step() {
     use squall_testing::onnx::{Build, i64s};

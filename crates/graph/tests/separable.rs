@@ -45,7 +45,8 @@ fn an_inverted_residual_may_be_one_kernel() {
         let greedy = inverted_residual(is_added).lower_for(gpus);
         assert_eq!(greedy.tasks().len(), 3, "{greedy:?}");
         let found = greedy.candidates().list.iter().filter(|c| c.rule == "chain");
-        // With what is ahead, with what is behind, with both.
+        // Candidates of the depthwise convolution with the pointwise one ahead, with the one
+        // behind, and with both.
         let nodes: Vec<usize> = found.map(|c| c.nodes.len()).collect();
         let added = usize::from(is_added);
         assert!(nodes.contains(&4) && nodes.contains(&(3 + added)), "{nodes:?}");
@@ -71,6 +72,6 @@ fn what_others_read_too_is_stored() {
     let list = &greedy.candidates().list;
     let found: Vec<usize> =
         list.iter().filter(|c| c.rule == "chain").map(|c| c.nodes.len()).collect();
-    // The depthwise one with what is behind it remains.
+    // The depthwise convolution with the pointwise one behind it remains.
     assert!(!found.is_empty() && found.iter().all(|n| *n == 3), "{found:?}");
 }

@@ -56,7 +56,7 @@ fn stages_come_back(model: &Arc<Model>, name: &str) {
 fn the_stages_of_every_model_come_back() {
     stages_come_back(&Arc::new(net().0), "net");
     for (name, bytes) in models() {
-        // Of networks that differ in depth alone one is enough.
+        // Of networks that differ only in depth, one is enough.
         if !["resnet101", "resnet152", "vgg16", "vgg19", "densenet161"].contains(&name.as_str()) {
             stages_come_back(&Arc::new(onnx::read(&bytes, &name, &[]).unwrap()), &name);
         }
@@ -206,7 +206,8 @@ fn what_is_no_legal_cover_is_refused() {
     says(wrong("node", "layout \"v13\" nhwc\nnode"), "no kernel and no move gives it");
     says(wrong("node", "layout \"v12\" nhwc\nnode"), "the shapes of its values are not known");
     says(wrong("node", "layout \"v14\" nhwc\nnode"), "the model gives it to its caller");
-    // A move reads its values wherever they lie, and copies what is elsewhere.
+    // A node that moves data reads its values wherever they lie, and copies elements that are
+    // elsewhere.
     let moved = text.replacen("node", "layout \"v11\" nhwc\nnode", 1);
     assert_eq!(Assignment::parse(&moved, whole.candidates()).err(), None);
     says(wrong("\"net\"", "\"other\""), "of another model than `net`");

@@ -58,7 +58,7 @@ pub fn scalars(used: &Used) -> String {
     s
 }
 
-/// Those of a width.
+/// The functions on vectors of `l` lanes.
 pub fn vectors(l: i64, used: &Used) -> String {
     let mut s = String::new();
     if has_vectors(used) {

@@ -55,7 +55,7 @@ pub struct Numbers {
 pub struct Index {
     /// The type of a loop's counter.
     pub counter: &'static str,
-    /// The type of what is computed once.
+    /// The type of an index that is computed once and not changed.
     pub value: &'static str,
     /// The type without sign.
     pub unsigned: &'static str,
@@ -79,11 +79,11 @@ pub enum Execution {
 pub struct VectorWords {
     /// Before a function that others call.
     pub export: &'static str,
-    /// A vector type of so many lanes.
+    /// The type of a vector of `$1` lanes.
     pub vector: &'static str,
     /// A vector in memory that is read: type, first element.
     pub load: &'static str,
-    /// The same to be written.
+    /// A vector in memory that is written: type, first element.
     pub store: &'static str,
     /// A vector by its lanes: type, lanes.
     pub list: &'static str,
@@ -94,13 +94,13 @@ pub struct VectorWords {
     /// Behind the load of a vector that several sums of a step use: the compiler keeps it in a
     /// register, and does not read it again in each of them.
     pub held: &'static str,
-    /// Over which the compiler carries no value of memory in a register.
+    /// The statement across which the compiler must not keep elements of memory in registers.
     pub step: &'static str,
     /// Before a loop whose iterations threads share.
     pub parallel: &'static str,
-    /// Behind that: how many loops are shared as one.
+    /// Behind `parallel`: how many loops are shared as one.
     pub collapse: &'static str,
-    /// Behind that: how many threads there are.
+    /// Behind `collapse`: how many threads there are.
     pub threads: &'static str,
 }
 
@@ -123,29 +123,30 @@ pub struct ThreadWords {
     pub barrier: &'static str,
     /// Before a loop that stays one.
     pub rolled: &'static str,
-    /// Before a loop that the compiler writes out, and before one that it writes out so many times.
+    /// The pragma before a loop that the compiler unrolls.
     pub unrolled: &'static str,
     /// See `unrolled`.
     pub unrolled_by: &'static str,
-    /// The type of so many floats side by side, and how one is made of its lanes.
+    /// The type of `$1` floats side by side, and how a value of it is made of its lanes.
     pub floats: &'static str,
     /// See `floats`.
     pub make_floats: &'static str,
 }
 
-/// What the text of a program used: it decides what stands before it.
+/// The helper functions and vector widths that the text of a program used; they decide which text
+/// stands ahead of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     /// Functions, or families of them, by name.
     pub helpers: BTreeSet<&'static str>,
     /// Widths of vectors.
     pub lanes: BTreeSet<i64>,
-    /// What warpgroups multiply: formats, columns, which factors lie across, and what is done with
-    /// the product.
+    /// The products of warpgroups that were used: format, columns, which factors lie transposed,
+    /// and the form of the product.
     pub products: BTreeSet<(&'static str, i64, [bool; 2], ProductForm)>,
 }
 
-/// What a warpgroup does with a product.
+/// Where the first factor lies, and whether a product replaces its sums or is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProductForm {
     /// It is added to the sums.
@@ -157,7 +158,7 @@ pub enum ProductForm {
 }
 
 impl ProductForm {
-    /// What the function's name begins with, behind `group_`.
+    /// The start of the function's name behind `group_`.
     pub fn word(self) -> &'static str {
         match self {
             ProductForm::Adding => "",

@@ -40,7 +40,7 @@ impl Printer<'_> {
             (false, true) => "int".into(),
             (false, false) => self.real().into(),
             (true, false) => self.vector_type(lanes),
-            // The vectors of whole numbers are named after those of floats.
+            // Integer vectors have the names of float vectors with another first letter.
             (true, true) => self.vector_type(lanes).replacen('v', "i", 1),
         }
     }
@@ -230,7 +230,7 @@ impl Printer<'_> {
         Some(())
     }
 
-    /// An element of a buffer as what is computed with, at a place in memory.
+    /// The text of an element at a place in memory, converted to the type of arithmetic.
     pub(super) fn as_number(&self, b: Source, place: String) -> String {
         match self.n.buffer(b).dtype {
             DType::F16 | DType::Bf16 => {

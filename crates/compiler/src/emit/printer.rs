@@ -297,7 +297,8 @@ impl<'a> Printer<'a> {
             Some(Reducer::Prod) => format!("{place} *= {v};"),
             Some(r @ (Reducer::Max | Reducer::Min)) => {
                 let lenient = self.n.buffer(b).lenient;
-                // What was found so far comes second: the next step waits for one instruction.
+                // The maximum so far is the second operand, so that the next step waits for only
+                // one instruction.
                 let [x, y] = if lenient { [place, v] } else { [v, place] };
                 format!("{place} = {};", self.extreme(r == Reducer::Max, lenient, lanes, [x, y]))
             }
@@ -356,7 +357,7 @@ impl<'a> Printer<'a> {
         Value { text, vector, ..Value::default() }
     }
 
-    /// A value that is stored as a whole number. No format of these has a NaN: it becomes the lower
+    /// A value that is stored as an integer. Integer formats have no NaN: it becomes the lower
     /// bound, as where onnxruntime quantises.
     pub(super) fn bounded(&mut self, e: &Expr) -> Value {
         match e {
@@ -383,7 +384,7 @@ impl<'a> Printer<'a> {
         if c < 0.0 { format!("({text}{suffix})") } else { format!("{text}{suffix}") }
     }
 
-    /// A value; what it needs is printed before the current statement.
+    /// The text of a value; statements that it needs are printed before the current one.
     pub fn value(&mut self, e: &Expr) -> Value {
         match e {
             Expr::Const(c) => Value::scalar(self.constant(*c)),
@@ -410,7 +411,7 @@ impl<'a> Printer<'a> {
             }
             Expr::Select { conds, then, other } if self.is_threads() => {
                 let test = self.conds(conds);
-                // What a condition guards may not be loaded ahead of it.
+                // A load under a condition may not be moved ahead of the condition.
                 let guarded = std::mem::replace(&mut self.simt.guarded, true);
                 let (a, b) = (self.value(then).text, self.value(other).text);
                 self.simt.guarded = guarded;

@@ -47,8 +47,8 @@ pub(super) struct Simd {
     pub registers: Registers,
     /// One for each block of statements around the current one.
     pub memo: Vec<Memo>,
-    /// Whether what is added to a register is being printed, and the temporaries that more than
-    /// one such statement reads, or one twice.
+    /// Whether the addend of a register is being printed, and the temporaries that several such
+    /// statements read, or that one reads twice.
     pub adding: bool,
     pub reused: HashSet<String>,
     /// Which of two versions of statements is being printed, if one of two is.
@@ -75,10 +75,10 @@ pub(super) const THREAD: usize = 1;
 #[derive(Default)]
 pub(super) struct Steps {
     pub var: Option<Var>,
-    /// What stands before the loop, and at the end of each step.
+    /// The lines before the loop, and at the end of each step.
     pub before: Vec<String>,
     pub after: Vec<String>,
-    /// Addresses that are kept, by what they are.
+    /// The variables of addresses that are kept across steps, by the address's text.
     pub kept: HashMap<String, String>,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Steps {
 #[derive(Default)]
 pub(super) struct Simt {
     pub words: ThreadWords,
-    /// What tile starts are multiples of.
+    /// A number that the start of each tile is a multiple of.
     pub multiple: HashMap<Var, i64>,
     /// Where shared buffers lie, and the first free byte.
     pub places: HashMap<Source, i64>,
@@ -97,12 +97,11 @@ pub(super) struct Simt {
     pub rank: (Option<Var>, i64),
     /// The vector loop's variable, lane and width.
     pub lane: Option<(Var, i64, i64)>,
-    /// Whether what is loaded stands under a condition: then it may not be loaded ahead for all
-    /// lanes.
+    /// Whether loads stand under a condition: then they may not be done ahead for all lanes.
     pub guarded: bool,
     pub vectors: HashMap<String, String>,
     pub prepared: HashMap<Source, u64>,
-    /// Factors of 16 bits that threads make of what they computed.
+    /// 16-bit factors that threads make of values that they computed.
     pub packed: HashSet<Source>,
     /// Fragments that are second factors: their registers come in another order.
     pub second: HashSet<Source>,
@@ -115,7 +114,8 @@ pub(super) struct Simt {
     pub maps: Vec<TensorMap>,
     /// Fragments that warpgroups add to.
     pub warpgroup_sums: Vec<Source>,
-    /// Variables that change in serial loops; those of the grid and its threads, which do not.
+    /// Variables that change in serial loops (`moving`), and variables of the grid and its threads,
+    /// which do not (`fixed`).
     pub moving: HashSet<Var>,
     pub fixed: HashSet<Var>,
     /// How many values a variable has.
@@ -123,8 +123,8 @@ pub(super) struct Simt {
     /// The serial loop around; what its threads share out, as parts of the round and of the thread.
     pub steps: Steps,
     pub dealt: HashMap<Var, Parts>,
-    /// What the parts that depend on the round are multiples of, where that is known.
+    /// A number that the part of an index that depends on the round is a multiple of, where known.
     pub rounds: HashMap<Var, i64>,
-    /// What stands for a variable.
+    /// The text that is printed for a variable.
     pub alias: HashMap<Var, String>,
 }

@@ -200,7 +200,8 @@ impl Printer<'_> {
         true
     }
 
-    /// A pointer of the thread's own to what it copies, moved on at the end of each step.
+    /// A pointer of the thread's own to the elements that it copies, advanced at the end of each
+    /// step.
     pub(super) fn walk(&mut self, from: Source, at: &[Affine]) -> Option<String> {
         let step = self.simt.steps.var.filter(|_| self.multiplies())?;
         let off = self.offset(from, at);
@@ -225,8 +226,8 @@ impl Printer<'_> {
         })
     }
 
-    /// The address of an element of shared memory: what is the thread's own in it is kept through
-    /// the steps of a loop.
+    /// The address of an element of shared memory; the part of it that depends on the thread is
+    /// kept across the steps of a loop.
     pub(super) fn kept(&mut self, b: Source, index: &[Affine]) -> String {
         if let Some(text) = self.kept_swizzled(b, index) {
             return text;
@@ -247,8 +248,8 @@ impl Printer<'_> {
         self.simt.steps.var.is_some() && self.multiplies()
     }
 
-    /// The name of what is worked out once before the steps of a loop, of a thread's own place:
-    /// `line` declares it.
+    /// The name of a value that is computed once before the steps of a loop and depends on the
+    /// thread; `line` declares it.
     pub(super) fn keep(
         &mut self,
         place: impl Fn(&Self) -> String,
@@ -265,7 +266,8 @@ impl Printer<'_> {
         name
     }
 
-    /// What of an offset is a thread's own, and the rest. What is dealt out belongs to both.
+    /// Splits an offset into the part that depends on the thread and the rest. Variables that
+    /// threads share out belong to both.
     pub(super) fn parted(&self, off: &Affine) -> (Affine, Affine) {
         let of = |v: &Var, part: usize| match self.simt.dealt.get(v) {
             Some(parts) => !parts[part].is_empty(),

@@ -74,8 +74,8 @@ impl Printer<'_> {
         ));
     }
 
-    /// What a store copies from device to shared memory as it is, if that is all it does, and
-    /// where; elsewhere it stores zero.
+    /// The parts of a store that only copies from device to shared memory: source, place and the
+    /// conditions outside of which it stores zero; `None` for other stores.
     pub(super) fn copied<'e>(
         &self,
         to: Source,
@@ -259,7 +259,7 @@ impl Printer<'_> {
         format!("tf32({text})")
     }
 
-    /// So many floats side by side, of their lanes.
+    /// A vector of `count` floats, made of its lanes.
     fn made(&self, count: usize, lanes: &[String]) -> String {
         fill(self.simt.words.make_floats, &[&count.to_string(), &lanes.join(", ")])
     }

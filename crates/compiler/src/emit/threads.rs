@@ -270,8 +270,8 @@ impl Printer<'_> {
         list.join(", ")
     }
 
-    /// What a block's threads do. A cluster's barrier that stands first is halved: threads go on at
-    /// once, and wait for other blocks where they first reach for their memory.
+    /// Prints the body of a block's threads. A cluster's barrier that stands first is split in two:
+    /// threads arrive and go on at once, and wait where they first access other blocks' memory.
     fn threads_body(&mut self, stmts: &[Stmt]) {
         let Some((Stmt::Barrier(Reach::Cluster), rest)) =
             stmts.split_first().filter(|_| self.simt.rank.1 > 1)

@@ -101,7 +101,7 @@ static __attribute__((constructor)) void ask_for_tiles(void) {
 #define TILE_STORE(t, p, bytes) \
   __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" :: "r"(p), "r"((long)(bytes)) : "memory")"#;
 
-/// What a program that uses tiles begins with.
+/// The C text ahead of a program that uses AMX tiles.
 pub(super) fn prelude() -> String {
     let amx = "#if defined(__AMX_TILE__) && defined(__AMX_INT8__) && defined(__AMX_BF16__)";
     format!("{SHAPES}{amx}{INSTRUCTIONS}{PRODUCTS}")

@@ -80,7 +80,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Waits for all batches but the last so many.
+    /// Waits for all batches of copies but the last `last`.
     pub(super) fn await_copies(&mut self, last: u32) {
         if self.simt.copying {
             self.copies(&format!("copies_await<{last}>();"));
@@ -133,9 +133,9 @@ impl Printer<'_> {
         Some(format!("{name}[({near}) / {LANES}] + ({far})"))
     }
 
-    /// What is a thread's own in a row that two digits count, blocks of 64 and the place in one,
-    /// and what is not: if they do not carry. `own` and `rest` are the parts of the count without
-    /// the lane's, which is `lane`.
+    /// Splits a row's number that two digits count, blocks of 64 and the place in one, into the
+    /// part that depends on the thread and the rest, if they do not carry. `own` and `rest` are the
+    /// parts of the count without the lane's, which is `lane`.
     pub(super) fn dealt_blocks(
         &mut self,
         [block, place]: [Var; 2],
@@ -147,7 +147,7 @@ impl Printer<'_> {
         let reach =
             |t: &(Var, i64)| self.simt.ranges.get(&t.0).filter(|_| t.1 > 0).map(|r| t.1 * (r - 1));
         let Some(furthest) = rest.terms().iter().map(reach).sum::<Option<i64>>() else { return };
-        // Nothing of the thread's own is whole blocks.
+        // The thread's part contains no whole blocks.
         let unit = if common(own) == 0 { ROW } else { common(own) };
         let inside = ROW % unit == 0 && furthest + rest.offset() + LANES <= unit;
         if common(rest) % LANES != 0 || rest.offset() < 0 || !(unit % ROW == 0 || inside) {

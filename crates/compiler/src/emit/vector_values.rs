@@ -172,7 +172,7 @@ impl Printer<'_> {
     /// A temporary that holds a load, made once a block while its buffer does not change.
     fn remember(&mut self, b: Source, ty: &str, text: &str, is_load: bool) -> String {
         let key = (b, text.to_string());
-        // What never changes during a call may be remembered from outer blocks too.
+        // Elements that never change during a call may be remembered from outer blocks, too.
         let constant =
             matches!(self.n.buffer(b).scope, Scope::Data(_) | Scope::Prepared | Scope::Weight(_));
         let blocks = if constant { self.simd.memo.len() } else { 1 };

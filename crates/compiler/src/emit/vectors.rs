@@ -159,7 +159,7 @@ impl Printer<'_> {
         if self.simd.tiles.is_some_and(|r| r.buffer == b) {
             return;
         }
-        // What an earlier instance of the buffer held is not this one's.
+        // Temporaries of an earlier instance of the buffer are no longer valid.
         self.forget(b);
         match self.simd.registers.get(b) {
             Some(lanes) => {
@@ -237,8 +237,8 @@ impl Printer<'_> {
         }
     }
 
-    /// Ends a step: what it loaded is loaded anew where it is used again, which the compiler must
-    /// not undo. Pointers stay good: they hold places, not values.
+    /// Ends a step of an unrolled loop: elements that it loaded are loaded anew in the next step,
+    /// which the compiler must not undo. Pointers stay valid.
     fn end_step(&mut self, before: &Memo) {
         if let Some(m) = self.simd.memo.last_mut() {
             m.retain(|k, _| k.1.starts_with("pointer ") || before.contains_key(k));

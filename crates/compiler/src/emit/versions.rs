@@ -30,7 +30,8 @@ impl Printer<'_> {
     }
 
     fn version(&mut self, version: Version, stmts: &[Stmt]) {
-        // What one version leaves in registers of tiles is not there in the other, nor behind both.
+        // Tiles that one version leaves in registers are not there in the other version, nor behind
+        // both.
         self.simd.loaded.clear();
         self.simd.version = Some(version);
         self.block(stmts);

@@ -34,7 +34,7 @@ impl Printer<'_> {
     /// The C text of a pointer to a matrix's registers.
     fn registers_of(&self, m: &Matrix) -> String {
         let buf = self.n.buffer(m.buffer);
-        // Of a warp's 32 threads.
+        // The registers of each of a warp's 32 threads.
         let (r, c) = extents(self.n, m);
         let each = if buf.dtype == DType::F32 { r * c / 32 } else { 4 };
         let leading = &buf.shape[..buf.shape.len() - 2];
@@ -107,7 +107,7 @@ impl Printer<'_> {
         format!("{} + {}", c_name(&buf.name), self.affine(&at))
     }
 
-    /// Copies so many registers, which takes no instruction.
+    /// Copies `count` registers, which takes no instruction.
     fn copy_registers(&mut self, count: i64, to: &str, from: &str) {
         self.line(self.simt.words.unrolled);
         self.line(&format!("for (int i = 0; i < {count}; i++) ({to})[i] = ({from})[i];"));
@@ -213,7 +213,7 @@ impl Printer<'_> {
         // Counted in 16 bytes: 16 columns, or 16 rows of 128 bytes where they lie across.
         let [step_a, step_b] = across.map(|across| if across { 128 } else { 2 });
         if is_held {
-            // What threads wrote to these registers is ordered before the products that take them.
+            // Writes of threads to these registers are ordered before the products that read them.
             self.line(self.simt.words.unrolled);
             self.line("for (int i = 0; i < 16; i++) factor_made(a[i]);");
             self.line(self.simt.words.unrolled);
@@ -289,8 +289,7 @@ impl Printer<'_> {
             })
             .collect();
         self.number("count", &loops.iter().collect::<Vec<_>>());
-        // One axis alone counts as the rows do: what is the thread's own in it can be told from the
-        // rest.
+        // Where one axis alone counts the rows, the thread's part of it can be told from the rest.
         if !within {
             return;
         }

@@ -208,7 +208,7 @@ impl<'a> Walk<'a> {
         self.memory(&touches, points, is_main);
     }
 
-    /// What products of tiles take of the units of vectors, in the time that they take.
+    /// The time of AMX products, in operations of the vector units that would take as long.
     fn tile_work(&self, points: f64) -> f64 {
         let tiles = self.machine.tiles.unwrap_or(AMX_TILES);
         let around = self.loops.iter().rev().take_while(|l| l.mode == Mode::Amx);
@@ -228,7 +228,7 @@ impl<'a> Walk<'a> {
         self.n.buffer(b).scope == Scope::Local && self.n.buffer(b).elements() <= 1024
     }
 
-    /// Counts accesses of memory, and what they bring into two caches.
+    /// Counts memory accesses, and the traffic that they cause into two caches.
     fn memory(&mut self, touches: &[Touch], points: f64, is_main: bool) {
         // How much all touched memory is, from each loop inwards.
         let line = self.line();
@@ -288,7 +288,7 @@ impl<'a> Walk<'a> {
         let count = points / repeat.max(1.0);
         let stride = vector.map(|l| x.off.coefficient(l.var).abs());
         let lanes = vector.map_or(1, |l| l.extent) as f64;
-        // What is wider than a register goes through the stack, part by part.
+        // A vector wider than a register goes through the stack, part by part.
         let full = (self.machine.vectors.bytes / 4).max(1) as f64;
         let count = if lanes > full { count * (4.0 * lanes / full) } else { count };
         let s = &mut self.sums;
@@ -303,8 +303,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Traffic into a level: the footprint inside the loops from `d` on, once for each outer
-    /// iteration; loops directly outside that do not move the access reuse what is there.
+    /// Traffic into a cache level: the footprint inside the loops from `d` on, once for each outer
+    /// iteration; loops directly outside that do not move the access reuse the elements already
+    /// there.
     fn traffic(&self, mut d: usize, off: &Affine) -> f64 {
         while d > 0 && !self.loops[d - 1].moves(off) {
             d -= 1;
@@ -344,7 +345,7 @@ impl<'a> Walk<'a> {
         held
     }
 
-    /// Writes down what is known of an operand of the statement with most work.
+    /// Stores the features of an operand of the statement with most operations.
     fn operand(&mut self, which: usize, o: LoadedOperand) {
         let m = &mut self.main;
         let [t1, t2] = o.traffic;
@@ -364,7 +365,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What the loops around the statement with most work say.
+    /// The features of the loops around the statement with most operations.
     fn main_facts(&self, index: &[Affine], lanes: i64) -> Features {
         let loops = &self.loops;
         let moved = |l: &Loop| index.iter().any(|a| l.moves(a));
@@ -411,7 +412,8 @@ fn lines(off: &Affine, loops: &[&Loop], line: i64) -> f64 {
         })
         .collect();
     steps.sort_unstable();
-    // A run of elements that grows while steps stay within a line of what is covered already.
+    // A run of elements that grows while steps stay within a cache line of the elements already
+    // covered.
     let (mut run, mut count) = (1i64, 1.0);
     for (step, extent) in steps {
         if step < run + each {

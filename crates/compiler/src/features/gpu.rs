@@ -165,7 +165,7 @@ impl<'a> Walk<'a> {
     fn warp(&mut self, w: &Warp) {
         let times = self.each();
         match w {
-            // What threads do with their registers alone.
+            // Instructions on registers alone.
             Warp::Zero(_) | Warp::Unpack { .. } | Warp::Pack { .. } | Warp::Reduce { .. } => {}
             Warp::Multiply { .. } => self.f.matrix_products += times,
             // In products of 16 x 16 x 16 by a warp.

@@ -60,7 +60,7 @@ pub struct TileStep {
     pub at: Affine,
     /// Rows of the tile of sums.
     pub rows: i64,
-    /// What is done with it.
+    /// The operation on the tile.
     pub work: TileWork,
 }
 
@@ -145,7 +145,8 @@ pub struct TileRegisters {
     pub rows: i64,
     /// Elements of a row of left factors, and rows of right ones.
     pub depth: i64,
-    /// Registers of sums; those of left factors come next, then those of right ones.
+    /// The number of registers of sums; registers of left factors come next, then those of right
+    /// factors.
     pub sums: i64,
     /// Registers of left factors.
     pub left: i64,

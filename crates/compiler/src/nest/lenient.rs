@@ -46,7 +46,7 @@ fn shows_in_a_sum(w: &Workload, m: usize) -> Option<()> {
     if !largest || !is_whole(w, *of, &places, &extents) {
         return None;
     }
-    // The dimensions of what is compared, in the order of the row's axes.
+    // The dimensions of the compared tensor, in the order of the row's axes.
     let rows: RowOf =
         (0..most.axes.len()).map(|v| places.iter().position(|p| *p == v)).collect::<Option<_>>()?;
     let mut touched: BTreeMap<Source, RowOf> = BTreeMap::new();
@@ -88,7 +88,7 @@ fn shows_in_a_sum(w: &Workload, m: usize) -> Option<()> {
     (!touched.contains_key(&w.stage_source(w.stages.len() - 1))).then_some(())
 }
 
-/// Whether places are all axes of these extents, each once, over all of a source.
+/// Whether an index uses each axis of these extents once and covers the whole source.
 fn is_whole(w: &Workload, of: Source, places: &[usize], extents: &[i64]) -> bool {
     let mut sorted = places.to_vec();
     sorted.sort_unstable();

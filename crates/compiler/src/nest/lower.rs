@@ -67,7 +67,7 @@ pub fn lower(w: &Workload) -> Nest {
         let all: Vec<Affine> = index.iter().chain(&reduce_index).cloned().collect();
         let value =
             s.body.rewrite(&mut |a| a.map_vars(|v| all[v.0 as usize].clone()), &mut |e| match e {
-                // What is computed ahead reads the weights themselves.
+                // Stages that are computed ahead read the weights themselves.
                 Expr::Load { source, index } if !ahead => {
                     Expr::Load { source: prepared(source), index }
                 }

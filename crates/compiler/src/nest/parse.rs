@@ -186,7 +186,7 @@ fn batches(c: &mut Cursor) -> Result<u32, TextError> {
     u32::try_from(n).or_else(|_| c.error("expected a number of batches"))
 }
 
-/// What stands behind `warpgroup_multiply`.
+/// Parses the text behind `warpgroup_multiply`.
 fn warpgroup_multiply(c: &mut Cursor, names: &Names) -> Result<Warp, TextError> {
     let part = |c: &mut Cursor, word| -> Result<TileSlice, TextError> {
         c.expect_word(word)?;
@@ -208,7 +208,7 @@ fn warpgroup_multiply(c: &mut Cursor, names: &Names) -> Result<Warp, TextError> 
     Ok(Warp::WarpgroupMultiply { to, rows, columns, a, b, replaces })
 }
 
-/// What stands behind `word`, the name of an instruction of warps.
+/// Parses the text behind `word`, the name of a warp instruction.
 fn warp(word: &str, c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Warp, TextError> {
     let matrix = |c: &mut Cursor, names: &Names| {
         Ok(Matrix { buffer: buffer(c, names)?, at: c.index(names)? })

@@ -150,7 +150,7 @@ mod tests {
             ("    T[0] = X[m, 0]\n    Y[m] = T[0]\n", "T"),
             ("    T[m] = X[m, 0]\n    Y[m] = T[3]\n", "T"),
         ] {
-            // Two tiles of which the last was moved back are one share, whatever they touch.
+            // Two tiles, the last of which was moved back, are one share, whatever they touch.
             let one = parse(&tiles(
                 &body.replace("mi in 4 {\n      Y[mi + 3*mo]", "mi in 4 {\n      Y[mi + m]"),
             ));

@@ -79,8 +79,8 @@ struct Team<'s, 'n> {
     /// The first free byte of shared memory.
     top: i64,
     passed: [u64; 2],
-    /// In programs that await copies, those that may still be on their way: batches of buffer,
-    /// owner and element, the oldest first. The last batch is not committed yet.
+    /// In programs that await copies, the batches that may still be on their way, oldest first, as
+    /// (buffer, owner, element). The last batch is not committed yet.
     flying: Option<VecDeque<Vec<(Source, usize, usize)>>>,
     /// Whether TMA tiles are among them.
     tma: bool,
@@ -289,7 +289,7 @@ impl Team<'_, '_> {
         }
     }
 
-    /// Changes what is known of elements of a block's shared memory.
+    /// The access records of elements of a block's shared memory, for changing them.
     fn elements_mut(
         &mut self,
         b: Source,
@@ -360,7 +360,7 @@ impl Team<'_, '_> {
         }
     }
 
-    /// Has all committed batches but the last so many arrive, and counts them.
+    /// Lets all committed batches but the last `last` arrive, and returns how many arrived.
     fn arrive(&mut self, last: usize) -> usize {
         let mut arrived = 0;
         while let Some(flying) = self.flying.as_mut().filter(|f| f.len() > last + 1) {

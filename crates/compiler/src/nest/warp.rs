@@ -84,7 +84,7 @@ pub enum Warp {
     Zero(Matrix),
     /// A matrix is read from shared memory and rounded to its format.
     Load {
-        /// What is filled.
+        /// The matrix that is filled.
         to: Matrix,
         /// A matrix that is filled with what rounding leaves, rounded itself, so that products of
         /// both parts are nearly as precise as products of what was read.
@@ -134,7 +134,7 @@ pub enum Warp {
     },
     /// A matrix is written to shared memory or to an output; its elements are only rounded.
     Store {
-        /// What is written.
+        /// The matrix that is written.
         from: Matrix,
         /// Counts rows.
         row: Var,
@@ -163,15 +163,15 @@ pub enum Warp {
     Reduce {
         /// The combination.
         op: Reducer,
-        /// All elements of this local buffer are combined, each with those of its own place.
+        /// The local buffer, each of whose elements is combined with the elements of other threads
+        /// at the same index.
         buffer: Source,
         /// How many threads have the same result: a power of two, 32 at most.
         lanes: i64,
     },
 }
 
-/// What a local buffer's last dimensions are that holds a thread's elements of a matrix of 16
-/// columns.
+/// The last dimensions of a local buffer that holds a thread's elements of a matrix of 16 columns.
 pub const THREAD_PART: [i64; 3] = [2, 2, 2];
 
 /// How many of its elements a thread has.

@@ -334,7 +334,7 @@ fn causal_conv(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// What a step of linear attention leaves of feature `k` of a state, as a C expression.
+/// The factor by which a step of linear attention decays feature `k` of a state, as a C expression.
 fn decay(p: &Program, gated: bool, kvs: i64, dk: i64) -> Result<&'static str, String> {
     Ok(match (gated, gated.then(|| p.shape(4)).transpose()?) {
         (true, Some([_, _, n])) if *n == kvs => "EXP(x4[(b * STEPS + t) * KVS + g])",

@@ -171,9 +171,9 @@ fn map(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// Lookups one by one, or 64 at once: with AVX-512 VBMI two instructions find a byte in the lower
-/// and in the upper half of the table, and its top bit says in which it is. Without, the table is
-/// one of pairs, of which the lowest bit chooses one.
+/// Lookups one by one, or 64 at once: with AVX-512 VBMI two instructions look a byte up in the
+/// lower and the upper half of the table, and the byte's top bit selects one. Without VBMI the
+/// table holds pairs, and the lowest bit selects one of a pair.
 const LOOKED_UP: &str = "#if defined(__AVX512BW__)
 #include <immintrin.h>
 #if !defined(__AVX512VBMI__)

@@ -64,7 +64,7 @@ fn has_element(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// What is known ahead of the run.
+/// Writes a result that is known ahead of the run.
 fn shape(p: &mut Program) -> Result<(), String> {
     let made = squall_core::graph::fold::of_shape(&p.ctx)?;
     let values = made.first().and_then(|c| c.as_i64()).unwrap_or_default().to_vec();

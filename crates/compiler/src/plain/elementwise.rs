@@ -180,7 +180,7 @@ fn binary(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// A division of integers; those by zero stop the call, those that overflow wrap around.
+/// A division of integers; a division by zero stops the call, an overflow wraps around.
 fn division(d: DType, guard: &mut String, form: &str) -> String {
     *guard += "    if (b == 0) return 1;\n";
     match limits(d) {

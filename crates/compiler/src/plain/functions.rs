@@ -66,7 +66,7 @@ static inline R mad_r(R a, R b, R c) { return c + a * b; }
          F(log1p)(F(exp)(-F(fabs)(x))); }\n",
     ),
     (
-        // The same of floats: zeros have the divisor's sign, too.
+        // The modulus of floats: a zero has the divisor's sign, too.
         "float_mod",
         r#"static inline R float_mod(R a, R b) {
   R r = F(fmod)(a, b);

@@ -85,7 +85,7 @@ fn gather_elements(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// What an update `u` does to the element `t`.
+/// The C statement by which an update `u` changes the element `t`.
 fn update(p: &Program) -> Result<String, String> {
     let d = p.dtype(0)?;
     let wide = match d {

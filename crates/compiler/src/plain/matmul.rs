@@ -77,7 +77,7 @@ pub(super) struct Batched {
 }
 
 impl Batched {
-    /// Of shapes by NumPy's rules.
+    /// The batched product of two shapes by NumPy's rules.
     pub fn of(a: &[i64], b: &[i64]) -> Result<Batched, String> {
         let (m, k, rows) = match a {
             [rest @ .., m, k] => (*m, *k, rest),

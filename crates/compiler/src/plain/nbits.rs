@@ -105,7 +105,7 @@ fn activations(p: &mut Program, whole: bool) -> (u64, &'static str, &'static str
     if whole { (1, "signed char", "int") } else { (4, "float", "float") }
 }
 
-/// Refuses attributes that none of these operators has.
+/// Refuses unknown attributes.
 fn only(p: &Program) -> Result<(), String> {
     let known = [
         "K",
@@ -208,15 +208,15 @@ pub(crate) struct FewBitsKnobs {
     pub prefetch: i64,
 }
 
-/// The text of a product of constant extents, as a function of this symbol. Its operands are those
-/// of `MatMulNBits`, of which the fourth and the fifth may be absent.
+/// The C text of a product with constant extents, as a function of this symbol. Its operands are
+/// those of `MatMulNBits`; the fourth and the fifth may be absent.
 pub(crate) fn few_bits(
     p: &FewBits,
     knobs: FewBitsKnobs,
     symbol: &str,
 ) -> Result<PlainSource, Unsupported> {
     let int = |name: &str, v: i64| (name.to_string(), Attribute::Int(v));
-    // What is subtracted from all codes is half of their range, or nothing.
+    // The number that is subtracted from all codes is half of their range, or zero.
     let (form, zero) = match p.zero {
         FewBitsZero::Same(0) => ("rows", None),
         FewBitsZero::Same(_) => ("packed", None),

@@ -67,7 +67,7 @@ fn group_norm(p: &mut Program) -> Result<(), String> {
     p.int("GROUPS", groups);
     p.int("EACH", channels / groups);
     p.int("INNER", product(&shape[2..]));
-    // Before version 21 scale and bias are those of groups.
+    // Before operator set 21 there is one scale and one bias a group.
     let place = if group && p.ctx.opset < 21 { "g" } else { "g * EACH + c" };
     p.body(&format!(
         "  for (long o = 0; o < OUTER; o++)

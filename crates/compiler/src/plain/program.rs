@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 
 /// A kernel while it is written.
 pub(super) struct Program<'a> {
-    /// The node with what is known of its operands.
+    /// The node with the types, shapes and constants of its operands.
     pub ctx: Ctx<'a>,
     call: &'a OperatorCall,
     /// Macros by name.
@@ -310,7 +310,7 @@ impl<'a> Program<'a> {
         PlainSource { text, scratch_bytes, shares_loops, parts }
     }
 
-    /// What a body needs around it; `place` names where a list has its n-th pointer.
+    /// The text around a body; `place` gives the expression of the n-th pointer of a list.
     pub(super) fn parts(&self, body: &str, place: &dyn Fn(&str, usize) -> String) -> Parts {
         let mut used: HashSet<String> = HashSet::new();
         identifiers(body, &mut used);
@@ -327,7 +327,7 @@ impl<'a> Program<'a> {
                 }
             }
         }
-        // What is named by what is used is used, too.
+        // Helpers that used helpers name are used, too.
         let named = |n: &str| n.split('(').next().unwrap_or("").to_string();
         let define = |(n, t): &(String, String)| (named(n), n.clone(), t.clone());
         let table = |(n, t): &(String, String)| (n.clone(), n.clone(), t.clone());
@@ -369,7 +369,8 @@ impl<'a> Program<'a> {
         self.call
     }
 
-    /// A whole number, written out or as a macro; none of what is known at run time only.
+    /// The value of an integer, written out or as a macro; `None` for numbers known at run time
+    /// only.
     pub(super) fn value(&self, text: &str) -> Option<u64> {
         let text = match self.defines.iter().find(|(n, _)| n == text) {
             Some((_, value)) => value,
@@ -389,7 +390,7 @@ impl<'a> Program<'a> {
     }
 }
 
-/// What stands around a body.
+/// The text around a body.
 pub(super) struct Parts {
     /// Macros, types, helpers and tables, as far as they are used.
     pub definitions: String,

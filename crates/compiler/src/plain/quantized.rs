@@ -54,8 +54,8 @@ fn scale_place(p: &mut Program) -> Result<&'static str, String> {
     Err(format!("a scale of shape {scale:?} does not suit {x:?}"))
 }
 
-/// Saturation of a whole number `v`, held in a double, to a type. What is no number becomes the
-/// lowest, as in onnxruntime.
+/// Saturation of an integer `v`, held in a double, to a type. A NaN becomes the lowest value, as in
+/// onnxruntime.
 fn saturated(d: DType) -> Result<String, String> {
     let small = matches!(d, DType::I8 | DType::U8 | DType::I16 | DType::U16);
     match limits(d) {
@@ -66,7 +66,7 @@ fn saturated(d: DType) -> Result<String, String> {
     }
 }
 
-/// The same to a range of whole numbers.
+/// Saturation to a range of integers.
 fn between(low: i64, high: i64) -> String {
     format!("(!(v > ({low})) ? ({low}) : v > {high} ? {high} : (int)v)")
 }
@@ -109,7 +109,8 @@ fn dequantize(p: &mut Program) -> Result<(), String> {
 fn dynamic(p: &mut Program) -> Result<(), String> {
     only(p, &[])?;
     p.expect(0, &[DType::F32])?;
-    // Of a NaN the scale is one, so that it is one what the bytes stand for; bytes have none.
+    // The scale of a tensor with a NaN is NaN, so that its bytes stand for NaN; bytes themselves
+    // have none.
     let body = "  float low = 0, high = 0;
   for (long i = 0; i < N0; i++) {
     const float x = x0[i];

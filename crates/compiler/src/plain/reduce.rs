@@ -230,7 +230,7 @@ fn arg(p: &mut Program) -> Result<(), String> {
     split_at(p, shape, axis);
     let last = if p.ctx.int_or("select_last_index", 0)? != 0 { "=" } else { "" };
     let sign = if p.ctx.node.op == "ArgMax" { '>' } else { '<' };
-    // As in NumPy a NaN is both the largest and the smallest.
+    // As in NumPy, a NaN is both the largest and the smallest element.
     let none = match (last, matches!(p.dtype(0)?, DType::F32 | DType::F64)) {
         (_, false) => "",
         ("", true) => " || (a != a && best == best)",

@@ -77,7 +77,7 @@ fn taps(p: &Program) -> Result<(i64, &'static str), String> {
     })
 }
 
-/// What becomes of a point beyond the image, and of each pixel that is taken there.
+/// The treatment of a sampling point beyond the image, and of each pixel that is read there.
 fn padding(p: &Program) -> Result<(&'static str, &'static str), String> {
     let each_at_border = "c = q < 0 ? 0 : q > C(SIZE[a] - 1) ? SIZE[a] - 1 : (long)q;";
     Ok(match p.ctx.text("padding_mode", "zeros")? {
@@ -183,7 +183,7 @@ fn half_pixel(p: &Program) -> Result<bool, String> {
     })
 }
 
-/// What the four parts of a sample do to `s`, and the result of `s`.
+/// The step by which the four parts of a sample change `s`, and the result of `s`.
 fn joined(p: &Program) -> Result<(&'static str, &'static str), String> {
     Ok(match p.ctx.text("mode", "avg")? {
         "avg" => {
@@ -224,7 +224,7 @@ fn roi_align(p: &mut Program) -> Result<(), String> {
     };
     let count = |extent: &str, of: &str| match ratio > 0 {
         true => format!("{ratio}L"),
-        // An extent that is no number, or beyond what is counted here, has no samples.
+        // An extent that is NaN or too large has no samples.
         false => format!("roi_count(F(ceil)({extent} / C({of})))"),
     };
     p.body(&format!(

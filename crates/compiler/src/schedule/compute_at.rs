@@ -94,10 +94,10 @@ fn parts(n: &Nest, b: Source, l: &Loop, name: &str) -> Result<Vec<Option<Part>>,
     }
 }
 
-/// Takes a local buffer's declaration and the nest that makes it out of a block, in which a loop
-/// lies behind both; the nest. None, and nothing is taken, unless the nest is one of pure loops
-/// around a store at plain counters that fills the buffer, of what is not written between it and
-/// the loop.
+/// Removes from a block a local buffer's declaration and the nest that fills it, where a loop
+/// follows both, and returns the nest. `None`, and nothing is removed, unless the nest is one of
+/// pure loops around a store at plain counters that fills the buffer, from values that are not
+/// written between the nest and the loop.
 fn take(n: &Nest, stmts: &mut Vec<Stmt>, b: Source, at: Var) -> Option<Stmt> {
     let declared = stmts.iter().position(|s| matches!(s, Stmt::Local(x) if *x == b));
     let Some(declared) = declared else {
@@ -121,8 +121,8 @@ fn take(n: &Nest, stmts: &mut Vec<Stmt>, b: Source, at: Var) -> Option<Stmt> {
     Some(nest)
 }
 
-/// What a nest reads that is serial loops around one store, at their counters, of every element of
-/// a buffer.
+/// The buffers that a nest reads, if the nest is serial loops around one store, at their counters,
+/// of every element of a buffer.
 fn plain_store(n: &Nest, s: &Stmt, b: Source) -> Option<Vec<Source>> {
     let mut counters = Vec::new();
     let mut at = s;

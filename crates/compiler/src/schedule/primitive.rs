@@ -17,7 +17,7 @@ use std::fmt;
 pub struct Refused {
     /// The primitive's text.
     pub primitive: String,
-    /// What it would break, or what it did not find.
+    /// The rule that it would break, or the name that it did not find.
     pub reason: String,
 }
 
@@ -68,8 +68,8 @@ pub enum Primitive {
     Skip { buffer: String },
     /// Accumulates a reduction separately for each iteration of a loop, then combines.
     Rfactor { of: String, partial: String },
-    /// Compares the elements of a buffer, of which only the largest or the least is wanted, where
-    /// they are made, and does not store them.
+    /// Reduces a buffer where it is stored and does not store it: for a buffer of which only the
+    /// largest or the least element is read.
     ReduceAtStore { buffer: String, partial: String },
     /// Computes a 3x3 convolution of stride 1 or 2, summed into a buffer, by Winograd's
     /// minimal filtering.

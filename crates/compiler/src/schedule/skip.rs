@@ -63,7 +63,8 @@ fn sum(n: &Nest, name: &str) -> Result<Sum, String> {
     Ok(Sum { factor: b, target, conds, depth })
 }
 
-/// The variables of a store's loops and the conditions under which what it stores to `b` is not 0.
+/// The variables of a store's loops, and the conditions under which the value stored to `b` is not
+/// 0.
 fn zeros(prepare: &[Stmt], b: Source) -> Option<(Vec<Option<Var>>, Vec<Cond>)> {
     let mut found = Vec::new();
     visit(prepare, &mut |s| {

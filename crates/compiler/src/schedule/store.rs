@@ -80,7 +80,8 @@ fn reduction(n: &Nest, b: Source, name: &str) -> Result<(usize, Found), String> 
     if !matches!(op, Reducer::Max | Reducer::Min) {
         return Err("elements that are stored twice would count twice".into());
     }
-    // Each dimension has a loop of its own over all of it, and these are all loops from one on.
+    // Each dimension has its own loop over the whole extent, and these are all loops from
+    // `outermost` on.
     let shape = &n.buffer(b).shape;
     let mut over = Vec::new();
     for (a, extent) in index.iter().zip(shape) {

@@ -47,7 +47,7 @@ pub(super) fn put_ahead(w: &mut Workload, stages: Vec<Stage>) {
     let (inputs, more) = (w.inputs.len() as u32, stages.len() as u32);
     for s in &mut w.stages {
         s.body = s.body.map_sources(|s| match s.0 {
-            // What `ahead` gave counts from the end.
+            // Placeholders from `ahead` count down from the largest number.
             n if n > u32::MAX / 2 => Source(inputs + (u32::MAX - n)),
             n if n >= inputs => Source(n + more),
             n => Source(n),

@@ -15,8 +15,9 @@ use squall_core::{DType, TensorKind, Workload};
 /// Bytes of an element of four.
 const FOUR: i64 = 4;
 
-/// The workload by floats; none where it is no convolution of images, whose channels lie last, by
-/// constant filters, or where it gives floats: those of dynamic models are exact sums.
+/// The workload over floats; `None` where it is not a convolution of images with channels last by
+/// constant filters, or where its result is floats: those of dynamically quantised models must be
+/// exact sums.
 pub(super) fn by_floats(w: &Workload) -> Option<Workload> {
     if w.output().dtype != DType::U8 {
         return None;

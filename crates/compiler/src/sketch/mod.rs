@@ -200,7 +200,8 @@ pub fn sketches(w: &Workload, t: &Target) -> Vec<Arc<dyn Tunable>> {
     derive(w, t).into_iter().map(|s| open(s, t)).collect()
 }
 
-/// The same of a CPU, those whose names are wanted, where any is; all of them elsewhere.
+/// The sketches of a CPU whose names are wanted, if there is any; otherwise, and for GPUs, all
+/// sketches.
 pub fn sketches_wanted(w: &Workload, t: &Target, wanted: &Wanted<'_>) -> Vec<Arc<dyn Tunable>> {
     let found = match t.kind {
         TargetKind::Cpu => derive_wanted(&Facts { wanted, ..Facts::new(w, t) }),
@@ -303,7 +304,7 @@ fn printed(
     Ok(derived.print(&n, symbol))
 }
 
-/// What rules derive, for any device: a space, and the nest of each of its configurations.
+/// A derived sketch for any device: a space, and the nest of each of its configurations.
 pub(crate) trait Derived: Send + Sync {
     fn name(&self) -> &str;
     fn space(&self) -> &Space;
@@ -311,7 +312,7 @@ pub(crate) trait Derived: Send + Sync {
     /// The nest in the device's dialect.
     fn print(&self, n: &Nest, symbol: &str) -> KernelSource;
 
-    /// What a cost model sees of a nest.
+    /// The features of a nest for the cost model.
     fn features(&self, n: &Nest, t: &Target) -> Vec<f32> {
         features::extract(n, t)
     }
@@ -415,8 +416,8 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// The space of all constraints; without those of good kernels where no configuration meets
-    /// them.
+    /// The space under all constraints; without the constraints of good kernels where no
+    /// configuration meets them.
     pub fn open(self) -> Option<Space> {
         let all: Vec<Term> = self.must.iter().chain(&self.should).cloned().collect();
         Space::new(self.knobs.clone(), &all).or_else(|_| Space::new(self.knobs, &self.must)).ok()

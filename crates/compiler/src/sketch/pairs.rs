@@ -64,7 +64,8 @@ impl Pairing<'_> {
         made.check().ok().map(|()| made)
     }
 
-    /// A factor of the product as an element of pairs, with what it is read from made so.
+    /// A factor of the product as a read of pairs, after the input or copy that it is read from was
+    /// changed to pairs.
     fn factor(&self, e: &Expr, made: &mut Workload, ahead: &mut Vec<Stage>) -> Option<Expr> {
         let Expr::Load { source, index } = e else { return None };
         let (last, outer) = index.split_last()?;
@@ -105,7 +106,7 @@ impl Pairing<'_> {
         })
     }
 
-    /// Makes what is read one of pairs: an input, or a copy of one with a border.
+    /// Changes a source to pairs: an input, or a padded copy of one.
     fn view(&self, s: Source, made: &mut Workload) -> Option<()> {
         if readers(self.w, s) != 1 {
             return None;

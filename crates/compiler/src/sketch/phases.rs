@@ -79,7 +79,7 @@ impl Strided {
         let is_alone = at.iter().enumerate().all(|(d, i)| d == dim || !uses(i));
         let body = &w.stages[copy].body;
         let is_copy = w.stages[copy].reduction.is_none() && matches!(body, Expr::Select { .. });
-        // Of a larger stride most phases would have no tap.
+        // With a larger stride most phases would have no tap.
         let extent = w.stages[main].reduce_axes().last()?.extent;
         let fits = is_weight
             && stride / 2 <= extent
@@ -132,7 +132,8 @@ impl Strided {
         made.check().ok().map(|()| made)
     }
 
-    /// Makes the last axis of a copy two: the phase, and what it has of a row.
+    /// Splits the last axis of a copy in two: the phase, and the place in the phase's elements of a
+    /// row.
     fn copy_by_phases(&self, s: &mut Stage, [phase, place]: [&Axis; 2]) {
         let at = s.axes.len() - 1;
         let width = s.axes[at].extent;
@@ -141,7 +142,7 @@ impl Strided {
         s.axes.extend([phase.clone(), place.clone()]);
         let to = |v: Var| if v.0 as usize == at { own.clone() } else { Affine::var(v) };
         let mut body = s.body.map_vars(to);
-        // What no result reads may be behind the copy's end.
+        // Elements that no result reads may lie behind the copy's end.
         if self.stride * place.extent > width
             && let Expr::Select { conds, .. } = &mut body
             && !conds.iter().any(|c| c.index.uses(Var(at as u32)))

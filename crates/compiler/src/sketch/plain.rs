@@ -97,7 +97,8 @@ pub fn reference(w: &Workload, symbol: &str) -> KernelSource {
     reference_of(w, symbol, w.flop() >= LARGE)
 }
 
-/// The same; whether it is made as large ones are is given.
+/// The reference, with `is_large` saying whether it is parallel and moves loops inside of
+/// reductions.
 pub fn reference_of(w: &Workload, symbol: &str, is_large: bool) -> KernelSource {
     let mut n = lower(w);
     // The output is computed in a double-precision intermediate and rounded once.
@@ -106,7 +107,7 @@ pub fn reference_of(w: &Workload, symbol: &str, is_large: bool) -> KernelSource 
         n.buffers[i].scope = Scope::Workspace;
         n.buffers[i].name = format!("{}_exact", out.name);
         let exact = Source(i as u32);
-        // Of a part of a larger box, only that part is written.
+        // Where the output is a part of a larger box, only that part is written.
         let extents = match w.has_gaps() {
             true => w.output().shape(),
             false => vec![out.elements()],
@@ -139,7 +140,7 @@ pub fn reference_of(w: &Workload, symbol: &str, is_large: bool) -> KernelSource 
     emit(&n, symbol, Options { threads: 1, double: true, full_optimisation: true })
 }
 
-/// A reference with at least so many operations uses all threads that its process may use.
+/// The number of operations from which on a reference uses all threads that its process may use.
 const LARGE: u64 = 1 << 27;
 
 /// Intermediates are kept in the precision that is computed in, but whole numbers of 32 bits, which

@@ -226,7 +226,7 @@ fn passes(n: &Nest, row: &str) -> Option<Vec<Pass>> {
                 Stmt::Store { .. } => false,
                 _ => return None,
             };
-            // Lanes need the pass to be contiguous in what it reads most.
+            // Lanes need the pass to be contiguous in the tensor that it reads most.
             let name = n.var(p.var).to_string();
             let contiguous = accesses(body).iter().any(|a| {
                 squall_core::workload::flatten(a.index, &n.buffer(a.buffer).shape)

@@ -81,7 +81,7 @@ fn move_last(s: &mut Stage, dim: usize) {
     s.body = s.body.map_vars(|v| Affine::var(Var(after_move(v.0, dim as u32, to))));
 }
 
-/// A load of a stage of which an axis was moved to the end.
+/// A load of a stage, one axis of which was moved to the end.
 fn with_last(e: Expr, moved: &[(Source, usize)]) -> Expr {
     match e {
         Expr::Load { source, mut index } => {

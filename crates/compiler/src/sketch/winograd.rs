@@ -154,9 +154,9 @@ fn tile_constraints(d: &mut Draft, f: &Facts<'_>, conv: &Convolution, lanes: i64
     d.should.push(enough.at_most(accumulators()));
 }
 
-/// Adds the knob for what threads share out: the parts of each phase, or whole blocks, each of
-/// which one thread takes through all phases. Then there are enough blocks, and their buffers fit a
-/// thread's stack.
+/// Adds the knob `parallel_over`, the unit that threads share: the parts of each phase, or whole
+/// blocks, each of which one thread takes through all phases. For whole blocks there must be enough
+/// blocks, and their buffers must fit a thread's stack.
 fn parallel_over(d: &mut Draft, conv: &Convolution, threads: i64) {
     let knob = Knob::words("parallel_over", Role::Choice, &["phases", "blocks"])
         .formerly("deal", &[("0", "phases"), ("1", "blocks")]);

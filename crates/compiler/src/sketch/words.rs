@@ -88,8 +88,8 @@ impl Widening<'_> {
         Some(Expr::Load { source: *source, index })
     }
 
-    /// The variables that data is read by where each dimension is read by one alone, in order: a
-    /// copy then has what is read, and not what a stride leaves out.
+    /// The variables that data is read by, where each dimension is read by one of them alone, in
+    /// order: a copy then holds the elements that are read, without those that a stride leaves out.
     fn as_read(&self, index: &[Affine]) -> Option<Vec<Var>> {
         let one = |i: &Affine| match i.terms() {
             [(v, _)] => Some(*v),
@@ -100,7 +100,8 @@ impl Widening<'_> {
         apart.then_some(vars)
     }
 
-    /// The axes of a copy of what some variables of the product read, and what it reads.
+    /// The axes of a copy of the elements that some variables of the product read, and the copied
+    /// value.
     fn copied(&self, vars: &[Var], load: Expr) -> (Vec<Axis>, Expr) {
         let stage = &self.w.stages[self.main];
         let all = || stage.axes.iter().chain(stage.reduce_axes());
@@ -125,7 +126,7 @@ fn renumbered(index: &[Affine], vars: &[Var]) -> Vec<Affine> {
     index.iter().map(|i| i.map_vars(|v| Affine::var(Var(place(v) as u32)))).collect()
 }
 
-/// The axes of a copy of a whole tensor, and what it reads.
+/// The axes of a copy of a whole tensor, and the copied value.
 fn whole(source: Source, shape: &[i64]) -> (Vec<Axis>, Expr) {
     let axes = shape.iter().enumerate().map(|(d, &n)| Axis::new(format!("i{d}"), n)).collect();
     let index = (0..shape.len()).map(|d| Affine::var(Var(d as u32))).collect();

@@ -78,8 +78,8 @@ pub fn sampled_kernels(cases: &[Case], targets: &[Target]) -> Vec<(usize, Kernel
     kernels
 }
 
-/// A program that calls every kernel of every case and prints the bits of what it gives, a line
-/// each.
+/// A C program that calls every kernel of every case and prints the bits of each output, one line a
+/// kernel.
 fn program(kernels: &[(usize, KernelSource)], cases: &[Case]) -> String {
     let mut main = String::from("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n");
     for (c, (w, raw)) in cases.iter().enumerate() {
@@ -230,7 +230,7 @@ impl Machine {
         assert!(o.status.success(), "{}", String::from_utf8_lossy(&o.stderr));
     }
 
-    /// What a program of some sources prints. All cores compile them.
+    /// The output of a program compiled of some sources, on all cores.
     pub fn output(&self, sources: &[PathBuf], folder: &Path) -> String {
         let objects: Vec<PathBuf> = sources.iter().map(|s| s.with_extension("o")).collect();
         let (next, cores) = (AtomicUsize::new(0), std::thread::available_parallelism());

@@ -91,9 +91,9 @@ impl Choice {
 /// A legal cover of a model by kernels.
 #[derive(Clone)]
 pub struct Assignment {
-    /// Names and shapes of what the caller gives.
+    /// Names and shapes of the model's inputs.
     pub inputs: Vec<(String, Vec<i64>)>,
-    /// Names and shapes of what it gets.
+    /// Names and shapes of the model's outputs.
     pub outputs: Vec<(String, Vec<i64>)>,
     candidates: Arc<Candidates>,
     choice: Choice,
@@ -112,7 +112,7 @@ impl fmt::Debug for Assignment {
 }
 
 impl Assignment {
-    /// The assignment of a choice; what is wrong where it is not legal.
+    /// The assignment of a choice; an error with the fault where the choice is not legal.
     pub fn new(candidates: Arc<Candidates>, choice: Choice) -> Result<Assignment, String> {
         verify::verify(&candidates, &choice)?;
         let model = &candidates.model;
@@ -133,12 +133,12 @@ impl Assignment {
         &self.candidates.model
     }
 
-    /// What was chosen from.
+    /// The candidates that the choice was made from.
     pub fn candidates(&self) -> &Arc<Candidates> {
         &self.candidates
     }
 
-    /// What was chosen.
+    /// The choice.
     pub fn choice(&self) -> &Choice {
         &self.choice
     }

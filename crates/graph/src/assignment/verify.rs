@@ -109,7 +109,7 @@ fn layouts(candidates: &Candidates, choice: &Choice) -> Result<(), String> {
     }
     for step in &choice.steps {
         match *step {
-            // What nodes read is looked at with what they move.
+            // Values that nodes read are checked with the moves of the node.
             Step::Node(_) => {}
             Step::Kernel(i) => {
                 let made = candidates.list[i].feeds.iter().filter(|f| f.is_made());

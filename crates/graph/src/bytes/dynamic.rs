@@ -101,7 +101,8 @@ impl Rewriter<'_> {
         Some(())
     }
 
-    /// Packed weights, with the sums of each channel's: with this zero point these are the offsets.
+    /// Packed weights, with the sum of each channel's weights: with this zero point the sums are
+    /// the offsets.
     fn sums_of(&mut self, of: &str, whole: ValueId, form: Weights) -> Option<Vec<ValueId>> {
         let attributes = Attributes::default().word("form", form.name()).int("zero", -1);
         self.folded(of, ("PackBytes", attributes), &[Some(whole)], 3)
@@ -138,7 +139,7 @@ impl Rewriter<'_> {
         self.result(of, of_bytes("ToBytes", &[zeros], as_it_is))
     }
 
-    /// What an activation without its zero point is made of.
+    /// The activation that a value, less its zero point, was quantised from.
     fn activation(&mut self, v: ValueId) -> Option<Activation> {
         let by = |v: ValueId, op: &str| self.producer(v).filter(|n| is_standard(n, op));
         let is_one = |v: ValueId| self.view.shape(v).is_some_and(|s| s.iter().all(|e| *e == 1));

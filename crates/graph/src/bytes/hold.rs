@@ -79,7 +79,7 @@ pub(super) struct Quantised {
 }
 
 impl Rewriter<'_> {
-    /// What holds the bytes of floats.
+    /// The holder and the scale of a float value that stands for bytes.
     pub fn quantised(&self, v: ValueId) -> Option<Quantised> {
         self.floats.get(&self.view.root(v)).copied()
     }
@@ -182,7 +182,7 @@ impl Rewriter<'_> {
         n.outputs.first().is_some_and(|&y| self.leaves_as(&n.name, y, holder))
     }
 
-    /// The same of a value, by a node of this name.
+    /// Makes the value by a conversion node of this name.
     fn leaves_as(&mut self, name: &str, y: ValueId, holder: usize) -> bool {
         let h = &self.holders[holder];
         let (true, Some(held)) = (h.is_made, h.held()) else { return false };
@@ -255,7 +255,7 @@ impl Rewriter<'_> {
         self.result(of, Call { op: "Reshape", domain: "", inputs, attributes })
     }
 
-    /// A node that moves what is held: what holds its result.
+    /// Rewrites a node that moves bytes; returns the holder of its result.
     pub fn moves(&mut self, n: &Node) -> Option<usize> {
         let (&Some(x), &y) = (n.inputs.first()?, n.outputs.first()?) else { return None };
         let q = self.quantised(x)?;
@@ -279,7 +279,7 @@ impl Rewriter<'_> {
         self.holds(y, q, moved)
     }
 
-    /// `Split` of what is held: its parts are bytes, too. Gives whether it was replaced.
+    /// Rewrites a `Split` of bytes, whose parts are bytes, too. Returns whether it did.
     pub fn splits(&mut self, n: &Node) -> bool {
         let Some(holders) = self.parts(n) else { return false };
         let mut leave = true;
@@ -290,7 +290,7 @@ impl Rewriter<'_> {
         leave
     }
 
-    /// What holds the parts that a node splits bytes into.
+    /// The holders of the parts that a node splits bytes into.
     fn parts(&mut self, n: &Node) -> Option<Vec<usize>> {
         let q = self.quantised(input(n, 0)?)?;
         let from = self.as_rows(q.holder, &n.name)?;
@@ -300,12 +300,12 @@ impl Rewriter<'_> {
     }
 }
 
-/// What says how bytes are made of floats or of integers.
+/// The attributes of the conversion of floats or integers to bytes.
 fn entering(h: &Holder) -> Attributes {
     Attributes::default().float("scale", h.step).int("zero", h.zero)
 }
 
-/// What says how bytes in this order become the model's values of a type.
+/// The attributes of the conversion of bytes in this order to the model's values of a type.
 fn leaving(h: &Holder, held: Made, to: DType) -> Attributes {
     let attributes = Attributes::default().word("to", to.name());
     match (held, h.channels()) {

@@ -77,7 +77,7 @@ struct Rewriter<'a> {
     /// Bytes of activations that are quantised in every run, by the floats that hold them, and
     /// whether their channels are last.
     dynamic: HashMap<(ValueId, bool), ValueId>,
-    /// Values of the old model of which no element is below zero.
+    /// Whether each value of the old model has no negative element.
     never_negative: Vec<bool>,
     /// Whether a product of bytes was made.
     multiplies: bool,
@@ -157,8 +157,8 @@ impl<'a> Rewriter<'a> {
         self.known(DType::F32, Constant::F32 { shape: vec![data.len() as i64], data })
     }
 
-    /// A new node that gives so many new values; those. None where its operator does not take what
-    /// it is given.
+    /// Adds a new node with `count` new values, and returns them; `None` where its operator does
+    /// not take the operands.
     fn results(&mut self, of: &str, call: Call<'_>, count: usize) -> Option<Vec<ValueId>> {
         let mut node = call.node(format!("{of}/{}/{}", call.op, self.values.len()));
         node.outputs = vec![0; count];
@@ -173,7 +173,7 @@ impl<'a> Rewriter<'a> {
         Some(outputs)
     }
 
-    /// The same of one value.
+    /// Adds a new node with one new value, and returns it.
     fn result(&mut self, of: &str, call: Call<'_>) -> Option<ValueId> {
         self.results(of, call, 1)?.pop()
     }

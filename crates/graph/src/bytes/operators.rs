@@ -88,7 +88,7 @@ impl<'a> Rewriter<'a> {
         let of = &r.node.name;
         let h = self.holders[q.holder].clone();
         let is_last = axis == 1 && shape.len() == 4;
-        // Nothing that is added may have made it larger.
+        // No addend may have broadcast the result to a larger shape.
         if h.shape != shape || !h.is_made || (!is_last && axis + 1 != shape.len()) {
             return None;
         }
@@ -322,7 +322,7 @@ impl<'a> Rewriter<'a> {
     }
 }
 
-/// What says from which steps and zero point to which others scales lead.
+/// The attributes that say which steps and zero point the operand has and which the result gets.
 fn steps((data_scale, zero): (f64, i64), r: &Rounded<'_>) -> Attributes {
     Attributes::default()
         .float("data_scale", data_scale)

@@ -96,8 +96,8 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// The operator whose result is rounded here, with what stands between. Nothing else reads
-    /// what is between.
+    /// The operator whose result is rounded here, with the nodes between, whose values no other
+    /// node reads.
     pub fn rounded(&self, rounding: &'a Node, (step, zero): (f64, i64)) -> Option<Rounded<'a>> {
         let mut v = input(rounding, 0)?;
         let mut range = ByteRange::ALL;

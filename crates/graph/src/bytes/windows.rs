@@ -124,7 +124,7 @@ impl Rewriter<'_> {
         w
     }
 
-    /// The pool over what is held, with its attributes.
+    /// The pool over held bytes, with its attributes.
     fn pool(&self, q: Quantised, w: &Window) -> Option<(BytePool, Attributes)> {
         let &[n, c, rows, columns] = &self.holders[q.holder].shape[..] else { return None };
         let ([p0, p1], [p2, p3]) = (pair(&w.before)?, pair(&w.after)?);

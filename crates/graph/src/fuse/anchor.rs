@@ -142,7 +142,7 @@ struct Windows {
     stride: [i64; 2],
     pads: [i64; 4],
     dilation: [i64; 2],
-    /// What the graph says of the result.
+    /// The rows and columns of the result in the graph.
     positions: [i64; 2],
 }
 

@@ -149,8 +149,8 @@ impl Group {
         }
         let mut order: Vec<usize> = (0..node.inputs.len()).collect();
         if is_commutative(&node.op) {
-            // What the group has computed comes first, then tensors of the full size: one text for
-            // both orders.
+            // The group's own value comes first, then tensors of the full size: both orders give
+            // one text.
             order.sort_by_key(|&i| node.inputs[i].map_or(3, |id| self.rank(view, id)));
         }
         let adds = matches!(node.op.as_str(), "Add" | "Sub" | "Sum");
@@ -181,7 +181,7 @@ impl Group {
         }
     }
 
-    /// What stands for a value: an expression of the group, a number, or an operand.
+    /// The expression that stands for a value: one of the group, a number, or an operand.
     fn value(&mut self, view: &View<'_>, id: ValueId, adds: bool) -> Result<Expr, String> {
         let root = view.root(id);
         if let Some(e) = self.inside.get(&root) {

@@ -84,8 +84,8 @@ impl Dense {
         (next == elements).then_some(Dense(axes))
     }
 
-    /// What another copy, which reads the block from an element on along some axes, reads of the
-    /// source: the first element there, and its axes.
+    /// For another copy, which reads the block from an element on along some axes: its first
+    /// element in the source, and its axes there.
     fn behind(&self, first: usize, axes: &[Stride]) -> Option<(isize, Vec<Stride>)> {
         // The last coordinate that is reached along each axis.
         let mut reached = Vec::new();
@@ -188,7 +188,7 @@ mod tests {
         }
     }
 
-    /// What the last block holds where the input counts up.
+    /// The contents of the last block for an input that counts up.
     fn run(p: &Plan) -> Vec<usize> {
         let mut blocks: Vec<Vec<usize>> =
             p.blocks.iter().map(|b| vec![usize::MAX; b.elements]).collect();

@@ -76,7 +76,7 @@ struct Rewriter<'a> {
     steps: Vec<PlanStep>,
 }
 
-/// Whether numbers of one format can become those of the other.
+/// Whether a copy can convert numbers of one format to the other.
 fn converts(from: DType, to: DType) -> bool {
     let known = |d: DType| d == DType::F32 || d.is_half();
     from != to && known(from) && known(to)
@@ -162,7 +162,7 @@ impl Rewriter<'_> {
         Ok(())
     }
 
-    /// Gives a block its format, unless it has it. Whole numbers stay what they are.
+    /// Gives a block its format, unless that is decided. Integers stay integers.
     fn decide(&mut self, block: usize, dtype: DType) {
         if !std::mem::replace(&mut self.is_decided[block], true)
             && converts(self.plan.blocks[block].dtype, dtype)
@@ -171,7 +171,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// What a step reads, in the format that it wants.
+    /// The source that a step reads, converted to the format that the step wants.
     fn read(
         &mut self,
         from: ValueSource,
@@ -216,8 +216,8 @@ impl Rewriter<'_> {
         BlockPlace { block: self.plan.blocks.len() - 1, offset: 0 }
     }
 
-    /// Where a step writes what it gives in a format; a copy behind it converts that where the
-    /// place has another one.
+    /// The place that a step writes its result to in a format; a copy behind it converts the result
+    /// where the final place has another format.
     fn write(
         &mut self,
         to: BlockPlace,
@@ -293,7 +293,7 @@ mod tests {
             },
         };
         let named = ("c".to_string(), "Copy".to_string());
-        // In the other direction: what is copied as it is would be one block.
+        // In the other direction the copy changes nothing, and both blocks become one.
         let mut turned = copy(place(1), place(2), 4, &named);
         if let Work::Copy { from_offset, axes, .. } = &mut turned.work {
             (*from_offset, axes[0].from) = (3, -1);

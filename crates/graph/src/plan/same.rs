@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn copies_of_one_format_vanish_and_others_stay() {
         use DType::{F16, F32};
-        // What comes in and what goes out have memory of their own.
+        // Inputs and outputs have memory of their own.
         let p = plan(
             &[F16, F16, F32, F32],
             vec![copy(0, 1, 4, 1), copy(1, 2, 4, 1), copy(2, 3, 4, 1)],

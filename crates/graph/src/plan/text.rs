@@ -98,7 +98,7 @@ fn listed<T: fmt::Display>(list: &[T]) -> String {
     })
 }
 
-/// What may be absent: `-` then.
+/// Prints optional items, with `-` for an absent one.
 fn maybe<T: fmt::Display>(list: &[Option<T>]) -> String {
     list.iter().fold(String::new(), |mut s, x| {
         let _ = match x {

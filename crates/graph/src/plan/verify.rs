@@ -46,7 +46,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether so many elements from a place on lie inside its block.
+    /// Checks that `elements` elements from a place on lie inside its block.
     fn inside(&self, p: &BlockPlace, elements: usize) -> Result<(), String> {
         match (self.blocks.get(p.block), p.offset.checked_add(elements)) {
             (None, _) => Err(format!("there is no block {}", p.block)),
@@ -63,7 +63,7 @@ impl Plan {
             ValueSource::Constant(c) if *c < self.constants.len() => Ok(()),
             ValueSource::Constant(c) => Err(format!("there is no constant {c}")),
             ValueSource::Block(p) => match written.get(p.block) {
-                // What has no elements needs no writer.
+                // A block without elements needs no writer.
                 Some(w) if *w || self.blocks[p.block].elements == 0 => self.inside(p, 0),
                 _ => Err(format!("block {} holds nothing by then", p.block)),
             },
@@ -125,7 +125,7 @@ impl Plan {
         }
     }
 
-    /// Whether a source has so many elements.
+    /// Checks that a source has `elements` elements.
     fn holds(&self, source: &ValueSource, elements: usize) -> Result<(), String> {
         match source {
             ValueSource::Block(p) => self.inside(p, elements),

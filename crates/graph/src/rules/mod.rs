@@ -103,7 +103,8 @@ fn behind(view: &View<'_>, made: &Group) -> Option<Group> {
     grown(view, Group::around(reader, anchor)).pop()
 }
 
-/// What the reader found wrong with a node says more than what follows from it.
+/// A fault that the model's reader found in a node explains more than the faults that follow from
+/// it.
 fn blamed<T>(view: &View<'_>, node: usize, made: Result<T, String>) -> Result<T, String> {
     made.map_err(|why| view.model.nodes[node].problem.clone().unwrap_or(why))
 }

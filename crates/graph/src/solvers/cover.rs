@@ -175,7 +175,7 @@ mod tests {
             let best = brute_force(&p);
             let cover = p.solve().unwrap();
             assert_eq!(cover.time, best, "{p:?}");
-            // What was chosen is a cover, and takes as long as it says.
+            // The choice is a cover, and its time is the one that it states.
             let stored = |v: &usize| cover.producer[*v].is_some();
             let mut time = 0.0;
             for (v, (list, required)) in p.values.iter().enumerate() {

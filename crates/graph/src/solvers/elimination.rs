@@ -72,7 +72,7 @@ pub fn least_cost(choices: usize, factors: Vec<Factor>) -> Option<(Vec<bool>, f6
         factors.push(Some(Factor { scope, costs }));
         decided.push((v, bucket));
     }
-    // What is left depends on nothing any more.
+    // The remaining tables depend on no choice any more.
     let rest = factors.into_iter().flatten().map(|f| f.cost(&chosen)).sum();
     for (v, bucket) in decided.into_iter().rev() {
         chosen[v] = least(v, &bucket, &mut chosen).0;
@@ -80,7 +80,7 @@ pub fn least_cost(choices: usize, factors: Vec<Factor>) -> Option<(Vec<bool>, f6
     Some((chosen, rest))
 }
 
-/// The better value of a choice where the others of its costs are chosen.
+/// The better value of a choice, given the other choices that its costs depend on.
 fn least(v: usize, bucket: &[Factor], chosen: &mut [bool]) -> (bool, f64) {
     let mut cost = |yes: bool| {
         chosen[v] = yes;

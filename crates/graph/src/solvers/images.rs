@@ -111,7 +111,7 @@ impl<'a> Images<'a> {
             match *step {
                 Step::Node(n) if is_joint(&m.nodes[n]) || shuffles.nodes.contains(&n) => {}
                 Step::Node(_) => reads(all, step).iter().for_each(|v| _ = made.remove(v)),
-                // What is made of weights ahead would not know an image in its new order.
+                // Feeds that are made of weights ahead do not know an image in its new order.
                 Step::Kernel(i) => {
                     let ahead = all.list[i].feeds.iter().filter(|f| f.is_made());
                     ahead.flat_map(Feed::values).for_each(|v| _ = made.remove(&root(m, v)));
@@ -125,7 +125,8 @@ impl<'a> Images<'a> {
         images
     }
 
-    /// Without those that a kernel does not take, and those far from any convolution.
+    /// Drops the images that a kernel does not take in the other order, and images that are far
+    /// from any convolution.
     fn taken(mut self, takes: &dyn Fn(&FusionCandidate, ValueId) -> bool) -> Images<'a> {
         let mut refused = BTreeSet::new();
         for k in &self.kernels {
@@ -187,8 +188,8 @@ impl<'a> Images<'a> {
         self.kernels = self.find_kernels();
     }
 
-    /// The groups that convolutions and pools touch, and those that share a kernel with one of
-    /// them.
+    /// The groups that convolutions and pools touch, and the groups connected to them by shared
+    /// kernels.
     fn near_windows(&self) -> BTreeSet<usize> {
         let mut kernels: Vec<Vec<usize>> = vec![Vec::new(); self.groups];
         for (k, kernel) in self.kernels.iter().enumerate() {
@@ -249,7 +250,7 @@ impl Shuffles {
         let node = |s: &Step| if let Step::Node(n) = *s { Some(n) } else { None };
         let steps: BTreeSet<usize> = choice.steps.iter().filter_map(node).collect();
         let moves = |n: &usize| steps.contains(n);
-        // The node before the last one, where it alone reads what that one gives.
+        // The node before a node, if the latter alone reads its result.
         let before = |n: usize| {
             let v = view.root(input(&m.nodes[n], 0)?);
             let alone = view.users(v) == [n] && !view.is_output(v);

@@ -176,7 +176,7 @@ impl<'a> Settling<'a> {
     /// channels, a vector of them is enough, in whatever order these lie.
     fn is_smooth(&self, c: &FusionCandidate, v: ValueId) -> bool {
         let Some(site) = self.choice.sites.get(&v) else { return true };
-        // What is read in parts is read channel by channel.
+        // Values that are read in parts are read channel by channel.
         if c.rule == JOINED {
             return true;
         }
@@ -187,14 +187,14 @@ impl<'a> Settling<'a> {
                 let few = |f: &Factor| f.stride == 1 && f.extent >= LEAST_NEIGHBOURS;
                 let windows = ["conv2d", "depthwise_conv2d"].contains(&kind);
                 let sums = kind == "conv2d" && c.feeds.first() == Some(&Feed::Value(v));
-                // Of one channel a kernel reads no more than a copy would.
+                // Of a single channel a kernel reads no more than a copy would.
                 channels.last().is_some_and(|f| f.stride == 1)
                     || (sums && channels.iter().any(few))
                     || (windows && channels.is_empty())
             }
             _ => false,
         };
-        // A product packs tiles of what it reads across, as a copy would.
+        // A product packs tiles of an operand that it reads across memory, as a copy would.
         let products = ["matmul", "batch_matmul", "attention"];
         let is_product = products.contains(&kind);
         let packs = is_product && site.factors().iter().any(|f| f.stride == 1);
@@ -239,7 +239,8 @@ impl<'a> Settling<'a> {
         }
     }
 
-    /// Puts a value to a place, and what it was moved from to where it is there.
+    /// Gives a value a site, and, if a move made the value, the corresponding site to the value
+    /// that it was moved from, and so on.
     fn pull_up(&mut self, v: ValueId, site: Site, uncut: bool) -> bool {
         if !self.put(v, site.clone(), uncut) {
             return false;
@@ -255,8 +256,8 @@ impl<'a> Settling<'a> {
         false
     }
 
-    /// A move of one operand: its producer stores where the last of a chain of moves has the
-    /// elements, or what follows reads them where they are.
+    /// Handles a move of one operand: either the operand's producer stores where the end of a chain
+    /// of moves has the elements, or the readers read them where they are.
     fn chain(&mut self, node: usize) {
         let n = &self.view.model.nodes[node];
         let Some(x) = self.operand(node, 0) else { return };

@@ -129,7 +129,7 @@ impl Assignment {
         Assignment::new(candidates, choice)
     }
 
-    /// What a solver makes of this assignment.
+    /// The assignment of a solver that starts from this one.
     pub fn solved(&self, solver: &AssignmentSolver, cost: &Cost<'_>) -> Result<Assignment, String> {
         let choice = (solver.solve)(self.candidates(), self.choice().clone(), cost);
         let made = Assignment::new(self.candidates().clone(), choice);

@@ -130,7 +130,7 @@ impl Net {
         self.lower_for(alone)
     }
 
-    /// The same for a device that makes these operators one behind the other as one kernel.
+    /// The greedy assignment for a device that makes these chains of operators one kernel.
     pub fn lower_for(&self, makes_chain: MakesChain) -> Assignment {
         Assignment::of(Arc::new(self.0.clone()), makes_chain).unwrap()
     }

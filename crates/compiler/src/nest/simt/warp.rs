@@ -72,8 +72,8 @@ impl Team<'_, '_> {
         Ok(())
     }
 
-    /// Combines what each `lanes` threads of a warp, the first of which is `t`, have in a local
-    /// buffer.
+    /// Combines the elements of a local buffer across each `lanes` threads of a warp, whose first
+    /// thread is `t`.
     fn reduce(&mut self, op: Reducer, b: Source, lanes: usize, t: usize) -> Result<(), String> {
         for first in (t..t + 32).step_by(lanes) {
             let mut all = self.local(b, first)?.clone();

@@ -120,8 +120,8 @@ impl Team<'_, '_> {
         Ok(Some(values))
     }
 
-    /// Ends all products but the last so many. From now on a barrier lets other threads write what
-    /// these products read.
+    /// Ends all products but the last `last`. From now on a barrier lets other threads write the
+    /// elements that these products read.
     pub(super) fn await_products(&mut self, last: usize, active: &[usize]) -> Result<(), String> {
         for &t in active.iter().filter(|t| *t % 32 == 0) {
             while let Some(p) = self

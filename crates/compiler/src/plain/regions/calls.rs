@@ -435,8 +435,8 @@ impl Writer {
     }
 }
 
-/// The numbers of open extents, and of those that follow from them, in the trials. Where some
-/// follow there are more trials, so that two of them are not alike in all.
+/// The trial numbers of open extents and of the extents that depend on them. Where some depend
+/// there are more trials, so that no two of them agree in all trials.
 fn with_steps(count: usize, follow: &[Steps]) -> Vec<Vec<i64>> {
     let trials = if follow.is_empty() { TRIALS } else { MORE_TRIALS };
     let mut of = numbers(count, trials);

@@ -23,7 +23,8 @@ pub(super) fn number(k: usize, symbol: usize) -> i64 {
     match k {
         0..3 => trial(k, symbol),
         3 => 331 + 62 * symbol as i64,
-        // What is constant up to here, as the one window of a wide pooling, may change beyond.
+        // A number that is constant up to here, such as the single window of a wide pooling, may
+        // change beyond.
         4 => 4099 + 62 * symbol as i64,
         _ => {
             let mixed = (k as i64 * 7919 + (symbol as i64 + 1) * 104_729) * (k as i64 + 13);
@@ -50,7 +51,7 @@ impl Fit {
         self.times.saturating_mul(product(of, &self.factors, k)).saturating_add(self.plus)
     }
 
-    /// As C over an array of the extents.
+    /// The C expression over an array of the extents.
     pub fn text(&self, array: &str) -> String {
         let factors: String = self.factors.iter().map(|f| format!(" * {array}[{f}]")).collect();
         match self.plus {
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!(of(&|n, m| 12 * n * m).as_deref(), Some("(12L * e[0] * e[1])"));
         assert_eq!(of(&|_, m| m * m - 3).as_deref(), Some("(1L * e[1] * e[1] + (-3L))"));
         assert_eq!(of(&|_, _| 7).as_deref(), Some("(0L + (7L))"));
-        // Neither a sum of two, nor what is rounded.
+        // A sum of two extents and a rounded number do not fit.
         assert_eq!(of(&|n, m| n + m), None);
         assert_eq!(of(&|n, _| (n + 15) / 16 * 16), None);
     }

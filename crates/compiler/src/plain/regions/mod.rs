@@ -172,8 +172,8 @@ fn generate(p: &mut Program) -> Result<(), String> {
 }
 
 impl Writer {
-    /// Places for all values of some nodes; `given` are those of the inputs, as far as they have
-    /// some already.
+    /// Gives places to all values of some nodes; `given` holds the places of inputs that have some
+    /// already.
     fn level<'m>(&mut self, model: &'m Model, given: &[Option<usize>]) -> Level<'m> {
         let mut slot = vec![usize::MAX; model.values.len()];
         for (&id, place) in model.inputs.iter().zip(given) {
@@ -223,7 +223,7 @@ impl Writer {
         let kept: HashSet<ValueId> =
             kept.iter().flat_map(|r| r.1.iter().map(|f| f.0).chain([r.0])).collect();
         for (i, (n, under)) in model.nodes.iter().zip(conditions).enumerate() {
-            // Nothing needs it, or the run decides whether something does.
+            // No node needs the value, or the run decides whether one does.
             let Some(under) = under else { continue };
             if !under.is_empty() {
                 self.line(&format!("  if ({}) {{", level.tests(&under)));
@@ -253,7 +253,8 @@ impl Writer {
         Ok(())
     }
 
-    /// A loop: its body's nodes once, in a C loop; what is carried changes places.
+    /// Writes a loop: its body's nodes once, in a C loop; carried values swap places after each
+    /// iteration.
     fn turns(&mut self, level: &Level<'_>, n: &Node) -> Result<(), String> {
         let body = region::body(n).ok_or("it has no body")?;
         let carried = match n.attributes.get(CARRIED) {
@@ -279,7 +280,7 @@ impl Writer {
         let sums: Vec<ValueId> = n.outputs.iter().skip(carried).copied().collect();
         for (k, &o) in sums.iter().enumerate() {
             let part = body.outputs[1 + carried + k];
-            // What each turn adds has a rank that is known.
+            // The part that each iteration adds has a known rank.
             let dims = inner.extents(part)?.iter().map(|e| (*e).max(0)).collect::<Vec<_>>();
             let dims: Vec<i64> = std::iter::once(0).chain(dims).collect();
             self.line(&format!(

@@ -98,7 +98,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// What joins, cuts, fills or makes values of lengths that the run computes.
+    /// Writes nodes that join, cut, fill or make values of lengths that the run computes.
     fn made(&mut self, level: &Level<'_>, n: &Node) -> Result<bool, String> {
         let c = Called::of(level, n)?;
         let (need, int) = (|i| c.need(i), |name, default| n.int_or(name, default));
@@ -161,8 +161,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// A reduction along axes that the run computes: those that are kept come first, and each row
-    /// of the others becomes one number.
+    /// Writes a reduction along axes that only the run knows: kept axes are moved first, and each
+    /// row of the other axes becomes one number.
     fn reduce(&mut self, level: &Level<'_>, n: &Node) -> Result<(), String> {
         let c = Called::of(level, n)?;
         let axes = self.whole(level, n, Some(1), "axes")?;

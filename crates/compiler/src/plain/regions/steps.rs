@@ -51,8 +51,8 @@ impl Steps {
 /// The call in which open extents have numbers.
 type Trial<'a> = &'a dyn Fn(&dyn Fn(usize) -> i64) -> Result<OperatorCall, String>;
 
-/// What follows in steps of the results and windows of a call; `call` is the one in which open
-/// extents have the given numbers, `symbols` is how many there are.
+/// The extents of a call's results and windows that depend on open extents in steps; `call` makes
+/// the call with given numbers for open extents, `symbols` is how many open extents there are.
 pub(super) fn steps(
     symbols: usize,
     call: Trial<'_>,
@@ -87,7 +87,7 @@ pub(super) fn steps(
     found
 }
 
-/// The extents of a call's results, and what is known of its windows.
+/// The extents of a call's results, and of its windows.
 fn all(call: &OperatorCall) -> Vec<i64> {
     let mut list: Vec<i64> = call.outputs.iter().flatten().flat_map(|o| o.shape.clone()).collect();
     let (w, image) = match windows(call) {

@@ -74,7 +74,7 @@ impl Convolution {
         (outputs - 1) * self.stride + 3
     }
 
-    /// Refuses an input of this shape of which more is not read than a stride leaves out, and a
+    /// Refuses an input of this shape if more of it is unread than a stride leaves out, and a
     /// border of which nothing else is read.
     fn check_input(&self, input: &[i64]) -> Result<(), &'static str> {
         let Some([_, _, rows, columns]) = self.input_channels.read(input) else {
@@ -92,7 +92,8 @@ impl Convolution {
     }
 
     /// Whether a statement makes the plain copy of the filter, which has no reader once the filter
-    /// is transformed. One that is arranged ahead of the call is what is transformed.
+    /// is transformed. A filter that is arranged ahead of the call is kept: it is what gets
+    /// transformed.
     pub(crate) fn makes_copy(&self, s: &Stmt) -> bool {
         self.weight != self.filter
             && accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == self.weight)
@@ -124,8 +125,8 @@ impl Convolution {
     }
 }
 
-/// The statements of a plain nest with one sum: what is added up where, what is stored of it, and
-/// the copies before.
+/// The parts of a plain nest with one sum: the sum's statement, the epilogue's store, and the
+/// copies before them.
 struct Parts {
     at_sum: Vec<Affine>,
     product: Expr,
@@ -289,7 +290,7 @@ fn weight(n: &Nest, filter: Source) -> Option<Source> {
     n.prepare.iter().find_map(weight_of).or_else(arranged)
 }
 
-/// What a convolution reads, what is added around it above and left, and the padded copy.
+/// The input of a convolution, the padding above it and left of it, and the padded copy.
 struct Padding {
     input: Source,
     pad: (i64, i64),

@@ -291,7 +291,7 @@ impl Maker<'_> {
     }
 }
 
-/// Columns of A^T that belong together: those of opposite points.
+/// Pairs of columns of A^T: the columns of opposite interpolation points.
 fn columns(rows: &[Vec<f64>]) -> Vec<(usize, Option<usize>)> {
     let transposed: Vec<Vec<f64>> =
         (0..rows[0].len()).map(|j| rows.iter().map(|r| r[j]).collect()).collect();

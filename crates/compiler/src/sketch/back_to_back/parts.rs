@@ -83,13 +83,13 @@ pub fn put_last(halves: &mut [Workload; 2], dim: usize) -> Option<()> {
     let [first, second] = halves;
     let made = first.output().shape();
     let order: Vec<usize> = (0..made.len()).filter(|&d| d != dim).chain([dim]).collect();
-    // What the first reduces has the same places.
+    // The sums of the first operator have the same dimensions as its result.
     let alike = |w: &Workload, i: usize| w.stages[i].shape() == made;
     for i in (0..first.stages.len()).filter(|&i| alike(first, i)).collect::<Vec<_>>() {
         reorder(first, first.stage_source(i), &order);
     }
     reorder(second, Source(0), &order);
-    // Padding has the order of what it pads.
+    // A padded copy has the order of the tensor that it pads.
     let Workload { stages, inputs, .. } = &*second;
     let is_padding = |s: &Stage| {
         s.reduction.is_none()
@@ -112,7 +112,7 @@ pub fn put_last(halves: &mut [Workload; 2], dim: usize) -> Option<()> {
     halves.iter().all(|w| w.check().is_ok() || !w.rooms.is_empty()).then_some(())
 }
 
-/// Puts the dimensions of an input or stage into another order, and those of all that reads it.
+/// Puts the dimensions of an input or stage into another order, and changes all reads of it.
 fn reorder(w: &mut Workload, source: Source, order: &[usize]) {
     let at = source.0 as usize;
     let inputs = w.inputs.len();

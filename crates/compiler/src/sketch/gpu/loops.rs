@@ -52,7 +52,8 @@ pub fn launches(n: &mut Nest, stmts: Vec<Stmt>) -> Vec<Stmt> {
         let mut chain: Vec<(Var, i64)> = Vec::new();
         let mut body = vec![s];
         while let [Stmt::Loop(l)] = &body[..] {
-            // The loops of a sum belong to one thread: what is written does not move along them.
+            // The loops of a sum belong to one thread: the written element does not move along
+            // them.
             let moves = accesses(&l.body)
                 .iter()
                 .all(|a| !a.write || local(n, a.buffer) || a.index.iter().any(|i| i.uses(l.var)));

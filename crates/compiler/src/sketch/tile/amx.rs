@@ -202,7 +202,8 @@ fn draft(s: &Shape, unit: TileUnit) -> Draft {
     d.should.push(Term::Const(room.min(4)).at_most(sums()));
     let names: Vec<&str> = s.orders.iter().map(|o| o.0.as_str()).collect();
     d.knobs.push(Knob::words("order", Role::Order, &names));
-    // Lines of the weight ahead: those of a near cache's latency, of a far one's.
+    // Cache lines of the weight to prefetch ahead: for the latency of a near cache, and of a far
+    // one.
     if s.reduce.iter().map(|a| a.extent).product::<i64>() > s.depth {
         let ahead = Knob::ints("prefetch", Role::Choice, [0, 32, 128]);
         d.knobs.push(ahead.where_absent("0"));
@@ -233,7 +234,7 @@ impl Builder<'_> {
         self.k.int(&at(a, level)).unwrap_or(1)
     }
 
-    /// What a register takes of an axis.
+    /// The elements of an axis that a register takes.
     fn width(&self, i: usize) -> i64 {
         match i {
             _ if i == self.s.rows => self.k.int(ROWS).unwrap_or(1),
@@ -271,7 +272,7 @@ impl Builder<'_> {
             p.push(Primitive::Fission { of: l.clone(), names });
         }
         self.sums(c, &outside, &registers, &mut p);
-        // What follows the sums goes row by row.
+        // The epilogue goes through the sums row by row.
         let columns = format!("{}e", registers[s.columns]);
         let others = registers.iter().map(|l| format!("{l}e")).filter(|l| *l != columns);
         let inside = [format!("{ROWS}e"), columns.clone(), format!("{COLUMNS}e")];
@@ -306,7 +307,7 @@ impl Builder<'_> {
         let inside = [ROWS, DEPTH, COLUMNS].map(String::from);
         let all = loops.iter().cloned().chain(registers.iter().cloned()).chain(inside);
         p.push(Primitive::Reorder { loops: all.collect() });
-        // A loop of one step around the whole reduction keeps what is loaded and what is stored
+        // A loop of one iteration around the whole reduction keeps loads and stores of the sums
         // together.
         let outermost = others.first().or(deepest.first()).map_or(1, |a| a.extent);
         let extent = if others.is_empty() { outermost / self.s.depth } else { outermost };

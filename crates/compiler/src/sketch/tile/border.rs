@@ -44,7 +44,7 @@ impl TestsOfLanes {
     }
 }
 
-/// How the tests of what is added to a buffer differ between the lanes that `lane` counts.
+/// How the tests of the values added to a buffer differ between the lanes that `lane` counts.
 pub(super) fn tests_of_lanes(n: &Nest, name: &str, lane: Var) -> TestsOfLanes {
     let target = n.find_buffer(name);
     let is_load = |then: &Expr| match then {
@@ -73,7 +73,7 @@ pub(super) fn tests_of_lanes(n: &Nest, name: &str, lane: Var) -> TestsOfLanes {
     found
 }
 
-/// What a sketch's name says of its padding.
+/// The part of a sketch's name that says how padding is computed.
 pub(super) fn pad_name(pad: Pad) -> &'static str {
     match pad {
         Pad::None => "",
@@ -157,8 +157,8 @@ impl Main<'_> {
     }
 }
 
-/// Gets the loops around a copy, what it stores with the tests of that, and whether it stores pairs
-/// along a row whose channels are innermost.
+/// Called with the loops around a copy, the stored value with its tests, and whether pairs along a
+/// row are stored with channels innermost.
 type Visit<'a> = &'a mut dyn FnMut(&[(Var, i64)], (&[Cond], &Expr), bool);
 
 fn copy_chain(n: &Nest, s: &Stmt, chain: &mut Vec<(Var, i64)>, f: Visit<'_>) {
@@ -179,7 +179,7 @@ fn copy_chain(n: &Nest, s: &Stmt, chain: &mut Vec<(Var, i64)>, f: Visit<'_>) {
         {
             f(chain, (&[&conds[..], more].concat(), value), true);
         }
-        // What is computed ahead has no border.
+        // Values computed ahead have no border.
         Stmt::Store { buffer, value, .. }
             if n.buffer(*buffer).scope != Scope::Output && computes(value) =>
         {

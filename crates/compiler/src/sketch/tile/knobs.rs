@@ -63,7 +63,8 @@ fn register_tile(d: &mut Draft, s: &Shape, t: &Target, native: i64) {
     d.should.push(Term::Const(most.min(registers / 4)).at_most(accumulators(s)));
 }
 
-/// The levels of an axis around the register tile; `widths` are those of the lanes, if it has them.
+/// Adds the knobs of an axis around the register tile; `widths` are the lanes' possible widths on
+/// the axis that has the lanes.
 fn outer_levels(d: &mut Draft, s: &Shape, a: &TileAxis, widths: &[i64]) {
     for &level in s.levels() {
         let (name, role) = tile(a, level);
@@ -134,8 +135,8 @@ fn ways(d: &mut Draft, s: &Shape, t: &Target) {
             Packing::Far => &["near", "yes"],
         };
         let knob = Knob::words(format!("pack_{name}"), Role::Layout, values);
-        // A winner of a task in which the operand was data says nothing of a weight, of which a
-        // copy ahead of the call costs nothing.
+        // A winner of a task with data in this place says nothing of a weight, whose copy ahead of
+        // the call costs nothing.
         let is_weight = matches!(kind, Packing::Forced | Packing::Weight);
         d.knobs.push(if is_weight { knob.where_absent("yes") } else { knob });
     }
@@ -155,7 +156,7 @@ fn ways(d: &mut Draft, s: &Shape, t: &Target) {
     if let Some((_, rows)) = s.rows_of_copy {
         let knob = Knob::words("copy_at", Role::Order, &["outside", "tile"]);
         let knob = knob.where_absent("outside");
-        // Of a single tile both are the same.
+        // With a single tile both values are the same.
         let a = &s.tiled[rows];
         let tile = s.levels().iter().chain(&[3]).map(|l| Term::knob(format!("{}{l}", a.short)));
         let lanes = (rows == s.lane).then(|| Term::knob("lanes"));

@@ -101,7 +101,7 @@ enum Packing {
     Far,
 }
 
-/// What the schedule builder needs to know about a sketch.
+/// The facts of a sketch that its schedule is built from.
 struct Shape {
     /// Axes that stay outermost and untiled.
     outer: Vec<TileAxis>,
@@ -128,7 +128,7 @@ struct Shape {
     rows_of_copy: Option<(String, usize)>,
     /// Lanes differ in whether they lie in the border, so that what lies inside has its own code.
     has_versions: bool,
-    /// What is summed lies in parts.
+    /// Present where a summed operand lies in parts.
     parts: Option<Parts>,
     /// Lanes of the machine's own vectors, for the padded copy.
     copy_lanes: i64,
@@ -146,7 +146,7 @@ struct Shape {
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     let Some((w, main)) = with_epilogue(f.workload) else { return Vec::new() };
     let mut out = Vec::new();
-    // What a copy puts in pairs would be made of two tests at each read.
+    // Without the copy each pair would take two tests at each read.
     let of_pairs = |s: &Stage| makes_pairs(&s.body) && !w.is_of_weights(s);
     // In a copy of what lies in parts each lane would ask where it lies.
     let in_parts = reads_parts(&w, main);
@@ -229,8 +229,7 @@ fn is_padding(w: &Workload, s: &Stage) -> bool {
         && !w.is_of_weights(s)
 }
 
-/// Whether a copy makes something of what it reads: by arithmetic, or by putting it in pairs or
-/// words.
+/// Whether a copy computes something: by arithmetic, or by making pairs or words.
 fn computes(e: &Expr) -> bool {
     e.flop() > 0 || makes_pairs(e)
 }
@@ -355,7 +354,7 @@ pub(super) fn main_loops(n: &Nest, c: &str) -> Option<(Vec<TileAxis>, Vec<TileAx
     Some((spatial, reduce))
 }
 
-/// What the accumulation reads.
+/// The operands that the accumulation reads.
 fn operands(n: &Nest, c: &str) -> Vec<(Source, Vec<Affine>)> {
     let mut out = Vec::new();
     let target = n.find_buffer(c);
@@ -433,8 +432,8 @@ impl Main<'_> {
         self.operands.iter().filter(|o| o.0 == b).count() == 1
     }
 
-    /// How many axes stay outside: those that every operand depends on give no reuse, and those
-    /// that the padded copy is joined to hold it. Nothing where the lanes' axis is one of these.
+    /// How many axes stay outside: axes that every operand depends on give no reuse, and axes that
+    /// the padded copy is joined to hold it. `None` where the lanes' axis is one of them.
     fn outside(&self, lane_at: usize, pad: Pad) -> Option<usize> {
         let shared = |a: &TileAxis| self.operands.iter().all(|(b, i)| self.stride(*b, i, a) != 0);
         let of_copy = |a: &&TileAxis| !a.name.ends_with(&format!("_{}", self.c));
@@ -447,7 +446,8 @@ impl Main<'_> {
         (near <= lane_at).then_some(cut)
     }
 
-    /// What can be packed; nothing where a weight is not, and lanes cannot read it as it lies.
+    /// The operands that can be packed; `None` where a weight is not packed and lanes cannot read
+    /// it as it lies.
     fn packable(&self, t: &Target, lane: &TileAxis) -> Option<Vec<(String, Packing)>> {
         let mut packable = Vec::new();
         for (b, i) in &self.operands {
@@ -528,7 +528,7 @@ fn sketch(
     let t = f.target;
     let (spatial, reduce) = main_loops(base, c)?;
     let parts = parts(base, c, &reduce);
-    // Short reductions are not cut, and those of parts are cut where these meet.
+    // Short reductions are not cut, and reductions over parts are cut where the parts meet.
     let is_short = reduce.iter().map(|a| a.extent).product::<i64>() < SHORT;
     if !whole && (is_short || parts.is_some()) {
         return None;

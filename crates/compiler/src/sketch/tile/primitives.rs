@@ -269,8 +269,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Cuts the reduction's loop where the parts of what it reads meet. Steps of which some
-    /// elements are of one part and some of another are loops of their own.
+    /// Cuts the reduction's loop where the parts of an operand meet. Steps with elements of two
+    /// parts are loops of their own.
     fn parts(&self, p: &mut Vec<Primitive>) {
         let Some(Parts { axis, cuts }) = &self.s.parts else { return };
         let a = &self.s.reduce[*axis];

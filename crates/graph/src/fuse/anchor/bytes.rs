@@ -84,7 +84,7 @@ fn dynamic_conv(ctx: &Ctx) -> Made {
     Ok((conv.name(), conv.of_dynamic_bytes()?))
 }
 
-/// What a task's name says of a sum behind it.
+/// The part of a task's name that says a sum is computed behind the operator.
 fn behind(result: ByteResult) -> &'static str {
     match result.sum.map(|s| s.addends) {
         None => "",

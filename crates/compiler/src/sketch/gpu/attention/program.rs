@@ -22,8 +22,8 @@ pub fn program(p: &Attention, c: &Configuration) -> Result<Nest, String> {
     Writer::new(p, c)?.program()
 }
 
-/// Elements of a tile that a thread owns along one axis: `far` groups of `near` side by side, with
-/// those of the other threads between the groups.
+/// Elements of a tile that a thread owns along one axis: `far` groups of `near` neighbours, with
+/// the elements of the other threads between the groups.
 #[derive(Clone, Copy)]
 struct Share {
     thread: Var,
@@ -123,8 +123,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Loops over a thread's elements of rows by those of another axis; their places, and the index
-    /// of what it holds of them.
+    /// Loops over a thread's elements along rows and along another axis, their places, and their
+    /// index in the thread's local buffers.
     fn both(&mut self, s: Share, name: &str) -> (Vec<(Var, i64)>, Affine, Affine, Vec<Affine>) {
         let row = self.own(self.rows, &format!("m{name}"));
         let other = self.own(s, &format!("n{name}"));
@@ -185,13 +185,13 @@ impl<'a> Writer<'a> {
         (self.p.key.1 + self.keys.size() - 1) / self.keys.size()
     }
 
-    /// What a thread does with each of its rows, by their number.
+    /// Statements for each of a thread's rows, given the row's index.
     fn each_row(&mut self, f: impl FnOnce(Vec<Affine>) -> Vec<Stmt>) -> Stmt {
         let i = self.n.new_var("i");
         count(i, self.rows.near, Mode::Unroll, f(vec![Affine::var(i)]))
     }
 
-    /// What is done with each tile of keys, which has arrived before. Its values arrive while
+    /// The statements for each tile of keys, which has arrived before. Its values are fetched while
     /// scores are computed, and the next keys while values are summed.
     fn each_tile(&mut self, shared: Tiles, own: Held) -> Vec<Stmt> {
         let p = self.p;
@@ -234,15 +234,15 @@ impl<'a> Writer<'a> {
         )
     }
 
-    /// A shared tile: places of a sum by those of the result.
+    /// Declares a shared tile: places along a sum by places along the result.
     fn tile(&mut self, name: &str, o: &Operand, sum: i64, lines: i64) -> Source {
         let dtype = self.n.buffer(o.source).dtype;
         let shape = vec![sum, lines + self.pad];
         self.buffer(name, shape, Scope::Shared, dtype)
     }
 
-    /// Copies what an operand has at so many places of a sum and of the result to shared memory;
-    /// nothing is read behind the last key.
+    /// Copies an operand's elements at a number of places of a sum and of the result to shared
+    /// memory; nothing is read behind the last key.
     fn fetch(
         &mut self,
         (o, tile): (&Operand, Source),
@@ -259,7 +259,7 @@ impl<'a> Writer<'a> {
             let x = self.n.new_var("x");
             let is_cut = *v == self.p.key.0;
             let is_whole = |n: i64| n % self.vector == 0;
-            // What starts where another tile ends, or is moved back, may not be aligned.
+            // A tile that starts where another one ends, or that is moved back, may not be aligned.
             let is_aligned = (start.terms().is_empty() || is_cut)
                 && is_whole(*size)
                 && is_whole(*extent)

@@ -54,7 +54,7 @@ pub struct Rows<'a> {
     /// Variables: the first row of the tile, and the number of the tile of keys.
     pub start: Var,
     pub step: Var,
-    /// The number of the warp among those of the block's rows, and its thread.
+    /// The number of the warp among the warps of the block's rows, and the thread's number in it.
     pub warp: Affine,
     pub lane: Var,
     /// The thread's row in a matrix, and its pair of columns.
@@ -75,7 +75,7 @@ impl<'a> Rows<'a> {
         self.n.new_buffer(Buffer { name: name.into(), dtype, shape, scope, lenient: false })
     }
 
-    /// A thread's elements of so many matrices side by side.
+    /// Declares a local buffer of a thread's elements of `columns` matrices side by side.
     pub fn thread_part(&mut self, name: &str, columns: i64) -> Source {
         let shape = [vec![self.rows, columns], THREAD_PART.to_vec()].concat();
         self.buffer(name, shape, Scope::Local, DType::F32)
@@ -113,7 +113,7 @@ impl<'a> Rows<'a> {
         Stmt::If { conds: vec![Cond { index, low: 0, high: self.steps() }], body }
     }
 
-    /// What a thread does with each of its rows, by their index.
+    /// Statements for each of a thread's rows, given the row's index.
     fn each_row(&mut self, f: &mut dyn FnMut(Vec<Affine>) -> Vec<Stmt>) -> Stmt {
         let [i, r] = ["i", "r"].map(|x| self.n.new_var(x));
         let body = f(vec![Affine::var(i), Affine::var(r)]);
@@ -157,7 +157,7 @@ impl<'a> Rows<'a> {
         out
     }
 
-    /// Scales what a thread has of so many matrices of values.
+    /// Scales a thread's elements of `columns` matrices of output sums.
     pub fn scaled(&mut self, sum: Source, columns: i64, own: Held) -> Vec<Stmt> {
         let e = self.elements(columns, &Affine::constant(0));
         let (held, by) =
@@ -180,8 +180,8 @@ impl<'a> Rows<'a> {
         around(&e.loops, Mode::Unroll, vec![Stmt::Store { buffer: score, index: e.index, value }])
     }
 
-    /// Finds the largest score of each row, this tile's among them, and what is left of earlier
-    /// sums with it.
+    /// Finds the largest score of each row, this tile's included, and the factor that scales
+    /// earlier sums to it.
     fn largest(&mut self, score: Source, own: Held) -> Vec<Stmt> {
         let Held { largest, sums, newest, factor } = own;
         let first = self.each_row(&mut |at| {
@@ -211,7 +211,7 @@ impl<'a> Rows<'a> {
         out
     }
 
-    /// The program whose threads do so with tiles of so many rows.
+    /// The finished nest: block loops over tiles of `tall` rows, thread loops, and the body.
     pub fn launched(mut self, threads: &[(Var, i64)], tall: i64, body: Vec<Stmt>) -> Nest {
         let block = around(threads, Mode::Thread, body);
         let number = self.n.new_var("mb");
@@ -220,7 +220,7 @@ impl<'a> Rows<'a> {
         self.n
     }
 
-    /// Stores a thread's elements of the output, of which it has the sums in so many matrices.
+    /// Stores a thread's elements of the output, whose sums lie in `columns` matrices.
     pub fn finish(&mut self, own: Held, sum: Source, columns: i64) -> Vec<Stmt> {
         let p = self.p;
         let mut out =
@@ -258,7 +258,7 @@ fn power(exponent: Expr, in_twos: bool) -> Expr {
     Expr::unary(Unary::Exp, exponent)
 }
 
-/// What a score is of the first product's sum alone: a constant factor of it.
+/// The factor by which a score is a constant multiple of the first product's sum, if it is one.
 fn constant_factor(p: &Attention) -> Option<f64> {
     let of_sum = |e: &Expr| matches!(e, Expr::Load { source, .. } if *source == p.sum);
     match &p.score {

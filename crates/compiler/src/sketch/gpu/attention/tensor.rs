@@ -315,8 +315,8 @@ impl<'a> Writer<'a> {
         self.fetch(to, stage, keys, columns)
     }
 
-    /// Copies what an operand has at a sum's places and those of the result to its tile; zeros
-    /// where there is nothing.
+    /// Copies an operand's elements at places of a sum and of the result to its tile; zeros where
+    /// there are none.
     fn fetch(&mut self, to: &Tile<'_>, stage: &Affine, sum: TileAxis, line: TileAxis) -> Stmt {
         let (outer, inner) = if to.sum_is_inner { (line, sum) } else { (sum, line) };
         let width = self.width(to.operand, &inner);
@@ -393,7 +393,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Adds the product of the warp's rows with a second factor of so many matrices.
+    /// Adds the product of the warp's rows with a second factor of a number of matrices.
     fn multiply(&mut self, to: Source, a: (Source, i64), b: (Source, i64)) -> Stmt {
         let [i, j] = ["i", "j"].map(|x| self.r.n.new_var(x));
         let matrix = |buffer, at: Vec<Affine>| Matrix { buffer, at };
@@ -477,7 +477,7 @@ impl<'a> Writer<'a> {
         out
     }
 
-    /// What each thread has of the sums of values.
+    /// Unpacks each thread's elements of the sums of values into a local buffer.
     fn unpacked(&mut self, acc: Source) -> (Source, Vec<Stmt>) {
         let sum = self.r.thread_part("sum", self.columns);
         let unpack = self.moved(self.columns, |at| Warp::Unpack {

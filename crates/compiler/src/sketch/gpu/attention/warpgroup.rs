@@ -71,7 +71,8 @@ fn space(p: &Attention, gpu: Gpu) -> Option<Space> {
     let wide = || Term::product([Term::knob("n_i"), Term::from(ROWS)]);
     d.must.push(tall().at_most(rows));
     d.should.push(overlap_at_most(rows, tall, 4));
-    // Scores, and what is made of them, half as large; sums of values; addresses.
+    // Registers for scores and for their powers, half as large; for sums of values; and for
+    // addresses.
     let scores = Term::product([Term::knob("n_i"), Term::from(ROWS * 3 / 4)]);
     let registers = Term::sum([scores, Term::from(p.column.1 / 2 + 40)]);
     let lines = |n: Term, width: i64| Term::product([n, Term::from(2 * width)]);
@@ -96,7 +97,7 @@ struct Tiles {
     value: Source,
 }
 
-/// What a warpgroup has in its registers.
+/// The fragments of a warpgroup, which lie in its registers.
 #[derive(Clone, Copy)]
 struct Fragments {
     score: Source,
@@ -147,8 +148,8 @@ impl<'a> Writer<'a> {
         let zeroed = |buffer| Warp::Zero(Matrix { buffer, at: vec![Affine::constant(0)] });
         body.extend([f.score, f.acc].map(|b| Stmt::Warp(zeroed(b))));
         body.push(self.fetch_query(t.query));
-        // Of more than two stages one is multiplied, and one has the values of the step before,
-        // whose products may still read them; the others are on their way.
+        // With more than two stages, one is being multiplied, one has the values of the step
+        // before, whose products may still read them, and the others are on their way.
         let ahead = (self.stages - 2).max(1);
         for s in 0..ahead {
             let fetch = self.fetch(t, &Affine::constant(s), &Affine::constant(s));
@@ -166,7 +167,7 @@ impl<'a> Writer<'a> {
         self.r.launched(&threads, tall, body)
     }
 
-    /// What is done with a tile of keys and values, `ahead` of which are on their way.
+    /// The statements for a tile of keys and values; `ahead` tiles are fetched ahead.
     fn each_tile(&mut self, t: Tiles, f: Fragments, own: Held, ahead: i64) -> Vec<Stmt> {
         let barrier = || Stmt::Barrier(Reach::Block);
         let [stage, next] = ["stage", "next"].map(|x| self.r.n.new_var(x));
@@ -259,7 +260,7 @@ impl<'a> Writer<'a> {
         out
     }
 
-    /// What each thread has of the sums of values.
+    /// Unpacks each thread's elements of the sums of values into a local buffer.
     fn unpacked(&mut self, acc: Source) -> (Source, Vec<Stmt>) {
         let sum = self.r.thread_part("sum", self.r.p.column.1 / SIDE);
         let zero = || vec![Affine::constant(0)];
@@ -317,9 +318,9 @@ impl<'a> Writer<'a> {
         )
     }
 
-    /// Copies lines of an operand to swizzled rows: so many of an axis from its first one on, each
-    /// along the other axis, eight elements a thread. `to` says where a line, a block of 64 and a
-    /// place in it go.
+    /// Copies lines of an operand to swizzled rows: a number of lines of an axis from its first one
+    /// on, each along the other axis, eight elements a thread. `to` maps a line, a block of 64 and
+    /// a place in it to the shared buffer.
     fn copy(
         &mut self,
         o: &Operand,

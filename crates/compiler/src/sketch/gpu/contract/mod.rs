@@ -102,8 +102,8 @@ fn space(p: &Contraction, gpu: Gpu) -> Option<Space> {
         }
         axis_tile(&mut d, p, a);
     }
-    // These are levels of one axis, and a search moves factors between them: a factor that the
-    // block gives up, its threads may take.
+    // The knobs are levels of one axis, so that a search can move factors between them: a factor
+    // that the block gives up, its threads may take.
     let first = &p.reduce[0];
     let role = |level| Role::Tile { axis: first.short.clone(), level };
     let chunks = divisors(first.extent).into_iter().filter(|d| *d <= 64);

@@ -91,7 +91,7 @@ impl Tiling<'_> {
         p.operands.iter().zip(&r.packed).map(one).collect()
     }
 
-    /// Walks through the reduction: fetches the tiles of each chunk, and adds up what they give.
+    /// The loop over the reduction: fetches the tiles of each chunk, and adds up their products.
     fn sum(&mut self, acc: Source, body: &mut Vec<Stmt>) {
         let p = self.p;
         let own = self.own("c");
@@ -141,7 +141,8 @@ impl Tiling<'_> {
         body.extend(self.walk(vec![steps]));
     }
 
-    /// What is done at each place of the reductions that are walked through.
+    /// Puts statements into the loops over the reductions that are walked through one place at a
+    /// time.
     fn walk(&self, each: Vec<Stmt>) -> Vec<Stmt> {
         let extents = self.p.reduce[1..].iter().map(|r| r.extent);
         let loops: Vec<(Var, i64)> = self.walked.iter().copied().zip(extents).collect();

@@ -65,7 +65,7 @@ impl Products {
     }
 }
 
-/// What a run of a factor reads of a line of the window.
+/// The elements of a line of the window that a run of a factor's neighbours reads.
 fn lines(p: &Contraction, f: &Factor, run: i64) -> Vec<(i64, i64)> {
     let Some(s) = slides(p, f).filter(|_| run > 1) else { return vec![(0, 0)] };
     let all =
@@ -250,7 +250,7 @@ impl Tiling<'_> {
             .map(|(&a, r)| (a, Affine::new([(r.0, run(a))], neighbours(a))))
             .collect();
         let main = Affine::new([(self.group, self.chunk), (column, 1)], m.slice * self.depth);
-        // What is walked through only moves where a tile begins.
+        // The reductions that are walked through only move the start of a tile.
         let walked = std::iter::repeat_n(Affine::constant(0), self.walked);
         let within: Vec<Affine> = walked.chain(within.iter().cloned()).collect();
         let spans = self.spans(&f, &Affine::constant(0), &at, &within, &main);

@@ -129,8 +129,9 @@ impl Tiling<'_> {
         [Stmt::AwaitCopies((self.fetched_first - 1) as u32), barrier()]
     }
 
-    /// A step where later ones are on their way: the last of them is begun, and this one
-    /// multiplied; by `kept` matrices if those of a step's first product are loaded before it.
+    /// A step while later ones are fetched: the fetch of the last of them is started, and this step
+    /// is multiplied; from the matrices `kept`, if those of a step's first product are loaded in
+    /// the step before.
     fn step_of_stages(
         &mut self,
         sums: Source,

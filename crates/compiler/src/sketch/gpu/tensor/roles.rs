@@ -112,7 +112,7 @@ impl Roles {
         [&self.rows, &self.columns]
     }
 
-    /// The factor of which matrices take runs of neighbours: 0 rows, 1 columns.
+    /// The factor whose matrices take runs of neighbours: 0 for rows, 1 for columns.
     pub fn sliding(&self, p: &Contraction) -> Option<usize> {
         [(1, &self.columns), (0, &self.rows)]
             .into_iter()
@@ -157,7 +157,7 @@ pub fn leading(p: &Contraction) -> Option<usize> {
         DType::F32 | DType::Tf32 => 8,
         _ => 16,
     };
-    // Columns that are multiplied, in eighths of those that the reduction has.
+    // The multiplied columns, padding included, in eighths of the columns that the reduction has.
     let filled =
         |r: usize| (p.reduce[r].extent + depth - 1) / depth * depth * 8 / p.reduce[r].extent;
     let best = (1..p.reduce.len()).rev().min_by_key(|&r| filled(r))?;
@@ -191,7 +191,7 @@ pub fn roles(p: &Contraction) -> Option<Roles> {
         DType::F32 => (DType::Tf32, true),
         other => (other, false),
     };
-    // What is made of elements of 16 bits is a float of 32, which their tiles cannot hold.
+    // A value computed from 16-bit elements is a 32-bit float, which their tiles cannot hold.
     let is_float = |o: &ContractionOperand| n.buffer(o.source).dtype == DType::F32;
     let taken = |o: &ContractionOperand| o.other == 0.0 && (o.prologue.is_none() || is_float(o));
     if p.op != Reducer::Sum || p.operands.len() != 2 || !p.operands.iter().all(taken) {

@@ -179,8 +179,8 @@ impl Tiling<'_> {
         self.buffer(&name, shape.to_vec(), Scope::Swizzled, self.format)
     }
 
-    /// Blocks of 64 of the last axis that lie before an element of the others, in the order of all
-    /// rows.
+    /// The number of blocks of 64 along the last axis that lie before an element of the other axes,
+    /// in the order of all rows.
     pub fn lead(&self, f: &Factor, at: &[Affine]) -> Affine {
         let lead = self.place(f, at);
         let terms = lead.terms().iter().map(|t| (t.0, t.1 / SWIZZLED_ROW));

@@ -21,7 +21,7 @@ pub enum Ahead {
     None,
     /// The matrices of the next product of a step.
     Slice,
-    /// Those of the next step's first product, too.
+    /// Also the matrices of the next step's first product.
     Step,
 }
 
@@ -102,7 +102,7 @@ pub fn sum_of(sums: Source, position: i64, at: &[Var; 2]) -> Matrix {
 }
 
 impl<'a> Tiling<'a> {
-    /// The tile that the sketches for warps and for warpgroups begin with: `warps` of them along
+    /// The tile that both sketches start from, by warps and by warpgroups: `warps` of them along
     /// rows and columns, each of which takes a multiple of `unit` rows and columns, and `chunk`
     /// elements of the reduction a step.
     pub fn cut(
@@ -208,7 +208,7 @@ impl<'a> Tiling<'a> {
         self.chunk * self.groups
     }
 
-    /// The number of a step among those of all blocks of the cluster.
+    /// The number of a step among the steps of all blocks of the cluster.
     pub fn number(&self, step: &Affine) -> Affine {
         Affine::new([(self.rank, self.steps)], 0).add(step)
     }

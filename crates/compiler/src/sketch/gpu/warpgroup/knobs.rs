@@ -26,7 +26,7 @@ pub(super) const WARPGROUPS: [&str; 2] = ["warpgroups_rows", "warpgroups_columns
 const FREE: i64 = 8;
 
 pub fn space(p: &Contraction, roles: &Roles, gpu: Gpu) -> Option<Space> {
-    // For smaller problems, half of what is multiplied would be zeros.
+    // For smaller problems half of the products would be with zeros.
     if 2 * p.reduce[0].extent <= DEPTH {
         return None;
     }
@@ -128,7 +128,7 @@ fn steps_and_stages(d: &mut Draft, p: &Contraction, roles: &Roles) {
     d.must.push(roles.shared_out(p));
 }
 
-/// What a block takes of shared memory: stages, and later the sums in their place.
+/// Adds the constraint on a block's shared memory: the stages, and later the sums in their place.
 fn block(d: &mut Draft, p: &Contraction, roles: &Roles, gpu: Gpu) {
     let groups = WARPGROUPS.map(Term::knob);
     let [rows, columns] = units(p, roles);

@@ -90,7 +90,7 @@ impl<'a> WarpgroupTile<'a> {
         self.t.launch(&threads, body, before)
     }
 
-    /// What step `it` takes; variables that this needs are bound in `to`.
+    /// The part of the reduction that step `it` takes; variables for it are bound in `to`.
     fn step(&mut self, it: &Affine, to: &mut Vec<Stmt>) -> Step {
         let p = self.t.p;
         let mut inner = 1;

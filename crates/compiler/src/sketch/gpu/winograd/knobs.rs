@@ -62,7 +62,8 @@ fn knobs(conv: &Convolution, gpu: Gpu) -> Vec<Knob> {
     ]
 }
 
-/// What a block takes: two stages of transformed input and some of filters, and later products.
+/// The resources of a block: two stages of transformed input and some of filters, and later
+/// products.
 fn block() -> Block {
     let words = |t: Term| Term::product([t, Term::from(4 * PLACES)]);
     let kept = Term::sum([

@@ -52,8 +52,8 @@ impl Maker {
         body.push(Stmt::Barrier(Reach::Cluster));
     }
 
-    /// Adds up the products of all groups at a place of each plane, and transforms them back along
-    /// columns: what is left are rows.
+    /// Adds up the products of all groups at an element of each plane, and transforms them back
+    /// along columns; the result is a buffer of rows.
     fn transformed_back(&mut self, met: Source, at: Affine) -> (Vec<Stmt>, Source) {
         let [m, half] = [("m", SIZE), ("half_m", OUT)]
             .map(|(x, rows)| self.buffer(x, vec![rows, SIZE], Scope::Local));
