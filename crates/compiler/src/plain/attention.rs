@@ -1,7 +1,8 @@
 //! Plain kernels (untuned C for one ONNX operator) of `Attention`, `RotaryEmbedding`,
 //! `LinearAttention` and `CausalConvWithState` (ONNX operators around transformers). As in every
 //! file of `plain`, `OPS` maps each operator to the function that writes its C for a call at
-//! constant shapes; attributes and types that are not written are refused with a reason.
+//! constant shapes; attributes and types that are not written are refused with a reason. `mod.rs`
+//! collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::broadcast::broadcast_strides;

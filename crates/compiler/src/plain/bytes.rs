@@ -1,7 +1,8 @@
-//! Plain kernels (untuned C for one ONNX operator) of `ToBytes`, `FromBytes` and `MapBytes`,
+//! Plain kernels (untuned C for one operator) of `ToBytes`, `FromBytes` and `MapBytes`,
 //! operators of Squall's own that rewritten quantised models contain
 //! (`core/src/graph/infer/bytes.rs`): they convert tensors to bytes with the channels of images
-//! last, as kernels of bytes read them, and back, and apply a table to each byte.
+//! last, as kernels of bytes read them, and back, and apply a table to each byte. `mod.rs` collects
+//! the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::program::{Program, product};

@@ -1,7 +1,8 @@
 //! Plain kernels (untuned C for one ONNX operator) of conversions between element types (`Cast`,
 //! `CastLike`), of operators that return the operand's elements unchanged (`Reshape`, `Flatten`,
 //! `Identity`, ..), and of results that are known from shapes alone (`Shape`, `Size`, `Constant`).
-//! `OPS` maps each operator to the function that writes its C.
+//! `OPS` maps each operator to the function that writes its C. `mod.rs` collects the tables `OPS`
+//! of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;

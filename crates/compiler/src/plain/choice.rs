@@ -1,6 +1,7 @@
-//! Plain kernels (untuned C for one ONNX operator) of `Choose`, an operator of Squall's own that
-//! copies one of two operands by a boolean known only at run time; see
-//! `core/src/graph/infer/choice.rs`. It writes the C of a call at constant shapes.
+//! Plain kernels (untuned C for one operator) of `Choose`, an operator of Squall's own that copies
+//! one of two operands by a boolean known only at run time; see `core/src/graph/infer/choice.rs`.
+//! It writes the C of a call at constant shapes. `mod.rs` collects the tables `OPS` of all families
+//! of operators.
 
 use super::Generator;
 use super::program::Program;

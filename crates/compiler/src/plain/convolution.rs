@@ -1,7 +1,7 @@
 //! Plain kernels (untuned C for one ONNX operator) of convolutions, forward and transposed, of
 //! floats and of integers (`Conv`, `ConvInteger`, `ConvTranspose`): direct loops in C for a call at
 //! constant shapes. `quantized.rs` reuses them for `QLinearConv`. They serve where no sketch makes
-//! a tuned kernel.
+//! a tuned kernel. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;

@@ -1,6 +1,7 @@
 //! Plain kernels (untuned C for one ONNX operator) of operators that only move elements to places
 //! known before the run: `Transpose`, `Slice`, `Concat`, `Pad`, `Tile`, `Expand`, `Split` and
 //! others. Input: a call at constant shapes; output: C loops over strides (`broadcast.rs`).
+//! `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::broadcast::Nest;

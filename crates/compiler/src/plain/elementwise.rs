@@ -2,7 +2,7 @@
 //! result depends on one element of each operand, of which several may be broadcast. Most
 //! operators' C is the text in their row of `core/src/operators/elementwise.rs`, around which this
 //! file writes loops; `OPS` lists the operators that need more. Input: a call at constant shapes;
-//! output: C.
+//! output: C. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::broadcast::nest;

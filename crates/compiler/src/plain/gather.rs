@@ -1,7 +1,7 @@
 //! Plain kernels (untuned C for one ONNX operator) of operators that read or write elements at
 //! indices known only at run time: `Gather`, `Scatter`, `OneHot` and their variants. Input: a call
 //! at constant shapes; output: C, in which an index out of range ends the call with the return
-//! value 1.
+//! value 1. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;

@@ -1,6 +1,6 @@
 //! Plain kernels (untuned C for one ONNX operator) of operators whose results depend on shapes and
 //! few numbers only: `Range`, `EyeLike`, `ConstantOfShape` and `AffineGrid`. Input: a call at
-//! constant shapes; output: C.
+//! constant shapes; output: C. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;

@@ -1,7 +1,8 @@
 //! Plain kernels (untuned C for one ONNX operator) of the loss operators
 //! `NegativeLogLikelihoodLoss` and `SoftmaxCrossEntropyLoss`, which some exported models contain:
 //! the negative logarithm of each target's probability, optionally weighted, summed or averaged.
-//! Input: a call at constant shapes; output: C.
+//! Input: a call at constant shapes; output: C. `mod.rs` collects the tables `OPS` of all families
+//! of operators.
 
 use super::Generator;
 use super::elementwise::only;

@@ -1,12 +1,13 @@
-//! Plain kernels (untuned C for one ONNX operator) of products of floats with weights of few bits
-//! (4 or 8, `MatMulNBits`), and of packing and unpacking such weights; the packed form is described
-//! at [`squall_core::graph::infer::nbits`]. The sketch `sketch/few_bits.rs` prints the same text
-//! with its knobs.
+//! Plain kernels (untuned C for one operator) of products of floats with weights of few bits (4 or
+//! 8, `MatMulNBits`), and of packing and unpacking such weights; the packed form is described at
+//! [`squall_core::graph::infer::nbits`]. The sketch `sketch/few_bits.rs` prints the same text with
+//! its knobs.
 //!
 //! Where a model allows it (`accuracy_level` 4), each block of a row of activations is quantised to
 //! signed bytes with a scale of its own, and products are summed as integers, so that the sums are
 //! exact on all instruction sets. Otherwise codes become floats in registers. Both ways read the
-//! packed weights once for several rows; a single row is bound by reading the weights.
+//! packed weights once for several rows; a single row is bound by reading the weights. `mod.rs`
+//! collects the tables `OPS` of all families of operators.
 
 use super::program::{Program, long, product};
 use super::{Generator, PlainSource, Unsupported};

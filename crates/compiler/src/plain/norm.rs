@@ -1,7 +1,7 @@
 //! Plain kernels (untuned C for one ONNX operator) of normalisations: over the batch
 //! (`BatchNormalization`), groups of channels or instances, rows (`LayerNormalization`,
 //! `RMSNormalization`) and neighbouring channels (`LRN`). Input: a call at constant shapes; output:
-//! C. Softmax is in `softmax.rs`.
+//! C. Softmax is in `softmax.rs`. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::broadcast::broadcast_strides;

@@ -2,7 +2,7 @@
 //! values: `TopK`, `Unique`, `NonZero`, `Compress`, `NonMaxSuppression` and `TfIdfVectorizer`.
 //! Input: a call at constant shapes; output: C. Results whose extents depend on the elements are
 //! allocated at their largest size, and the real extents are written to a pointer behind the
-//! results.
+//! results. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;

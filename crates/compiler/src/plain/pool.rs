@@ -1,6 +1,7 @@
 //! Plain kernels (untuned C for one ONNX operator) of pooling over windows (`MaxPool`,
 //! `AveragePool`, `LpPool`), over whole images (`Global*Pool`), and of `MaxUnpool`. Input: a call
-//! at constant shapes; output: C loops over images, windows and their elements.
+//! at constant shapes; output: C loops over images, windows and their elements. `mod.rs` collects
+//! the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;

@@ -1,7 +1,8 @@
 //! Plain kernels (untuned C for one ONNX operator) of quantisation: `QuantizeLinear` and its
 //! relatives convert tensors to and from integers with a scale and a zero point, and `QLinearConv`,
 //! `QLinearMatMul` and `MatMulInteger` multiply quantised tensors. Input: a call at constant
-//! shapes; output: C, whose products come from `convolution.rs` and `matmul.rs`.
+//! shapes; output: C, whose products come from `convolution.rs` and `matmul.rs`. `mod.rs` collects
+//! the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::convolution::quantized_sums;

@@ -1,6 +1,7 @@
 //! Plain kernels (untuned C for one ONNX operator) of the recurrent operators `RNN`, `GRU` and
 //! `LSTM`, forward, backward and in both directions, with the activation functions that attributes
-//! name. Input: a call at constant shapes; output: C with a loop over time steps.
+//! name. Input: a call at constant shapes; output: C with a loop over time steps. `mod.rs` collects
+//! the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;

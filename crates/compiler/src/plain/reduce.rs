@@ -1,7 +1,7 @@
 //! Plain kernels (untuned C for one ONNX operator) of reductions along axes (`ReduceSum`,
 //! `ReduceMax`, ..), of `ArgMax` and `ArgMin`, and of scans (`CumSum`, `CumProd`). Input: a call at
 //! constant shapes; output: C loops, written from a form per operator: initial value, step, join of
-//! two partial results, end.
+//! two partial results, end. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;

@@ -1,7 +1,8 @@
 //! Plain kernels (untuned C for one ONNX operator) of operators that sample images at positions
 //! between pixels: `GridSample`, `RoiAlign`, `MaxRoiPool` (regions of interest), `DeformConv`, and
 //! of `Col2Im`, which adds columns up to an image. Input: a call at constant shapes; output: C.
-//! (Regions of nodes with open extents are another thing, in `regions/`.)
+//! (Regions of nodes with open extents are another thing, in `regions/`.) `mod.rs` collects the
+//! tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;

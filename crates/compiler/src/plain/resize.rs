@@ -1,7 +1,7 @@
 //! Plain kernels (untuned C for one ONNX operator) of `Resize` and `Upsample`. For each axis and
 //! each position of the result, the elements and weights that interpolate it are computed at
 //! generation time and printed as tables; the C code sums over them axis by axis. Input: a call at
-//! constant shapes; output: C.
+//! constant shapes; output: C. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;

@@ -1,6 +1,7 @@
 //! Plain kernels (untuned C for one ONNX operator) of signal processing: Fourier transforms (`DFT`,
 //! `STFT`), window functions and `MelWeightMatrix`. Input: a call at constant shapes; output: C;
-//! windows and mel weights are computed at generation time and printed as tables.
+//! windows and mel weights are computed at generation time and printed as tables. `mod.rs` collects
+//! the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;

@@ -1,6 +1,6 @@
 //! Plain kernels (untuned C for one ONNX operator) of normalisations along one axis: `Softmax`,
 //! `LogSoftmax`, `Hardmax` and `LpNormalization`. Input: a call at constant shapes; output: C loops
-//! over rows of the axis.
+//! over rows of the axis. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;

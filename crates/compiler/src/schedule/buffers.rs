@@ -1,7 +1,7 @@
 //! Schedule primitives that change a buffer's layout: `reshape(b, dim)` merges a dimension with the
 //! next, `relayout(b, [1, 0])` permutes dimensions, `contract(b, loop)` shrinks a buffer to the
 //! part that one iteration of a loop uses. Input: a loop nest and names; output: the nest with
-//! every access rewritten, or the reason why not.
+//! every access rewritten, or the reason why not. `primitive.rs` lists and applies all primitives.
 
 use super::loops::named;
 use super::structure::buffer;

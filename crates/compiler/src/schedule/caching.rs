@@ -2,7 +2,7 @@
 //! accumulates into a local copy around a loop and stores it afterwards (as in TVM), and
 //! `forward(buffer)` lets the local copy start from the constant that the buffer was filled with,
 //! without the fill. Input: a loop nest and names; output: the rewritten nest, or the reason why
-//! not.
+//! not. `primitive.rs` lists and applies all primitives.
 
 use super::buffers::reindex_in;
 use super::loops::named;

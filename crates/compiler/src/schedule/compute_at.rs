@@ -3,7 +3,8 @@
 //! iterations share are computed twice; in return the buffer stays in a near cache.
 //!
 //! Input: a loop nest in which a local buffer is made by one store ahead of the loop; output: the
-//! nest with that store narrowed and moved, or the reason why not.
+//! nest with that store narrowed and moved, or the reason why not. `primitive.rs` lists and applies
+//! all primitives.
 
 use super::loops::named;
 use super::structure::buffer;

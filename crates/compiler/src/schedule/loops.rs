@@ -2,7 +2,7 @@
 //! `reorder([..])`, and the modes `parallel`, `vectorize`, `unroll`, `step`, `tensorize` of a loop.
 //! Input: a loop nest and loop names; output: the rewritten nest, or the reason why not. Where a
 //! split factor does not divide the extent, the last tile is moved back and overlaps the one
-//! before, so that no tail code is needed.
+//! before, so that no tail code is needed. `primitive.rs` lists and applies all primitives.
 
 use super::dependence::{DependenceAxis, by_buffer, independent};
 use crate::nest::{Loop, Mode, Nest, Start, Stmt, loop_over, rewrite, substitute};

@@ -2,7 +2,8 @@
 //! in which a loop nest reads it, so that the innermost loops walk through memory vector by vector
 //! (as the packing of GotoBLAS does). Weights are copied ahead of the timed call, data at its start
 //! or, with `pack_near`, at the start of each iteration of a loop. Input: a nest; output: the nest
-//! with the copy and the changed reads, or the reason why not.
+//! with the copy and the changed reads, or the reason why not. `primitive.rs` lists and applies all
+//! primitives.
 
 use super::loops::named;
 use super::structure::buffer;

@@ -1,6 +1,7 @@
 //! The primitive `peel(loop, at, rest)` cuts a loop's range in two: the iterations below `at` and
 //! the rest become two loops. Conditions that are then always true or always false are simplified
 //! away, so that the border of a padded tensor gets code of its own and the inside needs no tests.
+//! `primitive.rs` lists and applies all primitives.
 
 use super::loops::{fresh, named};
 use crate::nest::{Loop, Nest, Stmt, largest_values, rewrite, substitute, visit_mut};

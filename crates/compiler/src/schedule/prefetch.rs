@@ -3,7 +3,7 @@
 //!
 //! A hint lets the core wait for memory while it multiplies. Without hints it would not, because
 //! its queue has no room for loads of hundreds of instructions later, and its own prefetcher stops
-//! at the end of each page.
+//! at the end of each page. `primitive.rs` lists and applies all primitives.
 
 use super::structure::buffer;
 use crate::nest::{Loop, Mode, Nest, Stmt, accesses};

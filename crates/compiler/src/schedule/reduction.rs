@@ -2,6 +2,7 @@
 //! accumulate into separate partial results, which are combined at the end, so that a reduction
 //! runs in vector lanes or in several independent chains. Input: a loop nest with a loop around one
 //! accumulation; output: the nest with the buffer of partial results, or the reason why not.
+//! `primitive.rs` lists and applies all primitives.
 
 use super::loops::named;
 use super::structure::buffer;

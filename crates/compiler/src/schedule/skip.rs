@@ -2,7 +2,8 @@
 //! test that it was made with. A strided backward convolution to the data has such steps, because
 //! its phases differ in how many taps of the filter they read (`core/src/operator/convolution.rs`).
 //! Input: a loop nest in which `buffer` is prepared under one test; output: the nest with that test
-//! around the sum's statement, or the reason why not.
+//! around the sum's statement, or the reason why not. `primitive.rs` lists and applies all
+//! primitives.
 
 use super::pack::path_to;
 use super::structure::buffer;

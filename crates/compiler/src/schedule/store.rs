@@ -1,7 +1,7 @@
 //! The primitive `reduce_at_store(buffer, partial)`: a buffer of which only the largest (or least)
 //! element is read later is not stored. Each value is compared with the extremum so far at the
 //! place where it would be stored. The ranges of dynamic quantisation are found so
-//! (`sketch/range.rs`).
+//! (`sketch/range.rs`). `primitive.rs` lists and applies all primitives.
 
 use super::pack::path_to;
 use super::structure::{buffer, drop_buffer};

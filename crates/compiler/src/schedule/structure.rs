@@ -1,7 +1,8 @@
 //! Schedule primitives that move statements between loops: `inline(buffer)` computes a stage where
 //! it is read, `join(first, second)` merges two adjacent loops of equal extent, and `fission(loop,
 //! [names])` distributes a loop over the statements of its body. Input: a loop nest and names;
-//! output: the rewritten nest, or the reason why not.
+//! output: the rewritten nest, or the reason why not. `primitive.rs` lists and applies all
+//! primitives.
 
 use super::dependence::{DependenceAxis, exchangeable, independent};
 use super::loops::{fresh, named};

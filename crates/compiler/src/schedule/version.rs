@@ -1,7 +1,8 @@
 //! The primitive `version(loop)`: the body of a loop is emitted twice, once without padding tests
 //! for the inside of an image and once with them for its border, and a test at run time chooses.
 //! LLVM calls this loop versioning. Input: a loop nest; output: the nest with the statement
-//! `version` in the loop (`emit/versions.rs` prints the two bodies).
+//! `version` in the loop (`emit/versions.rs` prints the two bodies). `primitive.rs` lists and
+//! applies all primitives.
 
 use super::loops::named;
 use crate::nest::{Loop, Mode, Nest, Stmt, inside, share};

@@ -1,7 +1,7 @@
 //! The rule for elementwise kernels on CPUs: workloads without a reduction. All stages are inlined
 //! into one pass over the output, with vector lanes along the last axis, several vectors unrolled,
 //! blocks of them, and optionally threads. The one sketch is named `map`; its knobs are `lanes`,
-//! `unroll`, `block` and `parallel`.
+//! `unroll`, `block` and `parallel`. `mod.rs` lists the rules.
 
 use super::short::{parallel, split, unroll, vectorize};
 use super::{Facts, Sketch, collapse::collapse, powers, start};

@@ -5,7 +5,7 @@
 //! intermediates shrink to one row. Each pass over a row is vectorised; a reduction runs in vector
 //! lanes and in several independent chains (`rfactor`). There are two sketches, `rows` and
 //! `rows,recompute`: elementwise intermediates are kept for the row or computed again at each use.
-//! [`joined`] is also what `gpu/rows.rs` starts from.
+//! [`joined`] is also what `gpu/rows.rs` starts from. `mod.rs` lists the rules.
 
 use super::short::{parallel, split, unroll, vectorize};
 use super::{Facts, Sketch, attempt, collapse::collapse, powers, start};

@@ -2,7 +2,7 @@
 //! reads the softmax, as one kernel (FlashAttention). The matrix of scores between them, with an
 //! element for each pair of tokens, is never stored. Input: the first product's node; output:
 //! fusion candidates (sets of nodes that may be one kernel) with the elementwise nodes (scale,
-//! mask) in between.
+//! mask) in between. The rule is listed in `mod.rs` and built of the parts in `../fuse`.
 
 use super::{grown, only_reader};
 use crate::candidate::FusionCandidate;

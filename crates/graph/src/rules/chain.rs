@@ -2,7 +2,8 @@
 //! result of the one before, as one kernel that stores nothing in between. Examples: a pointwise
 //! and a depthwise convolution, a convolution and its pooling, two products, a normalisation of
 //! rows and the product that reads it. Only chains for which the device's sketches say that they
-//! have a kernel become candidates (`makes_chain`).
+//! have a kernel become candidates (`makes_chain`). The rule is listed in `mod.rs` and built of the
+//! parts in `../fuse`.
 
 use super::{MakesChain, behind, grown};
 use crate::candidate::FusionCandidate;

@@ -1,6 +1,7 @@
 //! The rule `joined`: a convolution that reads ranges of channels of several values, together with
 //! the concatenation ahead of it, as one kernel that reads the parts where they lie. It applies
-//! only to concatenations that the rewriting `ranges.rs` marked.
+//! only to concatenations that the rewriting `ranges.rs` marked. The rule is listed in `mod.rs` and
+//! built of the parts in `../fuse`.
 
 use super::{grown, only_reader};
 use crate::candidate::FusionCandidate;

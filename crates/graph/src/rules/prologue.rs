@@ -1,7 +1,8 @@
 //! The rule `prologue`: elementwise nodes ahead of a convolution or matrix product that alone reads
 //! their result, with the elementwise nodes that follow it, as one kernel. The kernel computes the
 //! elementwise part where it reads its operand. Examples: a batch normalisation with its ReLU, a
-//! scalar factor, a channel's gate.
+//! scalar factor, a channel's gate. The rule is listed in `mod.rs` and built of the parts in
+//! `../fuse`.
 
 use super::{blamed, grown};
 use crate::candidate::FusionCandidate;

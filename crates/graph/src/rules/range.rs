@@ -2,7 +2,7 @@
 //! a scale from its largest element). One kernel computes the result only to find its largest
 //! element and scale, a second kernel computes it again and rounds it to bytes. The result in
 //! floats is never stored: where an element takes few operations, computing it twice is cheaper
-//! than writing and reading it.
+//! than writing and reading it. The rule is listed in `mod.rs` and built of the parts in `../fuse`.
 
 use super::grown;
 use crate::candidate::FusionCandidate;

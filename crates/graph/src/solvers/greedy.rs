@@ -1,8 +1,8 @@
 //! Greedy fusion, the solver `greedy`: in the model's order, each node that no kernel covers yet
-//! begins the largest candidate whose inputs are computed by then. No times are asked, so fusion
-//! candidates (sets of nodes that may be one kernel) of rules that only times can decide
+//! begins the largest fusion candidate (a set of nodes that may be one kernel) whose inputs are
+//! computed by then. No times are asked, so candidates of rules that only times can decide
 //! (prologues, chains, attention) are left out, and an operand that is computed later, such as a
-//! residual, ends a kernel.
+//! residual, ends a kernel. `mod.rs` lists the solvers.
 
 use super::Cost;
 use crate::assignment::{Choice, Step};

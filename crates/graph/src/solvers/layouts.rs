@@ -2,7 +2,7 @@
 //! first, as in ONNX, or last, where vectors of channels are contiguous. One solver puts all
 //! channels last, one takes the layouts with the least sum of known kernel times
 //! (`elimination.rs`), and both exist with values placed in the memory of others (`in_place.rs`).
-//! Input and output: a choice.
+//! Input and output: a choice. `mod.rs` lists the solvers.
 
 use super::Cost;
 use super::elimination::{Factor, cheapest};

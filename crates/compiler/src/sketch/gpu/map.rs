@@ -3,7 +3,7 @@
 //! Input: a workload without reductions; all its stages are inlined into one. Output: a program in
 //! which blocks of threads walk along the last axis, each thread with several vectors; the knobs
 //! are `threads`, `vector` and `unroll`. `plain` takes any workload and gives one launch a stage
-//! with one thread an element.
+//! with one thread an element. `mod.rs` lists the rules.
 
 use super::super::{Facts, attempt, collapse::collapse, plain::scalars, powers, start};
 use super::Program;

@@ -5,7 +5,7 @@
 //! row is shared among the block's threads, and a thread meets the same elements in every pass. A
 //! reduction is summed up by each thread, then across threads in two steps through shared memory.
 //! Knobs: `threads`, `vector` (elements that a thread takes at once), `fan` (partial results that
-//! the first of the two steps leaves).
+//! the first of the two steps leaves). `mod.rs` lists the rules.
 
 use super::super::{Facts, divisors, powers, rows::joined};
 use super::Program;

@@ -1,7 +1,7 @@
 //! The space of the sketch for tensor cores by warps (`mod.rs`): its knobs, and the constraints
 //! that make their values legal or sensible. Input: a contraction (a sum over tiles of one or two
 //! operands, `problem.rs`), the roles of its operands (which gives the product's rows, which its
-//! columns) and a GPU; output: a space.
+//! columns) and a GPU; output: a space of configurations, which `program.rs` turns into kernels.
 //!
 //! The knobs are a tile size for each axis (`m_b`), warps along rows and columns, the chunk of the
 //! reduction, stages of the pipeline, ways to copy to shared memory (`copy`, `transpose`),

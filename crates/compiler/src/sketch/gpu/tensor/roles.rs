@@ -1,7 +1,8 @@
-//! The roles of a contraction's two operands on tensor cores: which one gives the rows of the
-//! product and which the columns, over which axes of the output, and in which order the elements of
-//! each lie in memory and in shared memory. Input: a contraction; output: `Roles`, or `None` where
-//! tensor cores cannot multiply it. All other files of `tensor` and `warpgroup` build on them.
+//! The roles on tensor cores of the two operands of a contraction (a sum of products,
+//! `problem.rs`): which one gives the rows of the product and which the columns, over which axes of
+//! the output, and in which order the elements of each lie in memory and in shared memory. Input: a
+//! contraction; output: `Roles`, or `None` where tensor cores cannot multiply it. All other files
+//! of `tensor` and `warpgroup` build on them.
 
 use super::super::problem::{Contraction, ContractionOperand};
 use crate::nest::{Nest, Scope};

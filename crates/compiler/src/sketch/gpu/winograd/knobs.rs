@@ -1,5 +1,6 @@
 //! The space of Winograd's sketch for GPUs (`mod.rs`): its knobs, and the constraints that make
-//! their values legal or sensible. Input: a 3x3 convolution and a GPU; output: a space.
+//! their values legal or sensible. Input: a 3x3 convolution and a GPU; output: a space of
+//! configurations, which `program.rs` turns into kernels.
 //!
 //! `t_*` knobs tile the 2x2 output tiles of all images, `k_*` the output channels (threads, values
 //! far apart, values side by side), `chunk` and `split_*` the input channels; `stages` is the depth
