@@ -1,6 +1,6 @@
-//! Tests of plain kernels (`src/plain`, C for one ONNX operator): each is compiled by the C
-//! compilers at hand, with warnings as errors, run on random shapes and values, and compared with
-//! the constant evaluators of `core` or with loops written here.
+//! Tests of plain kernels (`src/plain`, untuned C for one ONNX operator at constant shapes): each
+//! is compiled by the C compilers at hand, with warnings as errors, run on random shapes and
+//! values, and compared with the constant evaluators of `core` or with loops written here.
 
 use crate::plain_cases;
 

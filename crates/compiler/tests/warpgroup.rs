@@ -1,6 +1,6 @@
-//! Tests of warpgroup products (`wgmma` on Hopper GPUs) in the nest IR: which misuses the
-//! interpreter and the verifier refuse, such as using sums before they were awaited, and which
-//! devices have sketches with them. The nests are written as text here.
+//! Tests of warpgroup products (`wgmma` on Hopper GPUs) in the loop-nest IR (`src/nest`): which
+//! misuses the interpreter and the verifier refuse, such as using sums before they were awaited,
+//! and which devices have sketches with them. The nests are written as text here.
 
 use crate::cases;
 

@@ -1,6 +1,7 @@
-//! The state that the printer keeps while it prints a function: [`Simd`] for programs by vectors,
-//! [`Simt`] for programs by GPU threads. It holds, for example, the loops around the current
-//! statement, values that are already in temporaries, and the addresses of shared buffers.
+//! The state that the printer of loop nests (`printer.rs`) keeps while it prints a function:
+//! [`Simd`] for programs by vectors, [`Simt`] for programs by GPU threads. It holds, for example,
+//! the loops around the current statement, values that are already in temporaries, and the
+//! addresses of shared buffers.
 
 use super::dialect::{ThreadWords, VectorWords};
 use super::registers::Registers;

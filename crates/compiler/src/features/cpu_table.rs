@@ -1,6 +1,7 @@
-//! The names of the features of CPU kernels, in order; the macro declares the struct `Features`
-//! with a field for each. `cpu.rs` computes them and `features.rs` hands their logarithms to the
-//! cost model. A new feature is a line here and its computation there.
+//! The names of the features of CPU kernels (the numbers that the cost model reads off a loop
+//! nest), in order; the macro declares the struct `Features` with a field for each. `cpu.rs`
+//! computes them and `features.rs` hands their logarithms to the cost model. A new feature is a
+//! line here and its computation there.
 
 features! {
     /// The features of a CPU kernel, before logarithms are taken. Names that begin with `a`, `b`

@@ -1,6 +1,6 @@
-//! The names of the features of GPU kernels, in order; the macro declares the struct `GpuFeatures`
-//! with a field for each. `gpu.rs` computes them and `features.rs` hands their logarithms to the
-//! cost model.
+//! The names of the features of GPU kernels (the numbers that the cost model reads off a loop
+//! nest), in order; the macro declares the struct `GpuFeatures` with a field for each. `gpu.rs`
+//! computes them and `features.rs` hands their logarithms to the cost model.
 
 features! {
     /// The features of a GPU kernel, before logarithms are taken: its launch, the resources that

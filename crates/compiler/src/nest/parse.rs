@@ -1,6 +1,6 @@
-//! Reads a loop nest from its text (an example is in `mod.rs`) and verifies it; errors say the
-//! line. `print.rs` writes the text. Tests and reference pages of schedule primitives are written
-//! in it.
+//! The parser of loop nests. Input: the text of a nest, as `print.rs` writes it (an example is in
+//! `mod.rs`); output: a verified `Nest`, or the line and column of the first error. Tests and
+//! reference pages of schedule primitives contain such texts.
 
 use super::{
     Buffer, Loop, Matrix, Mode, Nest, Reach, Scope, Start, Stmt, TileSlice, Warp, extents, verify,

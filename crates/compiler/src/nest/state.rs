@@ -1,5 +1,7 @@
 //! The state of the interpreter (`interpret.rs`, `simt.rs`): the values of loop variables and the
-//! contents of buffers, with the evaluation of expressions over them.
+//! contents of buffers, with the evaluation of expressions over them. Loops bind variables here,
+//! statements read and write the buffers, and each access of a loop that threads share is noted for
+//! the search for races (`shares.rs`).
 
 use super::shares::Shares;
 use super::{Loop, Nest};

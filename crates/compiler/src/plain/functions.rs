@@ -1,6 +1,6 @@
 //! C helper functions that the bodies of plain kernels may call, such as `exp_f32` or `madf`, by
-//! name. `program.rs` prints only those that a body names, in this order, in which each function
-//! uses only earlier ones.
+//! name. (A plain kernel is untuned C for one operator.) `program.rs` prints only those that a body
+//! names, in this order, in which each function uses only earlier ones.
 
 /// Name and definition.
 pub(super) const HELPERS: &[(&str, &str)] = &[

@@ -1,8 +1,8 @@
 //! Plain kernels (untuned C for one ONNX operator) of matrix products of floats and integers
 //! (`MatMul`, `Gemm`), of `Einsum` (sums of products written as equations), and of determinants
 //! (`Det`). Products go through one C function on tiles of 4 rows and 16 columns; `quantized.rs`
-//! and others reuse it. Input: a call at constant shapes; output: C. `mod.rs` collects the tables
-//! `OPS` of all families of operators.
+//! reuses the treatment of batches. Input: a call at constant shapes; output: C. `mod.rs` collects
+//! the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::broadcast::broadcast_strides;

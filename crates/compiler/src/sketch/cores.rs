@@ -1,6 +1,7 @@
-//! A parallel map over the machine's cores, for building the spaces of several sketches at once.
-//! Building the space of one takes milliseconds; when a user only asks for advice on a kernel,
-//! doing so one after another would be felt. `tile/mod.rs` calls this for its sketches.
+//! A parallel map over the machine's cores, for building the spaces (all legal values of the knobs)
+//! of several sketches at once. Building the space of one takes milliseconds; when a user only asks
+//! for advice on a kernel, doing so one after another would be felt. Input: a list of items and a
+//! function; output: the results in order. `tile/mod.rs` calls this for its sketches.
 
 use std::panic::resume_unwind;
 use std::thread::available_parallelism;

@@ -2,9 +2,10 @@
 //! beside the direct sketches. Which algorithm is faster depends on the shape; whether Winograd's
 //! is precise enough depends on the task's tolerance, which is compared with [`expected_error`].
 //!
-//! The sketch consists of one primitive, `winograd` (`schedule/winograd`), whose tile is given by
-//! knobs: `m` outputs of a tile, `rows` of tiles in a block, `vectors` and `tiles` of the register
-//! tile, `unroll`, the loop `order`, and what threads share (`parallel_over`).
+//! The schedule of the sketch consists of the primitive `winograd` (`schedule/winograd`), and a
+//! prefetch of the filters if the knob `prefetch` asks for one. The tile is given by further knobs:
+//! `m` outputs of a tile, `rows` of tiles in a block, `vectors` and `tiles` of the register tile,
+//! `unroll`, the loop `order`, and what threads share (`parallel_over`).
 
 use super::{Draft, Facts, Sketch, divisors, start};
 use crate::schedule::{Convolution, Primitive, WinogradThreads, WinogradTile, find_convolution};

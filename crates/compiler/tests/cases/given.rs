@@ -1,5 +1,6 @@
 //! Inputs and a device for the test workloads: random values from a seed, split into data and
-//! weights, and the target description of an NVIDIA H200.
+//! weights, and the target description of an NVIDIA H200. Tests of sketches feed the inputs to a
+//! workload's evaluation and to its kernels.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -1,5 +1,6 @@
 //! Test workloads of convolutions that read several tensors: a gate, or a concatenation whose parts
-//! are read where they lie (`select` between tensors).
+//! are read where they lie (`select` between tensors). Each is a name and a text that
+//! `semantics.rs` and `gpu.rs` parse and run every sketch on.
 
 /// Names and texts of the workloads, like [`super::CASES`].
 pub const PARTS: &[(&str, &str)] = &[

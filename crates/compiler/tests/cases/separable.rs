@@ -1,5 +1,6 @@
 //! Test workloads of a depthwise convolution fused with the pointwise convolutions beside it
 //! (inverted residuals), the workload kind `separable_conv2d`, which GPU sketches make one kernel.
+//! Each is a name and a text that `gpu.rs` parses and runs every sketch on.
 
 /// Names and texts of the workloads, like [`super::CASES`].
 pub const SEPARABLE: &[(&str, &str)] = &[

@@ -1,5 +1,6 @@
 //! Test workloads of convolutions with stride two, in both layouts, with and without padding; the
-//! sketches (kernel structures with open knobs) by phases (`sketch/phases.rs`) apply to them.
+//! sketches (kernel structures with open knobs) by phases (`sketch/phases.rs`) apply to them. Each
+//! is a name and a text that `semantics.rs` parses and runs every sketch on.
 
 /// Names and texts of the workloads, like [`super::CASES`].
 pub const STRIDED: &[(&str, &str)] = &[

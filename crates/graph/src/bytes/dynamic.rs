@@ -1,7 +1,7 @@
-//! Dynamic quantisation in the rewriting to bytes (`mod.rs`): products and convolutions of
-//! activations whose scale and zero point the run computes. The reader writes
-//! `DynamicQuantizeLinear` out as several nodes of floats; this file recognises the nodes that make
-//! the bytes, and replaces a product of them by an operator over bytes (`ProductBytes`,
+//! Dynamic quantisation in the rewriting of quantised models to kernels of bytes (`mod.rs`):
+//! products and convolutions of activations whose scale and zero point the run computes. The reader
+//! writes `DynamicQuantizeLinear` out as several nodes of floats; this file recognises the nodes
+//! that make the bytes, and replaces a product of them by an operator over bytes (`ProductBytes`,
 //! `ConvProductBytes`) that gives floats, into which following nodes are fused.
 
 use super::{Attributes, Call, Rewriter, of_bytes};

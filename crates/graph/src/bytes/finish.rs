@@ -1,6 +1,6 @@
-//! The end of the rewriting to bytes (`mod.rs`): nodes whose results nothing reads are removed, and
-//! a product or convolution whose bytes only a `SumBytes` reads takes that sum in. Input: all
-//! values and nodes of the rewriting; output: the finished model.
+//! The end of the rewriting of quantised models to kernels of bytes (`mod.rs`): nodes whose results
+//! nothing reads are removed, and a product or convolution whose bytes only a `SumBytes` reads
+//! takes that sum in. Input: all values and nodes of the rewriting; output: the finished model.
 
 use crate::numbered::{needed, numbered, root};
 use squall_core::graph::infer::nbits::DOMAIN;

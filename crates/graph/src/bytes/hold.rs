@@ -1,7 +1,7 @@
-//! Holders: the bytes of a quantised tensor during the rewriting to bytes (`mod.rs`), in row-major
-//! order, with channels last, or in both; and the nodes that convert floats to bytes (`ToBytes`),
-//! bytes to floats (`FromBytes`) and one order to the other, made once and only when something asks
-//! for them.
+//! Holders: the bytes of a quantised tensor during the rewriting of quantised models to kernels of
+//! bytes (`mod.rs`), in row-major order, with channels last, or in both; and the nodes that convert
+//! floats to bytes (`ToBytes`), bytes to floats (`FromBytes`) and one order to the other, made once
+//! and only when something asks for them.
 
 use super::{Attributes, Call, Rewriter, of_bytes, over};
 use crate::view::{input, is_standard};

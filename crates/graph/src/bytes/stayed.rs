@@ -1,6 +1,7 @@
-//! A report on the rewriting to bytes (`mod.rs`): the operators of a model that still compute
-//! floats although the model multiplies bytes, each with the reason. Input: a rewritten model;
-//! output: a list that the command line shows to users who wonder about speed.
+//! A report on the rewriting of quantised models to kernels of bytes (`mod.rs`): the operators of a
+//! model that still compute floats although the model multiplies bytes, each with the reason.
+//! Input: a rewritten model; output: a list that the command line shows to users who wonder about
+//! speed.
 
 use crate::candidates::moves_data;
 use crate::fuse::step::is_elementwise;

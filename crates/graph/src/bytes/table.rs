@@ -1,7 +1,7 @@
-//! Functions of one byte in the rewriting to bytes (`mod.rs`): elementwise operators on one
-//! quantised tensor, up to its next rounding, become one `MapBytes` with a table of 256 bytes.
-//! Example: `DequantizeLinear`, `HardSwish`, `QuantizeLinear` become a lookup. The table is
-//! computed by evaluating the operators' expression for each byte.
+//! Functions of one byte in the rewriting of quantised models to kernels of bytes (`mod.rs`):
+//! elementwise operators on one quantised tensor, up to its next rounding, become one `MapBytes`
+//! with a table of 256 bytes. Example: `DequantizeLinear`, `HardSwish`, `QuantizeLinear` become a
+//! lookup. The table is computed by evaluating the operators' expression for each byte.
 
 use super::hold::{Made, Quantised};
 use super::{Attributes, Rewriter, of_bytes};

@@ -1,7 +1,7 @@
-//! Recognition for the rewriting to bytes (`mod.rs`): traces a constant weight back to the signed
-//! bytes and the scale that it was dequantised from, and a `QuantizeLinear` back through limits,
-//! bias and factor to the operator whose result it rounds. Input: a value or node; output:
-//! [`TracedWeights`] or [`Rounded`].
+//! Recognition for the rewriting of quantised models to kernels of bytes (`mod.rs`): traces a
+//! constant weight back to the signed bytes and the scale that it was dequantised from, and a
+//! `QuantizeLinear` back through limits, bias and factor to the operator whose result it rounds.
+//! Input: a value or node; output: [`TracedWeights`] or [`Rounded`].
 
 use super::Rewriter;
 use crate::view::{input, is_standard};

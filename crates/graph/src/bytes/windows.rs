@@ -1,7 +1,7 @@
-//! Convolutions and pools over images of bytes, in the rewriting to bytes (`mod.rs`): their
-//! geometry with channels last and padded to groups, and the nodes `ConvBytes`, `MaxPoolBytes` and
-//! others that stand for them. Input: a node on floats with its rounding; output: the value of the
-//! new node's bytes.
+//! Convolutions and pools over images of bytes, in the rewriting of quantised models to kernels of
+//! bytes (`mod.rs`): their geometry with channels last and padded to groups, and the nodes
+//! `ConvBytes`, `MaxPoolBytes` and others that stand for them. Input: a node on floats with its
+//! rounding; output: the value of the new node's bytes.
 
 use super::hold::{Made, Quantised};
 use super::operators::limits;

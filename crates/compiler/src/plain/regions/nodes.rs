@@ -1,6 +1,7 @@
-//! Nodes of a region (`mod.rs`) that become calls of routines of `values.c`: operators such as
-//! `Shape`, `Reshape`, `Concat`, `Slice`, which move data or compute extents that only the run
-//! knows. Input: a node; output: a C line such as `v_shape(v + 4, v + 2, 0, 64)`.
+//! Nodes of a region (nodes with extents that only the run knows, as one C function, `mod.rs`) that
+//! become calls of routines of `values.c`: operators such as `Shape`, `Reshape`, `Concat`, `Slice`,
+//! which move data or compute extents that only the run knows. Input: a node; output: a C line such
+//! as `v_shape(v + 4, v + 2, 0, 64)`.
 
 use super::{Level, Writer, list};
 use crate::plain::program::{long, number};

@@ -1,7 +1,7 @@
-//! Numbers that depend on one open extent in steps, such as the number of windows with a stride
-//! that fit into it: `rise * (n / len) + at[n % len]` for an extent `n`. The table is found by
-//! asking the operator's shape inference for many extents. `fit.rs` treats such a number as an
-//! extent of its own.
+//! Numbers that depend on one open extent (an extent that only the run knows) in steps, such as the
+//! number of windows with a stride that fit into it: `rise * (n / len) + at[n % len]` for an extent
+//! `n`. The table is found by asking the operator's shape inference for many extents. `fit.rs`
+//! treats such a number as an extent of its own.
 
 use super::super::context::of_call;
 use super::fit::number;

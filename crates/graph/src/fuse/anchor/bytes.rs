@@ -1,7 +1,7 @@
-//! Anchors of operators over bytes, which the rewriting of quantised models (`bytes/mod.rs`)
-//! writes: `ConvBytes`, `MatMulBytes`, `SumBytes` and others (`core/src/graph/infer/bytes.rs`).
-//! Each is a kernel of its own. Input: a node; output: its name and workload, from the builders in
-//! `core/src/operator/bytes.rs`.
+//! Anchors (the operators that fused kernels are built around) of operators over bytes, which the
+//! rewriting of quantised models (`bytes/mod.rs`) writes: `ConvBytes`, `MatMulBytes`, `SumBytes`
+//! and others (`core/src/graph/infer/bytes.rs`). Each is a kernel of its own. Input: a node;
+//! output: its name and workload, from the builders in `core/src/operator/bytes.rs`.
 
 use super::{Anchor, few_bits};
 use crate::bytes::KERNEL;

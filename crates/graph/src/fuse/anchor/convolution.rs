@@ -1,7 +1,7 @@
-//! Anchors of convolutions in three dimensions, and of transposed convolutions in one to three.
-//! Input: a node with constant filters; output: an [`Anchor`] with the workload that
-//! `core/src/operator/convolution.rs` builds, or the reason why there is none. Two-dimensional
-//! convolutions are in `../anchor.rs`.
+//! Anchors (the operators that fused kernels are built around) of convolutions in three dimensions,
+//! and of transposed convolutions in one to three. Input: a node with constant filters; output: an
+//! [`Anchor`] with the workload that `core/src/operator/convolution.rs` builds, or the reason why
+//! there is none. Two-dimensional convolutions are in `../anchor.rs`.
 
 use super::{Anchor, FARTHEST, plain};
 use crate::view::{View, input, int, ints, word};

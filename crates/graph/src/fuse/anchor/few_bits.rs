@@ -1,6 +1,7 @@
-//! Anchors of products with weights of few bits (`MatMulNBits`, 4 or 8 bits), which are kernels of
-//! their own on CPUs. Input: a node that `bytes/few_bits.rs` marked; output: its name and workload,
-//! or the reason why there is no kernel for it.
+//! Anchors (the operators that fused kernels are built around) of products with weights of few bits
+//! (`MatMulNBits`, 4 or 8 bits), which are kernels of their own on CPUs. Input: a node that
+//! `bytes/few_bits.rs` marked; output: its name and workload, or the reason why there is no kernel
+//! for it.
 
 use crate::view::View;
 use squall_core::graph::Node;
