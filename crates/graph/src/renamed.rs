@@ -22,6 +22,7 @@ struct Links {
 }
 
 impl Links {
+    /// Finds the makers and counts the reads.
     fn of(model: &Model) -> Links {
         let mut maker = vec![None; model.values.len()];
         let mut reads = vec![0; model.values.len()];

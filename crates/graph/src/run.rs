@@ -50,6 +50,7 @@ impl Assignment {
         model.outputs.iter().map(result).collect()
     }
 
+    /// Checks the inputs and makes them known.
     fn take_inputs(&self, inputs: &[Vec<f32>], state: &mut State<'_>) -> Result<(), String> {
         if inputs.len() != self.inputs.len() {
             let (has, given) = (self.inputs.len(), inputs.len());

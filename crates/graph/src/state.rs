@@ -44,6 +44,7 @@ impl State<'_> {
         self.get(id)?.as_bool()?.first().copied()
     }
 
+    /// The elements of a value of floats.
     fn floats(&self, id: ValueId) -> Result<&[f32], String> {
         match self.get(id) {
             Some(Constant::F32 { data, .. }) => Ok(data),

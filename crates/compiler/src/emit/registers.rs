@@ -18,6 +18,7 @@ pub struct Registers {
     lanes: HashMap<Source, i64>,
 }
 
+/// The accesses of one buffer, as far as they decide whether variables can hold it.
 #[derive(Default)]
 struct Use {
     fixed: bool,

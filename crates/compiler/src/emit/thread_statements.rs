@@ -10,6 +10,7 @@ use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::workload::Reducer;
 
 impl Printer<'_> {
+    /// Prints a barrier of the block or of the cluster.
     pub(super) fn barrier(&mut self, reach: Reach) {
         if self.simt.copies {
             self.copies("copies_arrive();");
@@ -31,6 +32,7 @@ impl Printer<'_> {
         self.line(text);
     }
 
+    /// Declares a local buffer or fragment, or gives a shared buffer its place.
     pub(super) fn thread_declare(&mut self, b: Source) {
         let shared = shared_room(self.n, b);
         if shared > 0 {

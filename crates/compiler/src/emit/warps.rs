@@ -45,6 +45,7 @@ impl Printer<'_> {
         )
     }
 
+    /// Prints a warp instruction.
     pub(super) fn warp(&mut self, w: &Warp) {
         match w {
             Warp::Zero(m) => {

@@ -36,6 +36,7 @@ struct LoadedOperand {
     traffic: [f64; 2],
 }
 
+/// The walk through a nest that collects features.
 struct Walk<'a> {
     n: &'a Nest,
     machine: &'a MachineModel,

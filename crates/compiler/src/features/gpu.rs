@@ -15,6 +15,7 @@ use squall_core::workload::flatten;
 use squall_core::{DType, Gpu};
 use std::collections::HashSet;
 
+/// The walk through a nest that collects features.
 struct Walk<'a> {
     n: &'a Nest,
     units: &'a GpuUnits,

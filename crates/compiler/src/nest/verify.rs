@@ -44,6 +44,8 @@ pub fn verify(n: &Nest) -> Result<(), Broken> {
     super::amx::check(n).map_err(Broken)
 }
 
+/// The walk through a nest that checks the rules, with the facts that hold at the current
+/// statement.
 struct Checker<'a> {
     n: &'a Nest,
     /// Largest value of each variable in scope.

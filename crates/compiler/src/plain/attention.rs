@@ -19,6 +19,7 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("RotaryEmbedding", rotary),
 ];
 
+/// Refuses operands of 64-bit floats.
 fn only_f32(p: &mut Program) -> Result<(), String> {
     for i in 0..p.ctx.inputs.len() {
         if p.has(i) && p.dtype(i)? == DType::F64 {

@@ -16,6 +16,7 @@ pub(super) const OPS: &[(&str, Generator)] =
 /// Pixels whose channels are interleaved together.
 const AT_ONCE: i64 = 64;
 
+/// Defines the scale and the zero point as macros.
 fn scale(p: &mut Program) -> Result<(), String> {
     let scale = p.ctx.float_or("scale", 1.0)?;
     p.define("SCALE", format!("{scale:e}f"));

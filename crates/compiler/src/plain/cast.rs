@@ -25,6 +25,7 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("Constant", constant),
 ];
 
+/// `Cast` and `CastLike`.
 fn cast(p: &mut Program) -> Result<(), String> {
     only(p, &["to", "saturate", "round_mode"])?;
     let (from, to) = (p.dtype(0)?, p.out_type()?);

@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 pub(super) const OPS: &[(&str, Generator)] =
     &[("Conv", conv), ("ConvInteger", conv_integer), ("ConvTranspose", conv_transpose)];
 
+/// The attributes of convolutions that are known.
 const ATTRIBUTES: &[&str] = &[
     "auto_pad",
     "dilations",

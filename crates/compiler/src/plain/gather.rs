@@ -22,6 +22,7 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("TensorScatter", tensor_scatter),
 ];
 
+/// The axis that the attribute `axis` names.
 fn axis(p: &mut Program, default: i64) -> Result<usize, String> {
     let shape = p.shape(0)?;
     p.ctx.axis(p.ctx.int_or("axis", default)?, shape.len())

@@ -11,6 +11,7 @@ use super::program::{Program, product};
 pub(super) const OPS: &[(&str, Generator)] =
     &[("NegativeLogLikelihoodLoss", loss), ("SoftmaxCrossEntropyLoss", loss)];
 
+/// Writes both operators.
 fn loss(p: &mut Program) -> Result<(), String> {
     only(p, &["ignore_index", "reduction"])?;
     p.real0()?;

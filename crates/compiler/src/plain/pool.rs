@@ -20,6 +20,7 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("MaxUnpool", unpool),
 ];
 
+/// The expressions of an element's share of an Lp norm, and of the norm of the sum.
 fn power(p: &mut Program) -> Result<(&'static str, &'static str), String> {
     Ok(match p.ctx.int_or("p", 2)? {
         1 => ("F(fabs)(v)", "s"),

@@ -35,6 +35,7 @@ struct Form {
     end: &'static str,
 }
 
+/// The form of a program's reduction in a type.
 fn form(p: &Program, d: DType) -> Result<Form, String> {
     let real = matches!(d, DType::F32 | DType::F64);
     let ends = |low: bool| match (limits(d), low) {

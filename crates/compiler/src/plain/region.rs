@@ -19,6 +19,7 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("RoiAlign", roi_align),
 ];
 
+/// The C function that reflects a coordinate into a range.
 const REFLECT: &str = "static inline R reflect(R x, R low, R high) {
   const R range = high - low;
   if (!(range > 0)) return low;

@@ -27,6 +27,7 @@ fn values(p: &mut Program, values: &[f64]) {
     }
 }
 
+/// The window functions.
 fn window(p: &mut Program) -> Result<(), String> {
     only(p, &["output_datatype", "periodic"])?;
     let size = product(p.out()?);

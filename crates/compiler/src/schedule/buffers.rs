@@ -30,6 +30,7 @@ pub fn reindex_in(stmts: &mut [Stmt], b: Source, f: &dyn Fn(&[Affine]) -> Vec<Af
     });
 }
 
+/// Merges dimension `dim` of a buffer with the next one: `b[i, j]` becomes `b[i * extent + j]`.
 pub fn reshape(n: &mut Nest, name: &str, dim: usize) -> Result<(), String> {
     let b = buffer(n, name)?;
     let shape = &mut n.buffers[b.0 as usize].shape;
@@ -47,6 +48,7 @@ pub fn reshape(n: &mut Nest, name: &str, dim: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// Permutes the dimensions of a buffer that is not the caller's.
 pub fn relayout(n: &mut Nest, name: &str, permutation: &[usize]) -> Result<(), String> {
     let b = buffer(n, name)?;
     let buf = &n.buffers[b.0 as usize];

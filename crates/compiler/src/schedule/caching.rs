@@ -10,6 +10,7 @@ use super::structure::buffer;
 use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt, accesses, visit, visit_mut};
 use squall_core::expr::{Affine, Expr, Source, Var};
 
+/// Accumulates into a local copy around the loop `at`: load before it, store after it.
 pub fn cache_write(n: &mut Nest, at: &str, name: &str, local: &str) -> Result<(), String> {
     let b = buffer(n, name)?;
     let l = named(n, at)?;

@@ -12,6 +12,7 @@ use crate::nest::{Loop, Mode, Nest, Scope, Stmt, accesses, largest_values, loop_
 use squall_core::expr::{Affine, Names, Source, Var};
 use std::collections::HashMap;
 
+/// Computes the part of the local buffer `name` that an iteration of `at` reads at its start.
 pub fn compute_at(n: &mut Nest, name: &str, at: &str) -> Result<(), String> {
     let b = buffer(n, name)?;
     let l = named(n, at)?;

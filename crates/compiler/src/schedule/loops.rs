@@ -22,6 +22,7 @@ pub fn fresh(n: &mut Nest, name: &str) -> Result<Var, String> {
     Ok(n.new_var(name))
 }
 
+/// Splits a loop into `outer` and `inner`, the latter with `factor` iterations.
 pub fn split(
     n: &mut Nest,
     name: &str,

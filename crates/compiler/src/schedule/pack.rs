@@ -10,6 +10,7 @@ use super::structure::buffer;
 use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt, accesses, loop_over, rewrite, visit};
 use squall_core::expr::{Affine, Expr, Source, Var};
 
+/// Copies the buffer `name` in the order in which the loop `at` reads it.
 pub fn pack(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(), String> {
     let b = buffer(n, name)?;
     let l = named(n, at)?;

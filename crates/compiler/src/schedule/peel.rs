@@ -7,6 +7,7 @@ use super::loops::{fresh, named};
 use crate::nest::{Loop, Nest, Stmt, largest_values, rewrite, substitute, visit_mut};
 use squall_core::expr::{Affine, Cond, Expr, Var};
 
+/// Cuts a loop's range at `at`; the second loop is named `rest`.
 pub fn peel(n: &mut Nest, name: &str, at: i64, rest: &str) -> Result<(), String> {
     let l = named(n, name)?;
     if l.start.is_some() {

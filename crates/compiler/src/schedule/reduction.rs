@@ -9,6 +9,7 @@ use super::structure::buffer;
 use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt};
 use squall_core::expr::{Affine, Expr, Var};
 
+/// Gives each iteration of the reduction loop `name` a partial result in the buffer `partial`.
 pub fn rfactor(n: &mut Nest, name: &str, partial: &str) -> Result<(), String> {
     let l = named(n, name)?;
     let (var, extent) = (l.var, l.extent);

@@ -9,10 +9,12 @@ use super::loops::{fresh, named};
 use crate::nest::{Loop, Nest, Scope, Start, Stmt, accesses, rewrite, substitute};
 use squall_core::expr::{Affine, Expr, Source, Var};
 
+/// The buffer of a name.
 pub fn buffer(n: &Nest, name: &str) -> Result<Source, String> {
     n.find_buffer(name).ok_or_else(|| format!("there is no buffer `{name}`"))
 }
 
+/// Replaces reads of an intermediate by the expression that computes it, and drops its buffer.
 pub fn inline(n: &mut Nest, name: &str) -> Result<(), String> {
     let b = buffer(n, name)?;
     if n.buffer(b).scope != Scope::Workspace {

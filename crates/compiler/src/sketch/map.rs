@@ -11,6 +11,7 @@ use squall_core::Space;
 use squall_core::expr::Names;
 use squall_core::space::{Knob, Role, Term};
 
+/// The sketch of an elementwise workload; none for other workloads.
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     let w = f.workload;
     if w.stages.iter().any(|s| s.reduction.is_some()) {

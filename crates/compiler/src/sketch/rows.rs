@@ -23,6 +23,7 @@ pub(super) struct Pass {
     reduces: bool,
 }
 
+/// The sketches of a workload whose stages can be joined at rows; none for other workloads.
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     let w = f.workload;
     if w.stages.iter().all(|s| s.reduction.is_none()) {

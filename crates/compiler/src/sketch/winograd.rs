@@ -46,6 +46,7 @@ pub(super) fn share_of_products(name: &str, m: i64) -> f64 {
     (size * size) as f64 / (9 * m * m) as f64
 }
 
+/// The sketch of a workload that is a 3x3 convolution; none for other workloads.
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     sketch(f).into_iter().collect()
 }

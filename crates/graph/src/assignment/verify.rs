@@ -26,6 +26,7 @@ pub fn verify(candidates: &Candidates, choice: &Choice) -> Result<(), String> {
     layouts(candidates, choice)
 }
 
+/// The nodes of a step.
 fn nodes(candidates: &Candidates, step: &Step) -> Vec<usize> {
     match *step {
         Step::Kernel(i) => candidates.list.get(i).map_or(Vec::new(), |c| c.nodes.clone()),

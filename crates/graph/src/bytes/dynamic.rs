@@ -57,6 +57,7 @@ impl Rewriter<'_> {
         true
     }
 
+    /// Replaces a matrix product.
     fn dynamic_product(&mut self, n: &Node) -> Option<()> {
         let &[Some(x), Some(w)] = &n.inputs[..] else { return None };
         let y = *n.outputs.first()?;

@@ -22,6 +22,7 @@ pub(super) fn never_negative(view: &View<'_>) -> Vec<bool> {
     (0..above.len()).map(|v| above[v] || above[view.root(v)]).collect()
 }
 
+/// Whether a node's results are never negative.
 fn is_above(view: &View<'_>, above: &[bool], n: &Node) -> bool {
     let is = |v: usize| above[v] || above[view.root(v)];
     let mut operands = n.inputs.iter().flatten().map(|&v| is(v));

@@ -19,6 +19,7 @@ impl Candidates {
     }
 }
 
+/// Checks one candidate.
 fn verify(m: &Model, c: &FusionCandidate) -> Result<(), String> {
     let mut nodes = c.nodes.clone();
     nodes.sort_unstable();

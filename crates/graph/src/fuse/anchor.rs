@@ -41,6 +41,7 @@ pub struct Anchor {
 
 pub use few_bits::few_bits;
 
+/// A function that builds the anchor of a node.
 type Build = fn(&View<'_>, &Node) -> Result<Anchor, String>;
 
 /// The operators that are anchors, with the functions that build their workloads.

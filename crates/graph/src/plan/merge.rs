@@ -20,6 +20,7 @@ struct Stretch {
 struct Placed(Vec<Option<BlockPlace>>);
 
 impl Placed {
+    /// The final place of a place in a block that may lie inside another one.
     fn locate(&self, mut p: BlockPlace) -> BlockPlace {
         while let Some(outer) = self.0[p.block] {
             p = BlockPlace { block: outer.block, offset: outer.offset + p.offset };

@@ -18,6 +18,7 @@ pub struct Factor {
 const MOST_ENTRIES: usize = 1 << 22;
 
 impl Factor {
+    /// The cost for given choices.
     fn cost(&self, chosen: &[bool]) -> f64 {
         let bits =
             self.scope.iter().enumerate().fold(0, |b, (i, &v)| b | usize::from(chosen[v]) << i);

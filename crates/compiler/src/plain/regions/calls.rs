@@ -29,6 +29,7 @@ struct Open {
 }
 
 impl Writer {
+    /// The elements of a value, if it is a constant.
     pub(super) fn known(&self, level: &Level<'_>, id: ValueId) -> Option<&Constant> {
         self.known.get(&level.slot[id])
     }

@@ -27,6 +27,7 @@ use std::fmt::Write as _;
 
 pub(super) const OPS: &[(&str, Generator)] = &[(region::REGION, generate)];
 
+/// The C routines that regions call.
 const VALUES: &str = include_str!("values.c");
 
 /// The text of a region so far.

@@ -29,6 +29,7 @@ use crate::emit::emit_cuda;
 use crate::nest::Nest;
 use squall_core::{Configuration, Gpu, KernelSource, RealizeError, Space, UNTUNED, Workload};
 
+/// The function that writes the nest of a configuration.
 type Make = Box<dyn Fn(&Configuration) -> Result<Nest, String> + Send + Sync>;
 
 /// A derived sketch for a GPU: a space, and the nest of each of its configurations.

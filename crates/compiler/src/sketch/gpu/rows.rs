@@ -15,6 +15,7 @@ use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{Configuration, DType, Gpu, Space};
 
+/// The sketches of a workload whose stages can be joined at rows; none for other workloads.
 pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     if f.workload.stages.iter().all(|s| s.reduction.is_none()) {
         return Vec::new();

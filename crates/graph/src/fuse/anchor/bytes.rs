@@ -50,6 +50,7 @@ fn is_whole(view: &View<'_>, node: &Node) -> bool {
     int(node, "channels_last", 0) == 0 || channels().is_some_and(|c| bytes::filled(c) == c)
 }
 
+/// The rounding of floats to bytes.
 fn rounded(ctx: &Ctx) -> Made {
     let extents = match (ctx.int_or("channels_last", 0)?, ctx.shape(0)?) {
         (0, _) => [1, 1, elements(ctx, 0)?],

@@ -15,6 +15,7 @@ pub fn few_bits(view: &View<'_>, node: &Node) -> Result<(String, Workload), Stri
     of(&Ctx::new(node, view.model.opset, &view.model.values))
 }
 
+/// The name and the workload of a product.
 pub(super) fn of(ctx: &Ctx) -> Result<(String, Workload), String> {
     let w = NBits::of(ctx)?;
     let operands: [(bool, &[DType]); 5] = [

@@ -34,6 +34,7 @@ const LEAST: f64 = f32::MIN as f64;
 /// The most sums of each of the two products that a thread holds in registers.
 const MOST_SUMS: i64 = 64;
 
+/// The sketches of attention: by warpgroups, by warps and by plain threads.
 pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     let Some(p) = problem(f.workload).map(Arc::new) else { return Vec::new() };
     let by_matrices = [warpgroup::derive(&p, gpu), tensor::derive(&p, gpu)];
@@ -43,6 +44,7 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     by_matrices.into_iter().flatten().chain([plain]).collect()
 }
 
+/// The space of the sketch by plain threads.
 fn space(p: &Attention, gpu: Gpu) -> Option<Space> {
     let tile = |axis: &str, level| Role::Tile { axis: axis.into(), level };
     let (rows, keys, columns) = (p.row.1, p.key.1, p.column.1);

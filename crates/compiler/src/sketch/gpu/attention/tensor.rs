@@ -25,6 +25,7 @@ use std::sync::Arc;
 /// at once and should not begin in the same banks.
 const FREE: i64 = 8;
 
+/// The sketch by warps, where the device and the tensors' formats allow it.
 pub fn derive(p: &Arc<Attention>, gpu: Gpu) -> Option<Program> {
     if gpu.capability < 80 {
         return None;

@@ -28,6 +28,7 @@ const ROWS: i64 = 64;
 /// The most columns of a warpgroup's sums.
 const MOST_COLUMNS: i64 = 256;
 
+/// The sketch by warpgroups, where the device and the tensors' layouts allow it.
 pub fn derive(p: &Arc<Attention>, gpu: Gpu) -> Option<Program> {
     if gpu.capability / 10 != 9 {
         return None;
@@ -57,6 +58,7 @@ fn lies_in_rows(p: &Attention) -> bool {
         && is_whole(p.column.1)
 }
 
+/// The space of the sketch.
 fn space(p: &Attention, gpu: Gpu) -> Option<Space> {
     let tile = |axis: &str, level| Role::Tile { axis: axis.into(), level };
     let (rows, keys) = (p.row.1, p.key.1);

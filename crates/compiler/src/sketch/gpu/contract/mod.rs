@@ -57,6 +57,7 @@ fn contraction(w: &Workload) -> Option<Contraction> {
     Some(p)
 }
 
+/// The sketches of a contraction: by plain threads and by tensor cores; none for other workloads.
 pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     let Some(p) = contraction(f.workload) else { return Vec::new() };
     let Some(space) = space(&p, gpu) else { return Vec::new() };

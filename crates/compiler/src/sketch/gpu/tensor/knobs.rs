@@ -44,6 +44,7 @@ pub fn tile_knobs(d: &mut Draft, p: &Contraction, f: &Factor, widths: impl Fn(i6
     }
 }
 
+/// The space of the sketch by warps; `None` where no configuration is legal.
 pub fn space(p: &Contraction, roles: &Roles, gpu: Gpu) -> Option<Space> {
     let sliding = roles.sliding(p);
     let s = Sketch { p, roles, gpu, k: p.reduce[0].extent, sliding };

@@ -37,6 +37,7 @@ use roles::Roles;
 use squall_core::Gpu;
 use std::sync::Arc;
 
+/// The sketch by warps, where the device and the operands allow it.
 pub(super) fn derive(p: &Arc<Contraction>, gpu: Gpu) -> Option<Program> {
     if gpu.capability < 80 {
         return None;

@@ -25,6 +25,7 @@ pub(super) const WARPGROUPS: [&str; 2] = ["warpgroups_rows", "warpgroups_columns
 /// Elements that are left free behind each row of sums.
 const FREE: i64 = 8;
 
+/// The space of the sketch by warpgroups; `None` where no configuration is legal.
 pub fn space(p: &Contraction, roles: &Roles, gpu: Gpu) -> Option<Space> {
     // For smaller problems half of the products would be with zeros.
     if 2 * p.reduce[0].extent <= DEPTH {

@@ -20,6 +20,7 @@ use super::tensor::roles::roles;
 use squall_core::Gpu;
 use std::sync::Arc;
 
+/// The sketch by warpgroups, where the device and the operands allow it.
 pub(super) fn derive(p: &Arc<Contraction>, gpu: Gpu) -> Option<Program> {
     // Later devices do not have these instructions.
     if gpu.capability / 10 != 9 {

@@ -16,6 +16,7 @@ use squall_core::{Gpu, Space};
 /// The most multiplications that are unrolled.
 const MOST_UNROLLED: i64 = 2048;
 
+/// The product of knobs.
 fn product(names: &[&str]) -> Term {
     Term::product(names.iter().map(|k| Term::knob(*k)))
 }
@@ -38,6 +39,7 @@ fn whole() -> Term {
     product(&["chunk", "split_threads"])
 }
 
+/// The knobs, with their values for this convolution.
 fn knobs(conv: &Convolution, gpu: Gpu) -> Vec<Knob> {
     let (_, _, total) = tiles_of(conv);
     let some = |extent: i64, most: i64| -> Vec<i64> {

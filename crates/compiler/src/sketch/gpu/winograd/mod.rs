@@ -32,6 +32,7 @@ use squall_core::{Configuration, DType, Gpu};
 /// The largest error to expect in single precision, relative to the largest output.
 const EXPECTED_ERROR: f64 = 4e-6;
 
+/// The sketch of a workload that is a 3x3 convolution of stride 1; none for other workloads.
 pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Option<Program> {
     let (w, main) = with_epilogue(f.workload)?;
     let (base, _) = start(&w);
