@@ -20,7 +20,7 @@ fn halves(dims: &[i64], data: &[u16]) -> TensorProto {
 fn wide(model: Model) -> (Model, Option<Halves>) {
     let (made, halves) = widened(model);
     made.verify().unwrap();
-    // It is the same from its text.
+    // The widened model prints and parses back.
     assert_eq!(Model::parse(&made.to_string()).unwrap(), made);
     (made, halves)
 }

@@ -1,6 +1,6 @@
 //! Tests of the fusion rule `chain` for separable convolutions (a depthwise convolution with the
 //! pointwise ones beside it), which GPUs compute as one kernel: candidates are found, compute the
-//! same as the separate nodes, and are taken only when known times favour them.
+//! same as the separate nodes, and solvers take them by costs, known or estimated.
 
 use crate::net;
 

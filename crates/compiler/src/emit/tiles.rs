@@ -42,8 +42,8 @@ impl Printer<'_> {
                 let a = self.tile_factor(&left, registers, 0);
                 let b = self.tile_factor(&right, registers, 1);
                 let word = if op == Binary::Dot { "TILE_DOT" } else { "TILE_DOT_PAIR" };
-                // The loops that stand for the instruction where there is none multiply single
-                // elements.
+                // Without AMX, loops stand in for the instruction; they multiply single elements by
+                // this function.
                 self.function(if op == Binary::Dot { "dot" } else { "dot_pair" }, 1);
                 self.line(&format!("{word}({tile}, {a}, {b});"));
             }

@@ -11,7 +11,7 @@ use squall_core::MachineModel;
 /// cost model take the estimate as a feature and correct it.
 pub(super) fn estimate(f: &Features, held: f64, machine: &MachineModel) -> f64 {
     let units = machine.cpu_units();
-    // Fewer independent sums than the units' latency times their number wait for each other.
+    // With fewer independent sums than latency times number of the units, sums wait for each other.
     let fewer = (units.sums_in_flight / f.accumulators.max(1.0)).max(1.0);
     let waiting = fewer.powf(units.waiting_power);
     let registers = machine.vectors.registers as f64;
@@ -28,7 +28,7 @@ pub(super) fn estimate(f: &Features, held: f64, machine: &MachineModel) -> f64 {
     let [near, far] = [1, 2].map(|level| machine.cache(level).fill);
     let parts = [arithmetic, loads, f.traffic_l1 / near, f.traffic_l2 / far];
     let longest = parts.iter().copied().fold(0.0, f64::max);
-    // Asked for ahead, data come while others are worked on.
+    // Prefetched data arrive while other data are worked on.
     let exposed = if f.hints > 0.0 { units.exposed_prefetched } else { units.exposed };
     longest
         + exposed * (parts.iter().sum::<f64>() - longest)

@@ -30,7 +30,7 @@ fn of_whole_numbers(w: &Workload, i: usize) -> bool {
     dtype.is_integer()
 }
 
-/// The axis that an index is, if it is one alone.
+/// The number of the axis, if an index is one axis alone.
 fn axis(a: &Affine) -> Option<usize> {
     a.as_var().map(|v| v.0 as usize)
 }

@@ -44,7 +44,7 @@ pub enum Primitive {
     Reorder { loops: Vec<String> },
     /// Distributes a loop over the statements of its body, one name a statement.
     Fission { of: String, names: Vec<String> },
-    /// Shrinks a buffer to what one iteration of a loop uses and declares it there.
+    /// Shrinks a buffer to the part that one iteration of a loop uses and declares it there.
     Contract { buffer: String, at: String },
     /// Computes of a local buffer what an iteration of a loop reads, at its start.
     ComputeAt { buffer: String, at: String },

@@ -26,7 +26,8 @@ pub fn rfactor(n: &mut Nest, name: &str, partial: &str) -> Result<(), String> {
     if buffer(n, partial).is_ok() {
         return Err(format!("the name `{partial}` is taken"));
     }
-    // The outermost loop around it that only reduces: partial results live around that.
+    // The outermost loop around it that only reduces; partial results are declared around that
+    // loop.
     let mut chain = Vec::new();
     chain_to(&n.body, var, &mut chain);
     let top = chain

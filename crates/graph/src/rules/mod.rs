@@ -28,7 +28,7 @@ pub struct Rule {
     /// Its function.
     pub find: Find,
     /// Whether its kernels may be slower than the separate kernels that they replace: then only
-    /// measured times decide for them, never greedy fusion.
+    /// times, known or estimated, decide for them, never greedy fusion.
     pub is_for_costs: bool,
 }
 
@@ -43,8 +43,8 @@ pub const RULES: &[Rule] = &[
     Rule { name: chain::NAME, find: chain::find, is_for_costs: true },
 ];
 
-/// Whether a candidate may be slower than the separate kernels that it replaces, so that only
-/// measured times decide for it.
+/// Whether a candidate may be slower than the separate kernels that it replaces, so that only times
+/// decide for it.
 pub fn is_for_costs(candidate: &FusionCandidate) -> bool {
     RULES.iter().any(|r| r.name == candidate.rule && r.is_for_costs)
 }
