@@ -1,4 +1,9 @@
-//! What stands between an expression and its kernel, stage by stage, as text.
+//! The stages between a workload and its kernel as text, for the command `squall explain`.
+//!
+//! Input: a workload, a target, the name of a stage (`expression`, `sketches`, `space`, `schedule`,
+//! `nest`, `source`) and, if wanted, a candidate (a sketch's name and a configuration). Output: the
+//! text of that stage, for example all knobs of a space, or the printed loop nest. Sketches for
+//! GPUs have no stage `schedule`, because they write their nests directly.
 
 use crate::sketch::Derived;
 use crate::{schedule, sketch};
@@ -8,8 +13,8 @@ use std::fmt::Write;
 /// Stages that [`explain`] knows.
 pub const STAGES: &[&str] = &["expression", "sketches", "space", "schedule", "nest", "source"];
 
-/// The text of one stage. `candidate` is a tunable's name and a configuration's text; without
-/// it, the first configuration of the first sketch. Errors say what is not known and what is.
+/// The text of one stage. `candidate` is a tunable's name and a configuration's text; without it
+/// the first configuration of the first sketch is shown. Errors list the known names.
 pub fn explain(
     w: &Workload,
     t: &Target,
@@ -88,7 +93,7 @@ pub fn explain(
     Ok(out)
 }
 
-/// The same of GPU programs, which have no schedules.
+/// The text of a stage of a GPU program, which has no schedule.
 fn explain_gpu(
     w: &Workload,
     t: &Target,

@@ -1,7 +1,12 @@
-//! What the cost model sees of a nest on a machine: amounts of work, vectors, registers, and how
-//! much memory moves. Each family of machines has a struct of named numbers; the first of them is
-//! an estimate in cycles. Logarithms throughout, so that ratios of kernels are differences of
-//! features.
+//! The features of a kernel: the numbers that the learned cost model of the search reads off a loop
+//! nest (after Ansor's features), such as floating-point operations, vector operations, registers
+//! and bytes moved at each cache level.
+//!
+//! [`extract`] maps a nest and a target to a vector of logarithms, so that ratios of kernels are
+//! differences of features. CPUs and GPUs have a struct of named numbers each (`cpu_table`,
+//! `gpu_table`), filled by `cpu` and `gpu`. Its first number is an estimate of the time by a
+//! formula (`cpu_cost`, `gpu_cost`), which orders the first trials of a task before anything was
+//! measured.
 
 /// Declares a struct of numbers and the list of their names, in one order.
 macro_rules! features {

@@ -1,6 +1,13 @@
-//! From tensor expressions to kernels: sketches are derived by rules and left open as knobs, a
-//! configuration realizes to a schedule, the schedule rewrites a loop nest, and the nest prints
-//! as C. This crate does no IO.
+//! The kernel compiler: from a workload (a tensor expression, as in TVM's TE or Halide) and a
+//! target to the source of a kernel in C or CUDA C.
+//!
+//! The way through the modules: `sketch` derives sketches by rule; a sketch is one structure of a
+//! kernel whose choices (tile sizes, vector lanes, ..) are left open as knobs. A configuration
+//! gives every knob a value and so becomes a `schedule`, a list of primitives such as `split(k_C,
+//! 8, ko, ki)`. The schedule rewrites a loop nest (`nest`), and `emit` prints the nest. `features`
+//! are the numbers that the cost model reads off a nest; `plain` generates C for operators without
+//! a sketch, `moves` CUDA C for copies. The crate sees `squall-core` only and does no IO; `squall`
+//! calls it.
 
 pub mod emit;
 mod explain;

@@ -1,19 +1,23 @@
-//! Moves of data on a GPU as kernels that are generated for them: copies along axes, runs, fills.
-//! Elements are moved as integers of their size, whatever their type, and several at a time where
-//! places allow it; a copy may also turn floats of one format into those of another.
+//! Kernels for moves of data on a GPU, as CUDA C that is generated for one move: copies along axes
+//! (transposes, slices, concatenations), contiguous runs of bytes, and fills with one value.
+//!
+//! Input is a `Copy` (axes with an extent and a stride on both sides) or a list of runs; output is
+//! a `KernelSource`. Elements are moved as integers of their size, whatever their type, and several
+//! at a time where alignment allows it; a copy may also convert floats of one format to another.
+//! `squall/src/network/device.rs` calls this for the steps of a network that only move data.
 
 use crate::emit::DEVICE_FORMATS;
 use squall_core::{Bytes, DType, KernelSource, Language, Launch, LaunchArgument, LaunchPhase};
 use std::fmt::Write as _;
 
-/// One axis of a copy: so many elements, so far apart on both sides.
+/// One axis of a copy: a number of elements with one stride in the target and one in the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MovedAxis {
-    /// How many.
+    /// The number of elements.
     pub extent: u64,
-    /// Distance in the target.
+    /// The stride in the target, in elements.
     pub to: u64,
-    /// Distance in the source; a mirror goes backwards.
+    /// The stride in the source, in elements; negative where a copy mirrors the axis.
     pub from: i64,
 }
 
@@ -26,7 +30,7 @@ pub struct Copy {
     pub from: u64,
     /// The first element that is written.
     pub to: u64,
-    /// In any order; each place is written once.
+    /// The axes in any order; each element of the target is written once.
     pub axes: Vec<MovedAxis>,
     /// The formats of the source and of the target, where they differ: both are floats of 16 or 32
     /// bits then, and `size` says nothing.
@@ -35,14 +39,14 @@ pub struct Copy {
 
 /// Threads of a block.
 const THREADS: u32 = 256;
-/// The side of a square that is turned in shared memory.
+/// The side of a square tile that is transposed in shared memory.
 const SQUARE: u64 = 32;
-/// Blocks that runs are shared by at most.
+/// The most blocks that copy one list of runs.
 const MOST_BLOCKS: u64 = 1 << 16;
 
 impl Copy {
-    /// The axes, outermost in the target first, without those of one element, joined where both
-    /// sides go on as if they were one.
+    /// The axes, outermost in the target first, without axes of extent 1; neighbouring axes are
+    /// joined where both sides are contiguous across them.
     fn joined(&self) -> Vec<MovedAxis> {
         let mut axes: Vec<MovedAxis> =
             self.axes.iter().copied().filter(|a| a.extent != 1).collect();
@@ -150,7 +154,8 @@ impl Copy {
         self.source(symbol, 1, &body, blocks)
     }
 
-    /// A function over `from` and `to`, of which `width` elements are one.
+    /// A kernel over the pointers `from` and `to`, whose elements are `width` elements of the copy
+    /// each.
     fn source(&self, symbol: &str, width: u64, body: &str, blocks: u64) -> KernelSource {
         let (ahead, from, to) = match self.converts {
             None => ("", element(self.size * width), element(self.size * width)),
@@ -191,7 +196,7 @@ fn places(axes: &[MovedAxis], from: u64, to: u64) -> String {
     text
 }
 
-/// An integer of so many bytes.
+/// The name of the integer type of this size.
 fn element(bytes: u64) -> &'static str {
     match bytes {
         1 => "unsigned char",
@@ -242,7 +247,7 @@ pub fn runs(size: u64, [from, to]: [u64; 2], count: u64, symbol: &str) -> Kernel
     launched(symbol, text, count.min(MOST_BLOCKS), arguments)
 }
 
-/// The same bytes in so many elements from one on; `value` are those of one.
+/// Fills `count` elements from element `to` on with the bytes `value` of one element.
 pub fn fill(value: &[u8], to: u64, count: u64, symbol: &str) -> KernelSource {
     let number = |bytes: &[u8]| {
         let all = bytes.iter().rev().fold(0u64, |all, b| all << 8 | u64::from(*b));

@@ -1,7 +1,8 @@
-//! Occupancy: how many blocks of a GPU program a multiprocessor holds at once. The features of a
-//! program and the launch bounds that are printed with it both count by this function.
+//! Occupancy: how many blocks of a GPU kernel one multiprocessor holds at once, as CUDA's occupancy
+//! calculator counts it from threads, shared memory and registers. The features of a kernel
+//! (`features/gpu.rs`) and the launch bounds that are printed with it both count by this function.
 
-/// What a multiprocessor has, or what one block takes of it.
+/// The resources of a multiprocessor, or the part of them that one block takes.
 pub struct Resources {
     pub threads: f64,
     /// Bytes of shared memory.

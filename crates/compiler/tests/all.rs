@@ -1,4 +1,6 @@
-//! The integration tests of the crate `squall-compiler` as one program: a program is linked once.
+//! The integration tests of the crate `squall-compiler` as one program, because linking one program
+//! is faster than linking many. Each `mod` is a file of tests; `cases`, `machines` and
+//! `plain_cases` hold the workloads and helpers that the others share.
 
 mod amx;
 mod attention;

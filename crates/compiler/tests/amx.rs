@@ -1,5 +1,7 @@
-//! Kernels of tiles (AMX): which workloads have them, and what their text is. That they mean what
-//! the workload means is tested with all kernels of bytes and of bf16 (`bytes.rs`, `pairs.rs`).
+//! Tests of the sketches (kernel structures with open knobs) for AMX (a Xeon's matrix unit,
+//! `sketch/tile/amx.rs`): which workloads have such sketches, and which instructions the C text of
+//! sampled kernels contains. That the kernels compute the right results is tested in `bytes.rs` and
+//! `pairs.rs`, together with all other kernels of bytes and of bf16.
 
 use crate::machines;
 
@@ -40,7 +42,7 @@ fn names(w: &Workload, t: &Target) -> Vec<String> {
     sketches(w, t).iter().map(|s| s.name().to_string()).filter(|n| n.starts_with("amx")).collect()
 }
 
-/// Sampled kernels of tiles of a workload.
+/// Sampled AMX kernels of a workload.
 fn kernels(w: &Workload, t: &Target) -> Vec<KernelSource> {
     let mut all = Vec::new();
     for s in sketches(w, t).iter().filter(|s| s.name().starts_with("amx")) {

@@ -1,5 +1,7 @@
-//! Attention by tensor cores, run by the interpreter: tiles, barriers, awaited copies, and what
-//! threads do with their own elements of matrices.
+//! Tests of attention by tensor cores (`sketch/gpu/attention/tensor.rs` and `warpgroup.rs`):
+//! sampled kernels of several shapes, layouts and masks are run by the interpreter, which finds
+//! missing barriers and copies that were not awaited, and their results are compared with the
+//! direct evaluation of the workload (a tensor expression). No GPU is needed.
 
 use crate::cases;
 
@@ -12,7 +14,7 @@ use squall_core::Workload;
 const TENSOR: &str = "gpu_attention_tensor";
 const WARPGROUP: &str = "gpu_attention_warpgroup";
 
-/// An attention of two heads: its extents and format, and how its tensors lie.
+/// An attention of two heads: its extents, its format and the order of its tensors' axes.
 struct Shape {
     name: &'static str,
     rows: i64,
@@ -125,7 +127,8 @@ fn masked(shape: &Shape, mut all: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
     all
 }
 
-/// Runs so many configurations of a sketch on each shape, and says which kinds there were.
+/// Runs a number of configurations of a sketch on each shape, and returns which kinds of
+/// configurations there were.
 fn check(sketch: &str, shapes: &[Shape], samples: usize) -> std::collections::BTreeSet<String> {
     let mut seen = std::collections::BTreeSet::new();
     for shape in shapes {

@@ -1,5 +1,9 @@
-//! Images whose border is tested where it is read, by vectors along their rows: what lies inside
-//! has its own code without tests, and vectors that reach into the border load some of their lanes.
+//! Tests of CPU kernels that test an image's border at each read (sketches named `..,pad=guard`)
+//! with vectors along rows: the inside has code without tests (loop versions), and vectors that
+//! reach into the border load some of their lanes. Sampled kernels are compiled for each level of
+//! instructions of this machine and for an emulated ARM, run, and compared with the direct
+//! evaluation of the workload (a tensor expression); an address sanitiser checks that nothing
+//! outside of an image is read.
 
 use crate::cases;
 use crate::machines;
@@ -13,10 +17,10 @@ use squall_compiler::{nest, sketches};
 use squall_core::operator::Conv;
 use squall_core::{Isa, KernelSource, TensorKind, Workload};
 
-/// Cases with sums and means, with the largest, and with every second element.
+/// The names of cases in `cases/mod.rs`: sums, means, maxima, and reads of every second element.
 const NAMES: [&str; 5] = ["depthwise", "depthwise_s2", "maxpool", "average_border", "conv_grouped"];
 
-/// A workload, the bytes of its inputs, and what it gives.
+/// A workload, the bytes of its inputs, and its expected output.
 type Bordered = (Workload, Vec<Vec<u8>>, Vec<f64>);
 
 fn all_cases() -> Vec<Bordered> {
@@ -131,8 +135,8 @@ fn versions_are_not_made_of_versions() {
     assert!(text.matches("else {").count() < 4, "{text}");
 }
 
-/// Of rows of 14 both vectors of 8 reach into the border, the second of which begins at 6: there is
-/// no inside to write out. Of rows of 24 one of three does not.
+/// In rows of 14 both vectors of 8 reach into the border (the second begins at 6), so there is no
+/// inside to write out. In rows of 24 one of three vectors does not.
 #[test]
 fn only_what_has_an_inside_is_written_out_twice() {
     let target = at_level(Isa::X86_64V3);

@@ -1,9 +1,10 @@
-//! Kernels of bytes over random shapes, scales and zero points, extremes included, at each level of
-//! instructions that multiplies bytes in its own way: each is within one step of the exact
-//! reference, and 999 results of 1,000 are equal to it.
+//! Tests of kernels of bytes (quantised convolutions and products, and products with weights of few
+//! bits) over random shapes, scales and zero points, extremes included, at each instruction level
+//! that multiplies bytes in its own way. Each result must be within one step of the exact
+//! reference, and 999 of 1,000 must equal it.
 //!
-//! `SQUALL_SHAPES=10000 cargo test --release -p squall-compiler --test byte_shapes` tries as many
-//! shapes (`SQUALL_SEED` begins another series); without it a few are tried.
+//! `SQUALL_SHAPES=10000 cargo test --release -p squall-compiler --test byte_shapes` tries that
+//! number of shapes (`SQUALL_SEED` begins another series); without it a few are tried.
 
 use crate::machines;
 
@@ -28,7 +29,7 @@ fn asked(name: &str, usual: usize) -> usize {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(usual)
 }
 
-/// What becomes of a result: any bytes, a narrower range, a sum with another tensor.
+/// A random form of result: all bytes, a narrower range, or a sum with another tensor.
 fn result(r: &mut Random) -> ByteResult {
     let range = |r: &mut Random| match r.random_range(0..3) {
         0 => ByteRange { low: r.random_range(0..128), high: r.random_range(128..=255) },
@@ -127,7 +128,7 @@ fn few_bits(r: &mut Random) -> Workload {
     p.workload().expect("legal")
 }
 
-/// What is drawn: workloads, and their sketches whose names begin so.
+/// A kind of random case: workloads, and the start of the names of the sketches to try.
 struct Drawn {
     workload: fn(&mut Random) -> Workload,
     sketches: &'static str,
@@ -175,8 +176,8 @@ fn inputs(r: &mut Random, w: &Workload) -> (Vec<Vec<u8>>, Vec<Vec<f64>>) {
     w.inputs.iter().map(&mut one).unzip()
 }
 
-/// What a workload makes of its inputs, and how large what is added up for each result is: floats
-/// are rounded by a share of that, however much of it cancels.
+/// The expected results of a workload, and for each the sum of the sizes of its summands: floats
+/// are rounded by a share of that sum, however much of it cancels.
 struct Wanted {
     values: Vec<f64>,
     sizes: Vec<f64>,
@@ -195,8 +196,8 @@ impl Wanted {
                 s.body = Expr::unary(Unary::Abs, s.body.clone());
             }
         }
-        // Kernels add up products of codes and those of zero points apart: beside codes, the latter
-        // come on top.
+        // Kernels sum products of codes and products of zero points separately; the latter are
+        // added to the size.
         let mut inputs = inputs.to_vec();
         if !matches!(product.zero, FewBitsZero::Same(_)) {
             inputs[3].iter_mut().for_each(|z| *z = -z.abs());
@@ -218,7 +219,7 @@ impl Compared {
         assert_eq!(bits.len(), want.len(), "{what}");
         if w.output().dtype == DType::F32 {
             let largest = |list: &[f64]| list.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
-            // Sums of products of floats are rounded, those of bytes are exact.
+            // Sums of products of floats are rounded; sums of products of bytes are exact.
             let most = match FewBits::of(w) {
                 Some(p) => {
                     let exact =

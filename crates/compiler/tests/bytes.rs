@@ -1,5 +1,7 @@
-//! Kernels of bytes: every sketch's sampled configurations mean what the workload means, by the
-//! interpreter and by compiled C, also where sums of two products do not fit 16 bits.
+//! Tests of kernels of bytes (quantised convolutions and products): sampled configurations of every
+//! sketch (a kernel structure with open knobs) are run by the interpreter and as compiled C, and
+//! compared with the direct evaluation of the workload (a tensor expression). Cases include sums of
+//! two products that do not fit 16 bits, where some instructions would saturate.
 
 use crate::machines;
 
@@ -65,7 +67,7 @@ fn range(w: Workload) -> Result<Workload, String> {
     range_of(w, &steps.attach(largest, &[])?)
 }
 
-/// What a workload gives, rounded to bytes.
+/// The workload with its result rounded to bytes.
 fn rounded(w: Workload) -> Result<Workload, String> {
     let shape = w.output().shape();
     let channels = *shape.last().expect("a dimension");
@@ -144,7 +146,7 @@ fn fours(bytes: &[u8]) -> Vec<f64> {
     bytes.as_chunks::<4>().0.iter().map(|b| f64::from(u32::from_le_bytes(*b))).collect()
 }
 
-/// What the inputs of a kind are to a nest, of which the elements of some are single bytes.
+/// The values of a nest's inputs of a kind; some inputs have single bytes as elements.
 fn as_read(n: &nest::Nest, all: &[Vec<f64>], kind: fn(usize) -> Scope) -> Vec<Vec<f64>> {
     let one = |(i, values): (usize, &Vec<f64>)| {
         let buffer = n.buffers.iter().find(|b| b.scope == kind(i));
@@ -163,7 +165,7 @@ fn targets() -> [Target; 3] {
     [Isa::X86_64V4Amx, Isa::X86_64V3, Isa::X86_64V4Vnni].map(at_level)
 }
 
-/// Results are bytes: those of sums that lie halfway between two may go either way.
+/// Results are bytes; where a sum lies halfway between two, either is right.
 fn agree(name: &str, got: &[f64], want: &[f64]) {
     assert_eq!(got.len(), want.len(), "{name}");
     // Sums less a zero point's share are floats.

@@ -1,12 +1,13 @@
-//! A third language is a table: these two exist nowhere but here, one of vectors and one of many
-//! threads, and small nests are printed in them.
+//! Tests that a new language is only a table (a dialect, `emit/dialect.rs`): two invented
+//! languages, one of SIMD vectors and one of many threads, are defined here, and small nests are
+//! printed in them and compared with the expected text.
 
 use squall_compiler::emit::{
     C, CUDA, Dialect, Execution, Index, Numbers, Options, ThreadWords, VectorWords, print,
 };
 use squall_compiler::nest::{parse, verify};
 
-/// Words for what C says otherwise; the printer knows nothing of it but this.
+/// An invented language of vectors; the printer knows nothing of it but this table.
 const LANES: Dialect = Dialect {
     title: "-- $1\n",
     numbers: Numbers { f32: "real", infinity: "endless", ..C.numbers },
@@ -32,7 +33,7 @@ const LANES: Dialect = Dialect {
     ..C
 };
 
-/// The same of many threads.
+/// An invented language of many threads.
 const CROWD: Dialect = Dialect {
     title: "-- $1\n",
     numbers: Numbers { f16: "short_real", ..CUDA.numbers },

@@ -1,7 +1,7 @@
-//! What the cost model sees of a kernel stays as it is: the features and priors of configurations
-//! of every sketch, number for number, compared with `features.txt`. Predictors and stores hold
-//! such numbers. `SQUALL_BLESS=1 cargo test -p squall-compiler --test features` writes that file
-//! anew.
+//! A regression test of kernel features, the numbers that the cost model sees: the features and the
+//! cost formula's priors of configurations of every sketch (a kernel structure with open knobs)
+//! must equal `features.txt`, number for number, because stores and predictors hold such numbers.
+//! `SQUALL_BLESS=1 cargo test -p squall-compiler --test features` writes that file anew.
 
 use crate::cases;
 
@@ -24,7 +24,7 @@ const NAMES: &[&str] = &[
     "global_average",
 ];
 
-/// Products that tensor cores take.
+/// A product that tensor cores compute.
 const HALVES: &str = "workload matmul
 data A: f16[256, 192]
 weight B: f16[128, 192]
@@ -36,8 +36,8 @@ fn cpu(vector_bytes: usize, vector_registers: usize) -> Target {
     Target::cpu(vector_bytes, vector_registers, &caches)
 }
 
-/// Three configurations of each sketch, one a line: the bits of a number are what its shortest text
-/// says. Sketches are counted, for their names may change.
+/// The features of three configurations of each sketch, one configuration a line; a number's
+/// shortest text stands for its bits. Sketches are numbered, because their names may change.
 fn list(target: &str, on: &Target, name: &str, text: &str) -> String {
     let w: Workload = Workload::parse(text).expect("a workload");
     let mut s = String::new();

@@ -1,5 +1,7 @@
-//! GPU programs: every sketch, many configurations. The interpreter runs blocks and threads, so
-//! that structure, barriers and results are checked where there is no GPU.
+//! Tests of GPU kernels without a GPU: sampled configurations of every GPU sketch are printed as
+//! nests, parsed back (which verifies them), run by the interpreter thread by thread, which finds
+//! missing barriers and races, and compared with the direct evaluation of the workload (a tensor
+//! expression). Tensor cores are tested in `tensor.rs`, `attention.rs` and `warpgroup.rs`.
 
 use crate::cases;
 
@@ -184,8 +186,8 @@ fn separable_convolutions_have_any_window() {
     assert!(sketches(&w, &h200()).iter().all(|s| s.name() != "gpu_separable"));
 }
 
-/// A convolution with its pooling, two products, a norm and its product: one launch each, of which
-/// nothing between the operators goes through device memory.
+/// A convolution with its pooling, two products, a norm and its product: each is one launch, and no
+/// value between the operators goes through device memory.
 #[test]
 fn operators_back_to_back_are_one_launch() {
     let pooled = "workload back_to_back
@@ -306,7 +308,7 @@ fn barriers_stand_where_all_threads_come() {
     assert!(why.contains("not all threads"), "{why}");
 }
 
-/// What the interpreter says of a program whose threads, 8 in each of `blocks`, run `body`.
+/// The interpreter's result for a program whose threads, 8 in each of `blocks`, run `body`.
 fn fate(blocks: u32, buffers: &str, body: &[&str]) -> Result<Vec<f64>, String> {
     let lines: String = body.iter().map(|l| format!("        {l}\n")).collect();
     let text = format!(
@@ -323,7 +325,7 @@ fn what_no_thread_wrote_may_not_be_read() {
     let shared = "shared S: f32[8]\n";
     let program = |written: &str| {
         let fetch = format!("share s in {written} {{");
-        // The maximum would hide what is undefined.
+        // A maximum would hide an undefined element.
         fate(
             1,
             shared,
@@ -386,7 +388,8 @@ fn another_blocks_memory_needs_a_cluster_barrier() {
         fate(2, buffers, &[&turn("  barrier_cluster")[..], &give].concat()),
         Ok(swapped.clone())
     );
-    // What was brought is read in the block's own memory: no barrier of the cluster need follow.
+    // Elements that another block sent are read in the block's own memory, so no cluster barrier
+    // has to follow.
     let brought = |from: &str| {
         let read = format!("Y[r, t] = P[{from}, 7 - t]");
         format!(
@@ -411,8 +414,8 @@ fn another_blocks_memory_needs_a_cluster_barrier() {
     assert!(why.contains("without a cluster barrier"), "{why}");
 }
 
-/// What is summed behind a norm must be its rows: a mean of the rows themselves has no kernel with
-/// the norm.
+/// A sum behind a norm must be over the norm's rows: a mean of the rows themselves has no kernel
+/// with the norm.
 #[test]
 fn a_norm_and_a_sum_along_its_rows_alone_are_one_kernel() {
     let (gain, bias) = (TensorKind::Weight, Some(TensorKind::Weight));

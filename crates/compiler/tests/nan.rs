@@ -1,6 +1,6 @@
-//! What is no number stays none: elementwise functions, maxima, pools, softmax and what follows a
-//! product, compiled and run with NaN at the first, a middle and the last place, at extents around
-//! vectors' widths.
+//! Tests that NaN is kept: elementwise functions, maxima, pools, softmax and epilogues are compiled
+//! and run with NaN at the first, a middle and the last element, at extents around vector widths.
+//! The result must be NaN exactly where the reference's is.
 
 use crate::cases;
 use crate::machines;
@@ -29,8 +29,8 @@ fn ordinary(n: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 37 + 11) % 33) as f32 / 8.0 - 2.0).collect()
 }
 
-/// The inputs of a workload as they are given and as the reference has them: the first one holds
-/// NaN at `nans`, and infinities beside them where `hard`.
+/// A case with inputs of a workload, and the expected output: the last input holds NaN at `nans`,
+/// and infinities beside them where `hard`.
 fn case(text: &str, nans: &[usize], hard: bool) -> (Case, Vec<f64>) {
     let w = Workload::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
     let mut all: Vec<Vec<f32>> =
@@ -218,7 +218,7 @@ fn call(
     plain_cases::Case { call, operands: x.to_vec(), want }
 }
 
-/// As NumPy has them: a NaN is the largest and the smallest element, and comes out.
+/// As in NumPy, a NaN is both the largest and the smallest element, and is the result.
 #[test]
 fn plain_operators_keep_what_is_no_number() {
     use Attribute::{Int, Ints, String};
@@ -236,7 +236,7 @@ fn plain_operators_keep_what_is_no_number() {
         ("LeakyRelu", [NAN, -0.01, 0.25, INF, -INF]),
         ("Elu", [NAN, -0.632_120_55, 0.25, INF, -1.0]),
         ("HardSwish", [NAN, -0.333_333_33, 0.135_416_67, INF, NAN]),
-        // These are defined by a comparison, of which a NaN is on the other side.
+        // These operators are defined by a comparison, which is false for a NaN.
         ("ThresholdedRelu", [0.0, 0.0, 0.0, INF, 0.0]),
         ("Shrink", [0.0, -1.0, 0.0, INF, -INF]),
     ] {

@@ -1,5 +1,6 @@
-//! Products with weights of few bits: the packed form is the same by C and by the evaluator of
-//! constants, and products of it are those of the weights that the file means.
+//! Tests of products with weights of few bits (`plain/nbits.rs`): the C code packs weights into the
+//! same bytes as the constant evaluator; products with packed weights equal products with the
+//! weights that the file means, at each level of instructions, and extreme values do not saturate.
 
 use crate::plain_cases;
 
@@ -13,7 +14,7 @@ use squall_core::operators;
 use squall_testing::samples;
 use std::collections::BTreeMap;
 
-/// Weights as a file holds them.
+/// The weights of a product in the form of an ONNX file.
 struct Weights {
     attributes: BTreeMap<String, Attribute>,
     /// Codes, scales, and zero points where there are some.
@@ -34,7 +35,7 @@ fn floats(r: &mut Random, shape: &[i64], step: f32) -> Constant {
     Constant::F32 { shape: shape.to_vec(), data: (0..n).map(|_| one(r)).collect() }
 }
 
-/// How zero points are given.
+/// The form of zero points.
 #[derive(Clone, Copy, PartialEq)]
 enum Zeros {
     Absent,

@@ -1,5 +1,6 @@
-//! Operations of algorithms that are another than the expression's: rates and shares of a bound
-//! count these, so that what runs at the machine's peak is never more than all of it.
+//! Tests of the operations that reports count for kernels with an algorithm of fewer
+//! multiplications than the expression (Winograd): the counted share is no more than the kernel
+//! really executes, so that no kernel seems faster than the machine's peak.
 
 use crate::cases;
 
@@ -40,8 +41,8 @@ fn winograds_multiplications_are_counted_and_not_the_expressions() {
                     };
                     let counted = (w.flop() as f64 * share) as u64;
                     seen += 1;
-                    // Of each tile all elements of the transformed domain are multiplied: what is
-                    // counted is no more than what runs, so that no share passes all of a bound.
+                    // All elements of each transformed tile are multiplied: the counted operations
+                    // must be no more than those executed, so that no share of a bound exceeds 1.
                     let m = c.int("m").expect("a tile");
                     let tiles = (size as u64).div_ceil(m as u64).pow(2);
                     let products = 2 * ((m + 2) * (m + 2) * channels * outputs) as u64 * tiles;

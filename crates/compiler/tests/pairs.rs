@@ -1,5 +1,6 @@
-//! Products of bf16 by pairs: the rewritten workload means what the given one means, and so does
-//! every sketch's sampled configuration, by the interpreter and by compiled C.
+//! Tests of products of bf16 by pairs (`sketch/pairs.rs`): the rewritten workload computes the same
+//! as the given one, and so do sampled configurations of every sketch (a kernel structure with open
+//! knobs), run by the interpreter and as compiled C. The workloads are the constants below.
 
 use crate::machines;
 
@@ -23,7 +24,7 @@ stage Y: bf16[n: 1, p: 7, q: 9, k: 20] = max(C[n, p, q, k] + B[k], 0)
 output Y
 ";
 
-/// The same without a border, in two groups, whose first channels are even.
+/// A convolution without a border in two groups, whose first channels are even.
 const GROUPS: &str = "workload conv2d
 data X: bf16[1, 5, 6, 8]
 weight W: bf16[2, 16, 4, 3, 3]
@@ -33,7 +34,7 @@ stage Y: bf16[n: 1, p: 3, q: 4, g: 2, k: 16] = C[n, p, q, g, k]
 output Y
 ";
 
-/// Scores of attention: both factors are data, of which rows lie in a larger tensor.
+/// Scores of attention: both factors are data, whose rows lie in a larger tensor.
 const SCORES: &str = "workload batch_matmul
 data A: bf16[18, 3, 16] of [18, 9, 16]
 data B: bf16[18, 3, 16] of [18, 9, 16]
@@ -116,7 +117,7 @@ fn bits(x: f64) -> u32 {
     u32::from(DType::Bf16.half_bits(x as f32).expect("a format of 16 bits"))
 }
 
-/// What the inputs of a workload by pairs hold.
+/// The values of the inputs of a workload by pairs.
 fn in_pairs(by: &Workload, given: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let pair = |x: &[f64; 2]| f64::from(bits(x[0]) | bits(x[1]) << 16);
     let of = |(i, v): (&squall_core::workload::Input, &Vec<f64>)| match i.dtype {

@@ -1,5 +1,7 @@
-//! Kernels whose tensors are corners of larger boxes, and kernels that compute what they read: each
-//! sketch in many configurations means what the workload means, and writes nothing else.
+//! Tests of kernels whose tensors lie inside larger ones (`of [1, 6, 5, 24]` in the text of a
+//! workload, which is a tensor expression), and of kernels that compute an elementwise prologue
+//! where they read. Sampled configurations of each sketch must compute the workload's result and
+//! write nothing outside of their part.
 
 use crate::cases;
 
@@ -11,7 +13,7 @@ use squall_core::units::Bytes;
 use squall_core::{Target, TensorKind, UNTUNED, Workload};
 use squall_testing::samples;
 
-/// Each with the sketches that it has to have.
+/// Cases: a description, the sketches that must exist, and the workload.
 const PLACED: &[(&str, &[&str], &str)] = &[
     (
         "a part of a concatenation, from a part of another",
@@ -169,7 +171,7 @@ fn places(w: &Workload, name: &str, shape: &[i64]) -> Vec<usize> {
     })
 }
 
-/// What a nest gives of the output, in memory as it is there; between its elements is nothing.
+/// The memory of the output after a nest ran; memory between its elements must be untouched.
 fn meaning(w: &Workload, n: &nest::Nest, all: &[Vec<f64>]) -> Vec<f64> {
     let spread: Vec<Vec<f64>> = w
         .inputs

@@ -1,5 +1,6 @@
-//! Plain kernels compiled by the C compilers at hand (warnings are errors) and run, against the
-//! evaluators of constants and against loops written here, on random shapes.
+//! Tests of plain kernels (`src/plain`, untuned C for one ONNX operator at constant shapes): each
+//! is compiled by the C compilers at hand, with warnings as errors, run on random shapes and
+//! values, and compared with the constant evaluators of `core` or with loops written here.
 
 use crate::plain_cases;
 
@@ -34,8 +35,8 @@ fn random(r: &mut Random, dtype: DType, shape: &[i64]) -> Constant {
     }
 }
 
-/// A case whose result the evaluators of constants say. Operands behind the first `moving` ones
-/// are known to the generator, too.
+/// A case whose expected result comes from the constant evaluators. The generator also knows the
+/// elements of the operands behind the first `moving` ones.
 fn folded(
     op: &str,
     operands: Vec<(DType, Constant)>,

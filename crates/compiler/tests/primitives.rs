@@ -1,7 +1,8 @@
-//! The primitives' reference pages are their tests. A page in `tests/primitives/` consists of
-//! cases: a ```` ```nest ```` before, a ```` ```schedule ````, and its outcome, which is another
-//! ```` ```nest ````, or the reason why the schedule is refused in ```` ```refused ````.
-//! `SQUALL_BLESS=1 cargo test` writes the outcome into the page.
+//! Tests of the schedule primitives by their reference pages. A page `tests/primitives/<name>.md`
+//! consists of cases: a ```` ```nest ````, a ```` ```schedule ````, and the outcome, which is
+//! another ```` ```nest ````, or the reason why the schedule is refused in ```` ```refused ````.
+//! The outcome must be as written, and both nests must compute the same. `SQUALL_BLESS=1 cargo
+//! test` writes the outcome into the page.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -42,7 +43,7 @@ fn assert_same(what: &str, before: &Nest, after: &Nest) {
     }
 }
 
-/// What comes of a schedule on a nest, as a fenced block.
+/// The outcome of a schedule on a nest, as a fenced block.
 fn outcome(what: &str, before: &str, primitives: &str) -> String {
     let start = nest::parse(before).unwrap_or_else(|e| panic!("{what}: {e}"));
     let list = schedule::parse(primitives).unwrap_or_else(|e| panic!("{what}: {e}"));

@@ -1,6 +1,7 @@
-//! An element is rounded alike by every compilation: kernels write their multiply-adds out, so that
-//! a compiler that may contract sums of products finds none to contract. Two tiles that overlap,
-//! and a kernel that another compiler builds, then give the same bits.
+//! Tests that every compilation rounds an element in one way: kernels write their fused
+//! multiply-adds out, so that a compiler that may contract `a * b + c` finds nothing to contract.
+//! Sampled kernels compiled with `-ffp-contract=off` and `fast` must give the same bits.
+//! Overlapping tiles, and kernels built by another compiler, rely on it.
 
 use crate::cases::{BACK_TO_BACK, CASES, PARTS, STRIDED, inputs};
 use crate::machines::{Case, Machine, at_level, given, sampled_kernels};

@@ -1,5 +1,7 @@
-//! Every sketch, many configurations: the scheduled nest means what the workload means, by the
-//! interpreter and by the compiled C.
+//! The main test of CPU sketches: for small workloads of every kind (`cases`), sampled
+//! configurations of every sketch (a kernel structure with open knobs) must compute the same as the
+//! direct evaluation of the workload (a tensor expression), both when the scheduled nest is run by
+//! the interpreter and when its C is compiled and run.
 
 use crate::cases;
 use crate::machines;
@@ -14,7 +16,8 @@ use squall_core::units::Bytes;
 use squall_core::{Isa, Target, TensorKind, Workload};
 use squall_testing::samples;
 
-/// One thread of a CPU with wide vectors and many registers, or two of one with few.
+/// A target: one thread of a CPU with wide vectors and many registers, or two threads of a CPU with
+/// narrow ones and few.
 fn target(threads: usize) -> Target {
     let (bytes, registers) = if threads == 1 { (64, 32) } else { (32, 16) };
     Target { threads, ..Target::cpu(bytes, registers, &[Bytes(32 << 10), Bytes(1 << 20)]) }

@@ -1,5 +1,7 @@
-//! Programs for tensor cores, run by the interpreter: structure, barriers, awaited copies,
-//! rounding.
+//! Tests of products and convolutions on tensor cores (`sketch/gpu/tensor`, `warpgroup`) without a
+//! GPU: sampled configurations are run by the interpreter, which finds missing barriers and copies
+//! that were not awaited, and their results, roundings included, are compared with the direct
+//! evaluation of the workload (a tensor expression).
 
 use crate::cases;
 
@@ -10,7 +12,7 @@ use squall_compiler::{GPU_FEATURES, explain, nest, sketches};
 use squall_core::{Configuration, TensorKind, Workload};
 use squall_testing::samples;
 
-/// Names, texts, and how far results may lie from exact ones, of the largest.
+/// Names, workloads, and the largest error of results relative to the largest result.
 const CASES: &[(&str, &str, f64)] = &[
     (
         "matmul",

@@ -1,5 +1,6 @@
-//! Products of warpgroups: what the interpreter and the verifier refuse, and which devices
-//! have them.
+//! Tests of warpgroup products (`wgmma` on Hopper GPUs) in the loop-nest IR (`src/nest`): which
+//! misuses the interpreter and the verifier refuse, such as using sums before they were awaited,
+//! and which devices have sketches with them. The nests are written as text here.
 
 use crate::cases;
 
@@ -7,7 +8,8 @@ use cases::h200;
 use squall_compiler::{explain, nest, sketches};
 use squall_core::{TargetKind, Workload};
 
-/// A product of 64 x 64 by 64 x 8, with the statements between its begin and the use of its sums.
+/// The text of a product of 64 x 64 by 64 x 8, with the given statements between its start and the
+/// use of its sums.
 fn product(between: &str, first: &str, quarters: u32) -> String {
     format!(
         "nest x\ndata A: bf16[64, 64]\ndata B: bf16[8, 64]\noutput Y: f32[64, 8]\nswizzled A_s: \
@@ -39,7 +41,7 @@ fn products_are_awaited_before_their_sums_and_factors_are_used() {
     let text = product("        await_products 0\n", "0", 4);
     let good = nest::parse(&text).expect("parses");
     assert_eq!(good.to_string(), text);
-    // The word that nests were written with before.
+    // The former spelling of the instruction is still read.
     let former = text.replace("warpgroup_multiply", "group_multiply");
     assert_eq!(nest::parse(&former).expect("parses").to_string(), text);
     assert_eq!(nest::try_interpret(&good, &data, &[]), Ok(want));

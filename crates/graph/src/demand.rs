@@ -1,5 +1,8 @@
-//! Under which conditions each step of an assignment has to run: what only one branch of an `If`
-//! needs runs where the run takes that branch (`core/src/graph/demand.rs`).
+//! The conditions under which each step of an assignment has to run: a step whose results only one
+//! branch of an `If` needs runs only where the run takes that branch. Input: an assignment (kernels
+//! and nodes that cover a model); output: for each step a list of booleans of the model with the
+//! value that each must have. The analysis itself is `core/src/graph/demand.rs`; `plan/build.rs`
+//! and `run.rs` use it.
 
 use crate::assignment::{Assignment, Step};
 use crate::candidate::root;
@@ -11,8 +14,8 @@ use std::collections::HashSet;
 pub use squall_core::graph::demand::Conditions;
 
 impl Assignment {
-    /// For each step the conditions under which it has to run; none where it always has to. Each is
-    /// known before the step.
+    /// For each step the conditions under which it has to run; an empty list where it always has
+    /// to. The flags are computed before the step.
     pub(crate) fn conditions(&self) -> Vec<Conditions> {
         let model = self.model();
         let at = |v: ValueId| root(model, v);

@@ -1,23 +1,25 @@
-//! What the inputs of a kernel are made of: values as they are, or numbers that are made of weights
-//! ahead of the first call.
+//! Feeds: the origin of each input of a kernel. An input is a value of the model as it is, or
+//! numbers made of weights before the first call, such as filters scaled by a batch normalisation
+//! (its factor and addend of each channel folded into the weights). A fusion candidate has one feed
+//! for each input of its workload; `state.rs` computes the numbers.
 
 use squall_core::graph::words::{Words, quote};
 use squall_core::graph::{Model, ValueId};
 use squall_core::text::TextError;
 use std::collections::HashMap;
 
-/// The statistics of a batch normalisation at inference, all known before the first call.
+/// The parameters of a batch normalisation at inference, all known before the first call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Norm {
-    /// Values of one number a channel: factor, addend, mean and variance.
+    /// Four values with one number a channel each: factor, addend, mean and variance.
     pub parameters: [ValueId; 4],
-    /// Added to the variance.
+    /// The number that is added to the variance.
     pub eps: f64,
-    /// How many channels.
+    /// The number of channels.
     pub channels: i64,
 }
 
-/// What a kernel's input is made of.
+/// The origin of a kernel's input.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Feed {
     /// A value as it is.
@@ -31,9 +33,9 @@ pub enum Feed {
     },
     /// The factor of each channel.
     Factor(Norm),
-    /// The addend of each channel, with what was added before the normalisation.
+    /// The addend of each channel, with the bias that was added before the normalisation.
     Addend {
-        /// What was added before.
+        /// The bias that was added before.
         bias: Option<ValueId>,
         /// The normalisation.
         norm: Norm,

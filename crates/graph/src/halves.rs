@@ -1,13 +1,13 @@
-//! A model that computes in floats of 16 bits, as one that computes in 32 bits: its weights and
-//! what lies between its operators are widened, its inputs and outputs keep the types of the file.
+//! Widens a model that computes in 16-bit floats (f16 or bf16) to one that computes in 32 bits:
+//! weights and values between operators become 32-bit floats; inputs and outputs keep the types of
+//! the file. On GPUs `squall/src/in_precision.rs` gives kernels the 16-bit format again.
 //!
-//! What is promised of its results: operators compute in 32 bits and round nothing. A value is
-//! rounded to the format that the file says (to the nearest, ties to even, beyond the largest
-//! number to infinity) where the file's own type can be seen: in outputs, in Casts to a format of
-//! 16
-//! bits and from it, in what operators read whose results are no floats (comparisons, indices), and
-//! in what those read that jump (Floor, Round). The sums of a product are thereby at least as good
-//! as those of a library that rounds every result.
+//! The promise for results: operators compute in 32 bits and round nothing. A value is rounded to
+//! the format of the file (to nearest, ties to even, beyond the largest number to infinity) where
+//! the file's own type is visible: in outputs, in `Cast`s to and from a 16-bit format, in operands
+//! of operators whose results are no floats (comparisons, indices), and in operands of operators
+//! that jump (`Floor`, `Round`). Sums of products are thereby at least as good as those of a
+//! library that rounds every result.
 
 mod bodies;
 
@@ -19,16 +19,17 @@ use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId};
 use squall_core::operators;
 use std::collections::{HashMap, HashSet};
 
-/// What a widened model was.
+/// The 16-bit format that a widened model was in, and the values that had it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Halves {
-    /// The format in which it computes.
+    /// The format in which the model of the file computes.
     pub format: DType,
-    /// The names of the 32-bit floats that stand for values of this format.
+    /// The names of the 32-bit values that stand for values of this format.
     pub values: HashSet<String>,
 }
 
-/// Operators whose results are some of the numbers of their operands: exact ones stay exact.
+/// Operators whose results are numbers of their operands, unchanged or negated: numbers that the
+/// 16-bit format holds exactly stay so.
 const HANDS_ON: &[&str] = &[
     "Abs",
     "Compress",
@@ -76,8 +77,8 @@ const NO_NUMBERS: &[&str] = &["Dropout", "Shape", "Size"];
 /// Attributes that name the type of a result.
 const TYPES: &[&str] = &["dtype", "output_datatype", "output_dtype", "to"];
 
-/// The model with 32-bit floats in the place of those of 16 bits, and what it was where it computes
-/// in these. A model without any stays as it is.
+/// The model with 32-bit floats in place of 16-bit ones, and its former format and values. A model
+/// without 16-bit floats stays as it is.
 pub fn widened(model: Model) -> (Model, Option<Halves>) {
     let is_half = |m: &Model| m.values.iter().any(|v| v.dtype.is_some_and(DType::is_half));
     if !is_half(&model) && !bodies(&model).into_iter().any(is_half) {
@@ -155,11 +156,11 @@ fn round(c: &mut Constant, format: DType) {
 struct Widener {
     opset: i64,
     values: Vec<Value>,
-    /// Of each value the format of 16 bits that it had.
+    /// For each value the 16-bit format that it had.
     was: Vec<Option<DType>>,
     /// Whether a value is known to be a number of the format that it had.
     exact: Vec<bool>,
-    /// For each value of the model what is read in its place.
+    /// For each value of the model the value that is read in its place.
     to: Vec<ValueId>,
     nodes: Vec<Node>,
     /// Values that were rounded already, by their roots.
@@ -232,7 +233,8 @@ impl Widener {
         self.values.iter_mut().zip(moved).for_each(|(v, alias)| v.alias = alias);
     }
 
-    /// All other values become wider; those that no node makes are numbers of their formats.
+    /// All values but inputs become 32-bit floats. A constant that a node makes is rounded to its
+    /// former format; a constant that no node makes is a number of that format already.
     fn constants(&mut self, model: &Model) {
         let made: HashSet<ValueId> = model.nodes.iter().flat_map(|n| n.outputs.clone()).collect();
         for v in 0..model.values.len() {
@@ -330,7 +332,7 @@ impl Widener {
         }
     }
 
-    /// Tries a node once more whose operands' types, or what is known of them, changed.
+    /// Infers a node's results anew, after its operands' types or known elements changed.
     fn infer(&mut self, node: &mut Node) {
         let mut wide = node.clone();
         self.widen_attributes(&mut wide);

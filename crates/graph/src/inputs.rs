@@ -1,5 +1,7 @@
-//! Values for inputs that the user does not give: random, the same in every run, and legal for what
-//! reads them.
+//! Random values for model inputs that the user does not give: the same in every run, and legal for
+//! the operators that read them (an index stays below the extent that it indexes). Input: an
+//! assignment (the kernels that cover a model, and its layouts) and the number of an input; output:
+//! a constant. `squall/src/network` runs and times networks with them.
 
 use crate::assignment::Assignment;
 use crate::candidate::root;
@@ -8,7 +10,7 @@ use squall_core::DType;
 use squall_core::graph::{Constant, Model, ValueId, infer::axis_of};
 use std::collections::HashSet;
 
-/// Operators that hand numbers of their first operand on, each to one place or several.
+/// Operators whose results are numbers of their first operand, at one place or several.
 const HANDS_ON: &[&str] = &[
     "Cast",
     "Identity",
@@ -46,7 +48,7 @@ impl Assignment {
     }
 }
 
-/// The least extent that the numbers of a value index, where they index any.
+/// The least extent that the numbers of a value index; `None` where they are no indices.
 pub fn indexed(model: &Model, id: ValueId) -> Option<i64> {
     let mut seen: HashSet<ValueId> = HashSet::from([root(model, id)]);
     let mut least: Option<i64> = None;

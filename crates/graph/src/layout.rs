@@ -1,4 +1,7 @@
-//! In which order a value's elements lie in memory.
+//! Layouts: the order of a value's elements in memory, either the model's own (NCHW for images) or
+//! with the channels of images last (NHWC). A kernel that reads or writes a value must know its
+//! layout; an assignment (the kernels that cover a model, and its layouts) says the layout of each
+//! value, and `rewrite.rs` changes workloads to it.
 
 use squall_core::DType;
 use squall_core::graph::{Model, ValueId};
@@ -7,14 +10,14 @@ use squall_core::graph::{Model, ValueId};
 /// workloads in `rewrite.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layout {
-    /// As the model has it: row-major, of images the channels before rows and columns.
+    /// The model's own order: row-major, for images with the channels before rows and columns.
     Model,
     /// Images with their channels after rows and columns.
     ChannelsLast,
 }
 
 impl Layout {
-    /// All of them, with their spelling in text.
+    /// All layouts, with their spelling in text.
     pub const ALL: &'static [(Layout, &'static str)] =
         &[(Layout::Model, "model"), (Layout::ChannelsLast, "nhwc")];
 
@@ -32,8 +35,8 @@ impl Layout {
 /// Extents of a batch of images: images, channels, height, width.
 pub type Image = [i64; 4];
 
-/// Extents of a value of four axes with more than one place. Bytes lie as their operators have
-/// them.
+/// The extents of a value of four axes with more than one position. Values of bytes are excluded,
+/// because their operators say their order.
 pub fn image(model: &Model, v: ValueId) -> Option<Image> {
     if model.values[v].dtype == Some(DType::U8) {
         return None;

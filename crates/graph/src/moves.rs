@@ -1,25 +1,27 @@
-//! Nodes that only move data, as relations of places: given where one side lies, where the other
-//! lies if nothing is to be copied.
+//! Nodes that only move data (`Transpose`, `Slice`, `Concat`, `Split`, `Gather` by known indices,
+//! and renames such as `Reshape`) as relations of places: given where an operand lies in memory,
+//! where the result lies as a part of it (`pushed`), and the reverse (`pulled`). With such a place
+//! (`site.rs`) nothing needs to be copied. `assignment/moving.rs` and `solvers/in_place.rs` use it.
 
 use crate::site::Site;
 use crate::view::{View, axis, input, int, ints};
 use squall_core::graph::{Node, ValueId};
 use squall_core::operators::standard;
 
-/// Whether a node hands the elements of its first operand on in their order.
+/// Whether a node's result has the elements of its first operand in the same order.
 pub fn renames(node: &Node) -> bool {
     let known = matches!(node.domain.as_str(), "" | "ai.onnx");
     known && standard(&node.op).is_some_and(|row| row.renames)
 }
 
-/// Whether a node is one whose moves can be seen through.
+/// Whether a node's move can be expressed as a place in memory, without a copy.
 pub fn is_seen_through(node: &Node) -> bool {
     let known = matches!(node.domain.as_str(), "" | "ai.onnx");
     let moves = ["Transpose", "Concat", "Slice", "Split", "Gather"].contains(&node.op.as_str());
     (known && moves) || renames(node)
 }
 
-/// The values of a node that its moves join: pairs of an operand's and a result's position.
+/// The pairs of an operand's position and a result's position between which a node moves data.
 pub fn joints(node: &Node) -> Vec<(usize, usize)> {
     match node.op.as_str() {
         "Concat" => (0..node.inputs.len()).map(|i| (i, 0)).collect(),
@@ -28,7 +30,7 @@ pub fn joints(node: &Node) -> Vec<(usize, usize)> {
     }
 }
 
-/// Where a result lies as a part of its operand, which lies there.
+/// The place of a result as a part of its operand, whose place is `from`.
 pub fn pushed(view: &View<'_>, node: &Node, result: usize, from: &Site) -> Option<Site> {
     let (x, xs) = shaped(view, input(node, 0)?)?;
     let (_, ys) = shaped(view, *node.outputs.get(result)?)?;
@@ -66,7 +68,7 @@ pub fn pushed(view: &View<'_>, node: &Node, result: usize, from: &Site) -> Optio
     }
 }
 
-/// Where an operand lies as a part of the first result, which lies there.
+/// The place of an operand as a part of the first result, whose place is `to`.
 pub fn pulled(view: &View<'_>, node: &Node, operand: usize, to: &Site) -> Option<Site> {
     let (_, xs) = shaped(view, input(node, operand)?)?;
     match node.op.as_str() {

@@ -1,17 +1,19 @@
-//! A model of rewritten nodes: those of which nothing is read go, and values are numbered anew.
+//! The last step of rewriting a model: nodes whose results nothing reads are removed, and values
+//! are numbered anew in the order that `Model` requires. Input: the old model, all values and the
+//! rewritten nodes; output: a model. The rewritings `bytes`, `ranges` and `halves` end with it.
 
 use squall_core::DType;
 use squall_core::graph::{Constant, Model, Node, Value, ValueId};
 use std::collections::HashSet;
 
-/// The model of these nodes, in the place of those of another.
+/// The model of these nodes and values, with the inputs and outputs of the old model.
 pub fn numbered(old: &Model, values: Vec<Value>, mut nodes: Vec<Node>) -> Model {
     let mut wanted: HashSet<ValueId> = HashSet::new();
     let read = nodes.iter().flat_map(|n| n.inputs.iter().flatten().chain(&n.outputs));
     for &v in read.chain(&old.outputs).chain(&old.inputs) {
         wanted.extend([v, root(&values, v)]);
     }
-    // Aliases stand behind what they are aliases of: results in the order of their nodes, after
+    // An alias stands behind the value that it names: results in the order of their nodes, after
     // all other values.
     let results: Vec<ValueId> = nodes.iter().flat_map(|n| n.outputs.clone()).collect();
     let made: HashSet<ValueId> = results.iter().copied().collect();
@@ -37,7 +39,7 @@ pub fn numbered(old: &Model, values: Vec<Value>, mut nodes: Vec<Node>) -> Model 
     }
 }
 
-/// The nodes of which the outputs are made.
+/// The nodes that the outputs depend on.
 pub fn needed(values: &[Value], outputs: &[ValueId], nodes: Vec<Node>) -> Vec<Node> {
     let both = |&v: &ValueId| [v, root(values, v)];
     let mut wanted: HashSet<ValueId> = outputs.iter().flat_map(both).collect();
@@ -52,7 +54,7 @@ pub fn needed(values: &[Value], outputs: &[ValueId], nodes: Vec<Node>) -> Vec<No
     kept
 }
 
-/// Adds a value that the rewriting of this name makes; one whose elements are known is a weight.
+/// Adds a value for the rewriting called `by`; a value whose elements are known is a weight.
 pub fn add_value(
     values: &mut Vec<Value>,
     by: &str,
@@ -66,7 +68,7 @@ pub fn add_value(
     values.len() - 1
 }
 
-/// The value that one of these is an alias of, or itself.
+/// The value that a value is an alias of, or the value itself.
 pub fn root(values: &[Value], v: ValueId) -> ValueId {
     values[v].alias.unwrap_or(v)
 }

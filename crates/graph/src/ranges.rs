@@ -1,8 +1,12 @@
-//! Channel shuffles without a shuffle (ShuffleNetV2, arXiv 1807.11164): a convolution that reads
-//! channels which moves put into another order reads them where their makers left them, as ranges
-//! of several values, and its weight is put into that order ahead of the first call. A depthwise
-//! convolution becomes one for each range, since its channels do not meet. The moves between are
-//! gone then.
+//! Channel shuffles without copies (ShuffleNetV2, arXiv 1807.11164). A convolution that reads
+//! channels in an order that moves (`Transpose`, `Concat`, `Split`) gave them is rewritten to read
+//! ranges of channels of several values where these lie in memory; its weight is permuted instead,
+//! before the first call. A depthwise convolution becomes one for each range, since its channels
+//! are independent. The moves between are removed.
+//!
+//! Input and output: a model; `in_ranges` returns `None` where it has no such shuffle. The reads of
+//! several values are a `Concat` with the attribute `read_in_parts`, for which the rule
+//! `rules/joined.rs` makes kernels.
 
 use crate::layout::Layout;
 use crate::moves::{is_seen_through, joints, pushed};
@@ -16,20 +20,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The attribute of a concatenation whose reader reads its parts where they are.
 pub const READ_IN_PARTS: &str = "read_in_parts";
-/// More ranges than these are copied into one value.
+/// The most ranges that a convolution reads; more are copied into one value.
 const MOST_RANGES: usize = 16;
 
-/// Values of more channels are not looked at, and no more channels of all values together.
+/// The most channels of a value that is looked at, and the most channels of all values together.
 const MOST_CHANNELS: i64 = 1 << 14;
 const MOST_IN_ALL: usize = 1 << 20;
 
-/// Whether a model was rewritten so.
+/// Whether a model was rewritten by [`in_ranges`].
 pub fn is_in_ranges(model: &Model) -> bool {
     model.nodes.iter().any(|n| n.op == "Concat" && int(n, READ_IN_PARTS, 0) != 0)
 }
 
-/// The model with its shuffled channels read where they are; none where it has no set of moves with
-/// a shuffle that convolutions alone read.
+/// The model in which convolutions read shuffled channels where they lie; `None` where no set of
+/// moves with a shuffle is read by convolutions alone.
 pub fn in_ranges(model: &Model) -> Option<Model> {
     if !model.nodes.iter().any(|n| n.op == "Transpose" && !n.folded) {
         return None;
@@ -58,7 +62,7 @@ pub fn in_ranges(model: &Model) -> Option<Model> {
 /// A channel of a value.
 type Channel = (ValueId, i64);
 
-/// Channels side by side of a value, and their places in what is made of them.
+/// Neighbouring channels of a value, and their places in the value that is made of them.
 #[derive(Clone, Debug, PartialEq)]
 struct Range {
     of: ValueId,
@@ -66,19 +70,19 @@ struct Range {
     places: Vec<i64>,
 }
 
-/// Which channels each value has that moves make, by values that no move makes.
+/// For each value that moves make, its channels as channels of values that no move makes.
 struct Moved<'a> {
     view: &'a View<'a>,
     channels: HashMap<ValueId, Vec<Channel>>,
-    /// What moves join belongs together: the first value of each value's set.
+    /// For each value, the first value of its set; moves join values to sets.
     sets: HashMap<ValueId, ValueId>,
-    /// Sets in which channels are shuffled, and those that something else reads.
+    /// Sets in which channels are shuffled, and sets with another reader than convolutions.
     shuffled: BTreeSet<ValueId>,
     refused: BTreeSet<ValueId>,
-    /// The results of depthwise convolutions of moved values, each in ranges: those are values of
-    /// their own. Here they have numbers behind those of all values of the model.
+    /// The results of depthwise convolutions of moved values, in ranges, each range a value of its
+    /// own; they are numbered behind the values of the model.
     pieces: BTreeSet<ValueId>,
-    /// How many channels are noted.
+    /// The number of channels noted so far.
     count: usize,
 }
 
@@ -190,7 +194,7 @@ impl<'a> Moved<'a> {
                 self.shuffled.insert(y);
             }
             for v in n.inputs.iter().flatten().filter(|v| !view.is_weight(**v)) {
-                // What no move makes joins no sets: it lies where it was made.
+                // A value that no move makes joins no sets, because it lies where it was made.
                 if self.channels.contains_key(v) {
                     self.join(*v, y);
                 }
@@ -200,7 +204,7 @@ impl<'a> Moved<'a> {
         Some(())
     }
 
-    /// What another node reads of moved values: convolutions read ranges.
+    /// Notes the reads of moved values by a node that is no move; convolutions may read ranges.
     fn reads(&mut self, n: &Node, next: &mut usize) {
         let roots: Vec<ValueId> =
             n.inputs.iter().flatten().flat_map(|&v| [v, self.view.root(v)]).collect();
@@ -237,8 +241,8 @@ impl<'a> Moved<'a> {
     }
 }
 
-/// How many channels an image has, whose channels may be several dimensions, and how many places;
-/// none of one of too many.
+/// The number of channels of an image, which may be several dimensions, and its number of
+/// positions; `None` for too many channels.
 fn channels(shape: &[i64]) -> Option<(i64, i64)> {
     let [_, channels @ .., h, w] = shape else { return None };
     let count = channels.iter().try_fold(1i64, |n, c| n.checked_mul(*c))?;
@@ -246,7 +250,7 @@ fn channels(shape: &[i64]) -> Option<(i64, i64)> {
     is_one.then(|| (count, h * w))
 }
 
-/// Whether two values have as many images, and as large ones.
+/// Whether two values have equal numbers of images, of equal height and width.
 fn is_alike(a: &[i64], b: &[i64]) -> bool {
     let of = |s: &[i64]| match s {
         [n, _, .., h, w] => Some([*n, *h, *w]),
@@ -276,8 +280,8 @@ fn channels_at(site: &Site, count: i64, places: i64, there: i64) -> Option<Vec<i
     list.into_iter().map(of_channel).collect()
 }
 
-/// The ranges that channels fall into, in the order of what they are of; none where they are too
-/// many, or one is read twice.
+/// The ranges that a list of channels falls into, in the order of their values; `None` where there
+/// are too many, or where a channel is read twice.
 fn ranges(list: &[Channel]) -> Option<Vec<Range>> {
     let mut sorted: Vec<(Channel, i64)> =
         list.iter().enumerate().map(|(at, &c)| (c, at as i64)).collect();
@@ -347,7 +351,7 @@ impl Writer<'_> {
         let node = self.push(n, "Gather", vec![weight, indices], y);
         node.attributes.insert("axis".into(), Attribute::Int(along));
         node.folded = true;
-        // What the model holds already needs no making later.
+        // Elements that the model already holds need not be computed later.
         let node = node.clone();
         let of = |v: ValueId| self.values[v].constant.clone();
         let known = self.view.constant(weight).cloned().or_else(|| of(weight));

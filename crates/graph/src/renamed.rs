@@ -1,7 +1,8 @@
-//! Additions, and what else works element by element on several operands, read what a chain of
-//! renames begins with where that broadcasts alike: `x[197, 768]`, given the shape `[197, 1, 768]`,
-//! its unit moved to the front, and added to `y[1, 197, 768]`, is `x + y`. The kernel that makes
-//! `x` can take the addition in then, and the renames are gone.
+//! A rewriting of models: an elementwise operator with several operands (`Add`, `Mul`, ..) reads
+//! past a chain of renames where the value before the chain broadcasts alike. Example: `x[197,
+//! 768]`, reshaped to `[197, 1, 768]`, transposed to `[1, 197, 768]` and added to `y[1, 197, 768]`,
+//! is `x + y`. The kernel that makes `x` can then include the addition, and the renames are
+//! removed. Called by `simplify.rs`.
 
 use crate::fuse::anchor::is_anchor;
 use crate::fuse::group::without_ones;
@@ -14,13 +15,14 @@ use squall_core::graph::{Model, Node, ValueId};
 /// Operators whose operands all broadcast to the result.
 const BROADCAST: &[&str] = &["Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean"];
 
-/// What makes each value, and which values are read once and are no output.
+/// The node that makes each value, and whether a value is read only once and is no output.
 struct Links {
     maker: Vec<Option<usize>>,
     is_read_once: Vec<bool>,
 }
 
 impl Links {
+    /// Finds the makers and counts the reads.
     fn of(model: &Model) -> Links {
         let mut maker = vec![None; model.values.len()];
         let mut reads = vec![0; model.values.len()];
@@ -28,14 +30,16 @@ impl Links {
             n.outputs.iter().for_each(|&v| maker[v] = Some(i));
             n.inputs.iter().flatten().for_each(|&v| reads[v] += 1);
         }
-        // What is read under another name is not looked for there.
+        // Readers of a value's aliases are not looked for, so that such a value counts as read more
+        // than once.
         let aliases = model.values.iter().filter_map(|v| v.alias);
         model.outputs.iter().copied().chain(aliases).for_each(|v| reads[v] += 2);
         Links { maker, is_read_once: reads.into_iter().map(|n| n == 1).collect() }
     }
 }
 
-/// Lets all such nodes read past renames, which are taken out; whether there was one.
+/// Lets all elementwise nodes read past renames where they can, and removes the renames; returns
+/// whether there was one.
 pub fn read_past_renames(model: &mut Model) -> bool {
     let (mut at, mut changed) = (0, false);
     let mut links = Links::of(model);
@@ -55,8 +59,8 @@ pub fn read_past_renames(model: &mut Model) -> bool {
     changed
 }
 
-/// An operand of a node that a chain of renames gives, the nodes of the chain, and the value that
-/// it begins with.
+/// The number of an operand of a node that comes from a chain of renames, the nodes of the chain,
+/// and the value that the chain begins with.
 fn past(model: &Model, links: &Links, node: usize) -> Option<(usize, Vec<usize>, ValueId)> {
     let n = &model.nodes[node];
     let [result] = n.outputs[..] else { return None };

@@ -1,7 +1,11 @@
-//! A workload over tensors that lie otherwise than the model has them: images whose channels lie
-//! last, and values that lie in the memory of others. Only places in memory change: the axes of
-//! inputs and stages are cut and put into another order, and every access with them; what lies
-//! between elements is left out by a larger box (`Workload::rooms`).
+//! Rewrites a workload (a kernel's tensor expression) for tensors that do not lie in memory as the
+//! model has them: images with their channels last, or values inside the memory of another value
+//! (`site.rs`). The computation stays the same: the axes of inputs and stages are split and
+//! reordered, all accesses with them; memory between the elements is described by a larger box
+//! (`Workload::rooms`).
+//!
+//! Input: a workload and where each of its tensors lies ([`Lies`]); output: a workload, or `None`
+//! where axes cannot be arranged so. Assignments derive the tasks of kernels with it.
 
 use crate::layout::Image;
 use crate::site::{Factor, Site};
@@ -10,9 +14,9 @@ use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::workload::{Stage, Workload};
 use std::collections::HashMap;
 
-/// The dimensions of `shape`, which holds images in their usual order, with those of the channels
-/// moved to the end; nothing where no dimensions are exactly the channels, such as where one
-/// dimension runs over channels and rows.
+/// The order of the dimensions of `shape` in which those of the channels come last, where `shape`
+/// holds images in their usual order; `None` where no dimensions are exactly the channels, as where
+/// one dimension runs over channels and rows.
 fn channels_last(shape: &[i64], [n, c, h, w]: Image) -> Option<Vec<usize>> {
     let mut at = 0;
     // Dimensions from `at` on that together are `extent`.
@@ -28,10 +32,10 @@ fn channels_last(shape: &[i64], [n, c, h, w]: Image) -> Option<Vec<usize>> {
     (places.end == shape.len()).then(|| images.chain(places).chain(channels).collect())
 }
 
-/// Where a tensor of a workload lies.
+/// How a tensor of a workload lies in memory.
 #[derive(Clone, Copy, Debug)]
 pub enum Lies<'a> {
-    /// As in the model.
+    /// As the model has it.
     Model,
     /// With its channels last.
     ChannelsLast(Image),
@@ -41,7 +45,7 @@ pub enum Lies<'a> {
 
 impl Lies<'_> {
     /// The dimensions of a tensor of this shape in the order in which they lie, and the box in
-    /// memory that they are a corner of; nothing where it lies as in the model.
+    /// memory that they are a corner of; `Some(None)` where the tensor lies as in the model.
     fn arranged(&self, shape: &[i64]) -> Option<Option<Arranged>> {
         match self {
             Lies::Model => Some(None),
@@ -60,8 +64,8 @@ struct Arranged {
     room: Vec<i64>,
 }
 
-/// Where the dimensions of a shape lie that together have these factors; none where one of them
-/// has several, or where the elements are no corner of a box.
+/// How the dimensions of a shape lie whose elements have these factors; `None` where a dimension
+/// has several factors, or where the elements are no corner of a box.
 fn arranged(shape: &[i64], factors: &[Factor]) -> Option<Arranged> {
     let parts = refined(shape, factors)?;
     if parts.iter().any(|p| p.len() > 1) {

@@ -1,5 +1,7 @@
-//! The step-by-step execution of an assignment: kernels through the caller, everything else by
-//! plain evaluation. Tuned models are checked with it.
+//! Runs an assignment (the kernels that cover a model, and its layouts) step by step: kernels by a
+//! function that the caller gives, all other nodes by the evaluators of constant folding
+//! (`core/src/graph/fold`). Input: tensors of 32-bit floats; output: the model's outputs. Slow and
+//! simple: tuned models are checked against other ways to run them with it.
 
 use crate::assignment::{Assignment, Step};
 use crate::candidate::root;
@@ -10,7 +12,8 @@ use squall_core::{DType, TaskId};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// Calls a kernel: its task and all its inputs in the workload's order, data and weights.
+/// The caller's function for a kernel: it is given the task and all inputs in the workload's order,
+/// data and weights, and returns the output.
 pub type Call<'a> = dyn FnMut(TaskId, &[&[f32]]) -> Result<Vec<f32>, String> + 'a;
 
 impl Assignment {
@@ -47,6 +50,7 @@ impl Assignment {
         model.outputs.iter().map(result).collect()
     }
 
+    /// Checks the inputs and makes them known.
     fn take_inputs(&self, inputs: &[Vec<f32>], state: &mut State<'_>) -> Result<(), String> {
         if inputs.len() != self.inputs.len() {
             let (has, given) = (self.inputs.len(), inputs.len());

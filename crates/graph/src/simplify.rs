@@ -1,6 +1,7 @@
-//! A model rewritten so that more of it can be one kernel, with the same results up to rounding: a
-//! number that multiplies an operand of a matrix product, and would be a kernel of its own there,
-//! goes behind the product, whose kernel takes it in; and additions read past what only renames.
+//! Rewrites a model so that more of it can be one kernel, with the same results up to rounding. A
+//! scalar that multiplies an operand of a matrix product, as attention's scale does, is moved
+//! behind the product, whose kernel can include it; elementwise operators read past renames
+//! (`renamed.rs`). Input and output: a model. `squall/src/input.rs` calls this behind the reader.
 
 use crate::candidate::root;
 use crate::fuse::anchor::is_anchor;
@@ -10,7 +11,7 @@ use crate::view::runs;
 use squall_core::DType;
 use squall_core::graph::{Model, Node, ValueId};
 
-/// The model with all rewritings done; as it is where one would break it.
+/// The model with all rewritings done; unchanged where one would break it.
 pub fn simplify(model: Model) -> Model {
     let mut made = model.clone();
     let mut changed = false;
@@ -31,7 +32,7 @@ pub fn simplify(model: Model) -> Model {
     }
 }
 
-/// A multiplication by one number whose only reader is a matrix product, with that.
+/// A multiplication by one number whose only reader is a matrix product, and that product.
 fn factor_ahead(model: &Model) -> Option<(usize, usize)> {
     (0..model.nodes.len()).find_map(|i| {
         let n = &model.nodes[i];
@@ -39,7 +40,8 @@ fn factor_ahead(model: &Model) -> Option<(usize, usize)> {
         let [result] = n.outputs[..] else { return None };
         let is_plain = runs(n, "Mul") && (is_number(model, a) != is_number(model, b));
         let x = if is_number(model, a) { b } else { a };
-        // What is known ahead is multiplied ahead, and what a kernel makes is multiplied there.
+        // A known operand is multiplied ahead of the run, and one that a kernel makes is multiplied
+        // in that kernel.
         let maker = model.nodes[..i].iter().rfind(|m| m.outputs.contains(&root(model, x)));
         let computed = !model.values[root(model, x)].weight
             && !maker.is_some_and(|m| !m.folded && (is_anchor(&m.op) || is_elementwise(&m.op)));
@@ -62,7 +64,7 @@ fn is_number(model: &Model, v: ValueId) -> bool {
 
 /// The node that reads a value, if it is the only one and reads it once.
 fn only_reader(model: &Model, v: ValueId) -> Option<usize> {
-    // Under another name it is not looked for.
+    // Readers of the value's aliases are not looked for.
     let is_handed_on = model.values.iter().any(|u| u.alias == Some(v));
     if is_handed_on || model.outputs.contains(&v) {
         return None;

@@ -1,16 +1,20 @@
-//! The place of a value inside the memory of another value: a transpose or a slice of it needs no
-//! copy then. A site has a stride for each dimension, and factors with a stride each where several
-//! dimensions were joined to one, so that a reshape keeps it exact.
+//! Sites: the place of a value inside the memory of another value (its host), as an offset and
+//! strides. With a site, a transposed or sliced value needs no copy. Each dimension has factors,
+//! pairs of an extent and a stride; a dimension that was joined of several has several factors, so
+//! that a reshape keeps the site exact.
+//!
+//! `moves.rs` derives sites of moves, `solvers/in_place.rs` chooses them, `rewrite.rs` changes
+//! workloads to them. In text: `site "x" in "y" at 64 1 128 28*3584 28*128`.
 
 use crate::layout::{Layout, image};
 use squall_core::graph::{Model, ValueId};
 
-/// So many places so far apart, in elements.
+/// A number of elements with one stride.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Factor {
-    /// How many places; more than one.
+    /// The number of elements; more than one.
     pub extent: i64,
-    /// How far apart.
+    /// The distance between neighbours, in elements.
     pub stride: i64,
 }
 
@@ -65,7 +69,7 @@ impl Site {
         Some(end)
     }
 
-    /// Whether all of it lies in a memory of so many elements.
+    /// Whether the site lies inside a memory of this many elements.
     pub fn fits(&self, elements: Option<i64>) -> bool {
         self.end().zip(elements).is_some_and(|(end, elements)| end <= elements)
     }

@@ -1,11 +1,13 @@
-//! A workload with a dimension of a tensor cut into several, and the axes that run along it: what
-//! is computed stays the same, and each new dimension can lie in memory apart from the others.
+//! Splits one dimension of a workload's tensor into several, together with the axes that run along
+//! it; the computation stays the same. Each new dimension can then lie apart in memory. Example:
+//! `[56, 64]` cut at dimension 1 into 2 x 32 becomes `[56, 2, 32]`. `rewrite.rs` calls this when it
+//! arranges tensors.
 
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::workload::{Axis, Workload};
 
-/// Cuts a dimension of an input, or of the output, into `parts`, outermost first. None where some
-/// access does not run along it with one axis.
+/// Splits a dimension of an input, or of the output, into `parts`, outermost first. `None` where
+/// some access does not run along it with one axis.
 pub fn split(w: &Workload, source: Source, dim: usize, parts: &[i64]) -> Option<Workload> {
     let mut w = w.clone();
     let mut open = vec![(source, dim)];
@@ -13,7 +15,7 @@ pub fn split(w: &Workload, source: Source, dim: usize, parts: &[i64]) -> Option<
         open.clear();
         split_axis(&mut w, stage, dim, parts, &mut open)?;
     }
-    // Each step cuts one dimension of one tensor for good.
+    // Each step splits one dimension of one tensor, which is not split again.
     while let Some((source, dim)) = open.pop() {
         let i = source.0 as usize;
         let whole: i64 = parts.iter().product();
@@ -32,7 +34,7 @@ pub fn split(w: &Workload, source: Source, dim: usize, parts: &[i64]) -> Option<
     Some(w)
 }
 
-/// The sum by which the axes from `first` on count as one.
+/// The affine index by which the new axes from `first` on count like the old axis.
 fn counted(first: u32, parts: &[i64]) -> Affine {
     let mut stride: i64 = parts.iter().product();
     let terms = parts.iter().enumerate().map(|(i, part)| {
@@ -42,7 +44,7 @@ fn counted(first: u32, parts: &[i64]) -> Affine {
     Affine::new(terms.collect::<Vec<_>>(), 0)
 }
 
-/// Cuts an axis of a stage; of a spatial one, its readers are to follow.
+/// Splits an axis of a stage; where the axis is spatial, the stage's readers are added to `open`.
 fn split_axis(
     w: &mut Workload,
     stage: usize,
@@ -74,7 +76,8 @@ fn split_axis(
     if axis < spatial {
         open.push((source, axis));
     }
-    // What is read along this axis alone is cut with it, so that each access stays plain.
+    // Dimensions that are read along this axis alone are split with it, so that each access stays
+    // plain.
     let mut along = Vec::new();
     s.body.visit(&mut |e| {
         if let Expr::Load { source, index } = e {

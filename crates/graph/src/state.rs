@@ -1,4 +1,7 @@
-//! What is known while a model runs or is planned: constants of the model, and what was made since.
+//! The values that are known while a model is planned or run: its constants, and all that was
+//! computed since. Input: a model and a map of values; output: the elements of a value, and the
+//! numbers that kernels' feeds (`feed.rs`) are made of, such as filters scaled by a batch
+//! normalisation. Used by `run.rs`, `weights.rs` and `plan/build.rs`.
 
 use crate::feed::{Feed, Norm};
 use squall_core::graph::infer::is_choice;
@@ -6,11 +9,11 @@ use squall_core::graph::{Constant, Model, ValueId};
 use squall_core::operators;
 use std::collections::HashMap;
 
-/// What is known while a model runs.
+/// A model and the values known so far.
 pub struct State<'a> {
     /// The model.
     pub model: &'a Model,
-    /// What was computed, or read beside the model.
+    /// Values that were computed, or read from a file beside the model.
     pub values: HashMap<ValueId, Constant>,
 }
 
@@ -22,7 +25,7 @@ impl State<'_> {
         self.values.get(&root).or_else(|| known(id)).or_else(|| known(root))
     }
 
-    /// Why a value is not there.
+    /// The error message for a value that is not known.
     pub fn absent(&self, id: ValueId) -> String {
         let value = &self.model.values[id];
         match value.weight {
@@ -41,6 +44,7 @@ impl State<'_> {
         self.get(id)?.as_bool()?.first().copied()
     }
 
+    /// The elements of a value of floats.
     fn floats(&self, id: ValueId) -> Result<&[f32], String> {
         match self.get(id) {
             Some(Constant::F32 { data, .. }) => Ok(data),

@@ -1,5 +1,6 @@
-//! What the stages ask of a model: values through their aliases, the nodes that use each,
-//! attributes with defaults.
+//! A view of a model with its uses: the value behind an alias, the nodes that read each value, the
+//! node that makes it, and node attributes with defaults. Built once from a model; the rules of
+//! fusion, solvers and rewritings all look at models through it.
 
 use squall_core::DType;
 use squall_core::TensorKind;
@@ -8,9 +9,9 @@ use squall_core::graph::infer::{Ctx, NodeOperand};
 use squall_core::graph::{Attribute, Constant, Model, Node, ValueId};
 pub use squall_core::operators::decimal;
 
-/// A model with its uses.
+/// A model with the readers and the maker of each value.
 pub struct View<'a> {
-    /// What was read.
+    /// The model.
     pub model: &'a Model,
     users: Vec<Vec<usize>>,
     producer: Vec<Option<usize>>,
@@ -45,7 +46,7 @@ impl<'a> View<'a> {
         view
     }
 
-    /// The value that a chain of identities begins with.
+    /// The value behind a chain of aliases.
     pub fn root(&self, mut id: ValueId) -> ValueId {
         // A chain is no longer than there are values.
         for _ in 0..self.model.values.len() {
@@ -126,7 +127,7 @@ impl<'a> View<'a> {
         self.model.values[id].dtype == Some(DType::F32)
     }
 
-    /// A node with what is known of its operands, under whatever names.
+    /// A node with the known types, shapes and elements of its operands, behind their aliases.
     pub fn ctx(&self, node: &'a Node) -> Ctx<'a> {
         let operand = |id: ValueId| {
             let v = &self.model.values[id];

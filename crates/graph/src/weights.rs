@@ -1,4 +1,7 @@
-//! Weights of a run: those that were read, and random ones where the file holds none.
+//! Completes the weights of a model before it is planned: weights that were read are put in place,
+//! weights that the file lacks become random (the same in every run, positive where a normalisation
+//! divides by them), and nodes that depend on weights alone are evaluated. Input: the weights of
+//! the file and a `State`; output: the names of the random ones. Called by `plan/build.rs`.
 
 use crate::state::State;
 use squall_core::DType;
@@ -6,12 +9,12 @@ use squall_core::graph::{Constant, Model, ValueId, Weights};
 use squall_core::operators;
 use std::collections::{HashMap, HashSet};
 
-/// Weights that lie somewhere else, by name, with numbers by which the caller knows them.
+/// Weights that stay outside of the plan, by name, with numbers by which the caller knows them.
 pub type Placed = HashMap<String, usize>;
 
-/// Makes every weight known in `state`; gives the names of those that had to be random. What
-/// cannot be made stays absent: it is an error only where a step reads it. Weights that are placed
-/// elsewhere stay there.
+/// Makes every weight known in `state` and returns the names of the random ones. A weight that
+/// cannot be made stays absent, which is an error only where a step reads it. Weights in `placed`
+/// stay where they are.
 pub fn complete(mut weights: Weights, placed: &Placed, state: &mut State<'_>) -> Vec<String> {
     let model = state.model;
     let variances = variances(model);
@@ -35,7 +38,7 @@ pub fn complete(mut weights: Weights, placed: &Placed, state: &mut State<'_>) ->
             }
         }
     }
-    // What depends on weights alone comes next, in the order of execution.
+    // Nodes that depend on weights alone come next, in the order of execution.
     for node in model.nodes.iter().filter(|n| n.folded) {
         let known = |id: &ValueId| state.get(*id).is_some();
         if node.outputs.iter().all(known) || !node.inputs.iter().flatten().all(known) {
@@ -114,7 +117,7 @@ impl Random {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Of variance 1.
+    /// A normally distributed number of variance 1.
     fn normal(&mut self) -> f64 {
         let (u, v) = (1.0 - self.uniform(), self.uniform());
         (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()

@@ -1,4 +1,6 @@
-//! The integration tests of the crate `squall-graph` as one program: a program is linked once.
+//! The integration tests of the crate `squall-graph` as one program, because linking one program is
+//! faster than linking many. Each `mod` is a file of tests; `net` holds the helpers that build
+//! small models.
 
 mod attention;
 mod back_to_back;

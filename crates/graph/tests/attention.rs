@@ -1,4 +1,7 @@
-//! Attention as one kernel: found where it is, computed alike, chosen by costs alone.
+//! Tests of the fusion rule `attention` (product, softmax, product as one kernel): it finds the
+//! pattern with scale and mask and refuses a softmax along another axis, its candidates compute the
+//! same as the separate nodes, solvers take them by costs, and values that attention alone reads
+//! lie in the memory of others. Models are built by hand (`net`).
 
 use crate::net;
 
@@ -10,8 +13,8 @@ use squall_graph::solvers::{
     ATTENTION_IN_PLACE, CHEAPEST, CoverCosting, SOLVERS, Unknown, cheapest_cover, solver,
 };
 
-/// Two heads of 7 tokens that look at 9, scaled, with a mask where `masked`; the softmax is along
-/// `axis`.
+/// A model of two heads with 7 queries and 9 keys, scaled, with a mask where `masked`; the softmax
+/// is along `axis`.
 fn heads(masked: bool, axis: i64) -> Net {
     let mut n = Net::new();
     let (q, k, v) = (n.input(&[1, 2, 7, 4]), n.input(&[1, 2, 4, 9]), n.input(&[1, 2, 9, 4]));
@@ -28,8 +31,8 @@ fn heads(masked: bool, axis: i64) -> Net {
     n
 }
 
-/// The same heads in the middle of a network: one product gives queries, keys and values side by
-/// side, another reads what the heads give.
+/// The same heads in the middle of a network: one product makes queries, keys and values side by
+/// side, another reads the heads' results.
 fn in_a_network() -> Net {
     let mut n = Net::new();
     let (x, w, u) = (n.input(&[7, 4]), n.weight(&[4, 96]), n.weight(&[32, 4]));
@@ -67,7 +70,7 @@ fn attention_is_one_kernel_where_costs_say_so() {
         let kinds: Vec<&str> = cheapest.tasks().iter().map(|t| t.workload.kind.as_str()).collect();
         assert_eq!(kinds, ["attention"]);
         assert_eq!(cheapest.tasks()[0].nodes.len(), if masked { 5 } else { 4 });
-        // What the three take together is less than this: it loses.
+        // The three separate kernels together take less than this: the fused one loses.
         let one = cheapest.tasks()[0].id;
         let dear =
             greedy.solved(solver(CHEAPEST).unwrap(), &|id| Some(if id == one { 1e6 } else { 1e3 }));
@@ -113,8 +116,8 @@ fn a_kernel_without_a_time_is_chosen_where_it_could_be_cheaper() {
     assert_eq!(cover(10.0, Unknown::AtLeast(&|_| 211.0)), (3, 210.0));
 }
 
-/// As on a GPU: what other kernels read and write lies densely, attention reads where they have it,
-/// and the copies that it saves count.
+/// As on a GPU: values of other kernels lie densely, attention reads its operands where these
+/// kernels store them, and the saved copies count.
 #[test]
 fn attention_alone_lies_in_place_and_saves_copies() {
     let n = in_a_network();

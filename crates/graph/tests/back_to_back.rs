@@ -1,5 +1,7 @@
-//! Two operators as one kernel, made in parts: found where they share an axis, computed alike,
-//! chosen by costs alone.
+//! Tests of the fusion rule `chain` (operators one behind the other as one kernel): candidates are
+//! found where two operators share an axis, where a norm of rows feeds a product, and where GPUs
+//! compute in chunks; they compute the same as the separate nodes; results that other nodes read
+//! too, and devices without such kernels, exclude them. Models are built by hand (`net`).
 
 use crate::net;
 
@@ -9,7 +11,7 @@ use squall_graph::Assignment;
 use squall_graph::candidate::MakesChain;
 use squall_graph::solvers::{CHEAPEST, solver};
 
-/// A pointwise convolution with a ReLU that gives 16 channels.
+/// Adds a pointwise convolution with a ReLU and 16 output channels.
 fn expanded(n: &mut Net) -> ValueId {
     let x = n.input(&[1, 6, 7, 9]);
     let w = n.weight(&[16, 6, 1, 1]);
@@ -17,8 +19,8 @@ fn expanded(n: &mut Net) -> ValueId {
     n.node("Relu", &[y], &[1, 16, 7, 9], &[])
 }
 
-/// What reads them: a depthwise convolution with a ReLU, a pooling, or a convolution that reads all
-/// channels.
+/// A model in which a depthwise convolution with a ReLU, a pooling, or a full convolution reads
+/// these channels.
 fn read_by(op: &str) -> Net {
     let mut n = Net::new();
     let x = expanded(&mut n);
@@ -78,8 +80,8 @@ fn a_norm_of_rows_and_the_product_behind_it_may_be_one_kernel() {
     }
 }
 
-/// What only GPUs have a kernel for: a convolution of any window with its pooling, and two products
-/// with what is made between them, of as many rows as no part divides.
+/// Chains that only GPUs have kernels for: a convolution of any window with its pooling, and two
+/// products with elementwise steps between them, with a number of rows that no part divides.
 #[test]
 fn operators_made_in_chunks_may_be_one_kernel() {
     let mut pooled = Net::new();
@@ -122,7 +124,7 @@ fn a_device_without_such_kernels_has_no_such_candidates() {
     assert_eq!(cheapest.tasks().len(), 2);
 }
 
-/// An assignment that names the rules of which there were several.
+/// An assignment that names the former rules.
 #[test]
 fn a_text_of_an_older_build_names_the_same_kernels() {
     let net = read_by("depthwise");

@@ -1,12 +1,13 @@
-//! Branches that the run decides: which steps of a plan run under which conditions, and the
-//! step-by-step execution, which takes one branch, too.
+//! Tests of branches (`If`) that the run decides: the conditions under which each step of a plan
+//! runs (`demand.rs`), and the step-by-step execution, which runs one branch only. The model is
+//! read from ONNX that is built here.
 
 use squall_graph::Assignment;
 use squall_graph::plan::{Plan, PlanStep, ValueSource};
 use squall_testing::onnx::*;
 use std::sync::Arc;
 
-/// `h` and `first` are read by one branch each, `x` by both and `i` has an index that is none.
+/// A model with nested branches; in the branch that is not taken, `i` has an index out of range.
 fn assignment() -> Assignment {
     let nested = [
         branch("then_branch", &[node("Gather", &["r", "i"], &["s"], &[])], "s"),
@@ -49,7 +50,7 @@ fn steps_run_under_the_conditions_of_what_reads_them() {
     assert_eq!(under(step("Gather", 0)), [true, true]);
     assert_eq!(under(step("Gather", 1)), [false]);
     assert_eq!((under(step("Choose", 0)), under(step("Choose", 1))), (vec![true], vec![]));
-    // The flag of the inner branches is known before what it decides.
+    // The flag of the inner branches is computed before the steps that depend on it.
     let inner = step("Gather", 0).when.iter().map(|w| w.flag).collect::<Vec<_>>();
     let at = plan.steps.iter().position(|s| s.op == "Gather").unwrap();
     for flag in inner {

@@ -1,5 +1,6 @@
-//! Products with weights of few bits: kernels of their own on CPUs, alone, and only where kernels
-//! are made for them.
+//! Tests of products with weights of few bits (`MatMulNBits`): on CPUs they are marked as kernels
+//! of their own, which nothing is fused with, and only where a workload can be built for their
+//! types and sizes.
 
 use crate::net;
 
@@ -12,8 +13,8 @@ use squall_graph::Assignment;
 use squall_graph::bytes::in_bytes;
 use std::sync::Arc;
 
-/// Three rows of 64 by `n` columns of 4 bits in blocks of 32, with a bias of a type of its own,
-/// then two elementwise steps.
+/// A model: three rows of 64 elements times `n` columns of 4 bits in blocks of 32, with a bias of
+/// the given type if any, then two elementwise nodes.
 fn product(n: i64, bias: Option<DType>) -> Net {
     let mut net = Net::new();
     let x = net.input(&[3, 64]);

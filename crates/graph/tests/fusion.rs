@@ -1,4 +1,6 @@
-//! Small graphs made by hand: what is fused with what, and that fusing changes no result.
+//! Tests of fusion on small graphs made by hand (`net`): which nodes become one kernel under greedy
+//! fusion, by the kernels' names such as `conv2d_2x5x6_k3_3x3_bias_relu`, and that fused models
+//! compute the same as their nodes.
 
 use crate::net;
 
@@ -99,7 +101,7 @@ fn a_normalisation_before_a_convolution_is_a_map() {
     );
 }
 
-/// As attentions scale their queries and keys: the product takes both factors in.
+/// As attention scales its queries and keys: the kernel of the product includes both factors.
 #[test]
 fn numbers_that_scale_the_operands_of_a_product_go_behind_it() {
     let mut n = Net::new();
@@ -118,15 +120,15 @@ fn numbers_that_scale_the_operands_of_a_product_go_behind_it() {
     let (got, want) = (run(&simple.lower(), &inputs).unwrap(), run(&n.lower(), &inputs).unwrap());
     let off = got[0].iter().zip(&want[0]).map(|(g, w)| (g - w).abs()).fold(0.0, f32::max);
     assert!(off < 1e-5, "{got:?} {want:?}");
-    // What others read, too, stays as it is.
+    // A scaled value with other readers stays as it is.
     n.0.outputs.push(scaled);
     let kept = simplify(n.0.clone());
     assert_eq!(kept.nodes[0], n.0.nodes[0]);
     assert_eq!(kept.nodes.iter().filter(|x| x.op == "Mul").count(), 2);
 }
 
-/// As an attention hands its product on: the kernel of the product takes the addition in, and the
-/// renames between them are gone.
+/// As behind attention's output product: the kernel of the product includes the addition, and the
+/// renames between them are removed.
 #[test]
 fn an_addition_is_read_past_what_only_renames() {
     let mut n = Net::new();
@@ -146,7 +148,7 @@ fn an_addition_is_read_past_what_only_renames() {
     assert!(names.len() == 1 && names[0].ends_with("_add_relu"), "{names:?}");
     let inputs = [&[6, 4][..], &[4, 5], &[1, 6, 5]].map(some_numbers);
     assert_eq!(run(&simple.lower(), &inputs).unwrap(), run(&n.lower(), &inputs).unwrap());
-    // What moves elements is no rename, and neither is what gives the sum another shape.
+    // A node that moves elements is no rename, and neither is one that gives the sum another shape.
     let mut moved = Net::new();
     let (a, b, r) = (moved.input(&[6, 4]), moved.input(&[4, 6]), moved.input(&[6, 6]));
     let product = moved.node("MatMul", &[a, b], &[6, 6], &[]);

@@ -1,4 +1,6 @@
-//! Models that compute in floats of 16 bits become such of 32 with the same ends.
+//! Tests of widening models of 16-bit floats (`halves.rs`): inputs and outputs keep their 16-bit
+//! type, all values between are 32-bit floats, and conversions stand exactly where the file's type
+//! is visible.
 
 use squall_core::DType;
 use squall_core::graph::{Constant, Model};
@@ -18,7 +20,7 @@ fn halves(dims: &[i64], data: &[u16]) -> TensorProto {
 fn wide(model: Model) -> (Model, Option<Halves>) {
     let (made, halves) = widened(model);
     made.verify().unwrap();
-    // It is the same from its text.
+    // The widened model prints and parses back.
     assert_eq!(Model::parse(&made.to_string()).unwrap(), made);
     (made, halves)
 }

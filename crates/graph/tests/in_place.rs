@@ -1,6 +1,6 @@
-//! That values in the memory of others change nothing, and save the copies that they should: plans
-//! against the step-by-step execution of the same assignment, and real kernels against greedy
-//! fusion.
+//! Tests of values placed in the memory of others (`solvers/in_place.rs`): results stay the same
+//! and the expected copies disappear. Plans are compared with the step-by-step execution of the
+//! same assignment, with stand-ins for kernels, and real workloads with greedy fusion.
 
 use crate::net;
 
@@ -27,7 +27,7 @@ fn solved(graph: &Assignment, name: &str) -> Assignment {
     made
 }
 
-/// Cheap, and different for other inputs, orders and tasks.
+/// A stand-in for a kernel: cheap, and with different results for other inputs, orders and tasks.
 fn stand_in(task: TaskId, elements: usize, inputs: &[&[f32]]) -> Vec<f32> {
     let salt = task.to_string().bytes().map(f32::from).sum::<f32>() / 1e4;
     let one = |i: usize| {
@@ -204,7 +204,8 @@ fn shuffled_channels_are_read_where_they_are() {
     let y = n.conv(both, 64, 8);
     n.0.outputs.push(y);
     let copies = same_everywhere(&n);
-    // What passes through unchanged is copied; what the convolution reads and gives is not.
+    // Channels that pass through unchanged are copied; channels that the convolution reads and
+    // writes are not.
     assert_eq!(copies[1..], [1, 1, 1]);
     let last = solved(&n.lower(), CHANNELS_LAST_IN_PLACE);
     let sites = &last.choice().sites;
@@ -307,8 +308,8 @@ fn sites_that_no_move_makes_are_refused() {
     }
 }
 
-/// Models of which another one has the same moves and fewer weights, and ViT, of whose moves
-/// `heads_of_attention_are_read_and_stored_where_they_are` has all.
+/// Large models: another model has the same moves and fewer weights, or, for ViT,
+/// `heads_of_attention_are_read_and_stored_where_they_are` has all moves.
 const LARGE: &[&str] = &[
     "alexnet",
     "densenet161",
@@ -360,7 +361,7 @@ fn plans_of_all_models_agree_with_their_steps() {
                 assert_eq!(&got[..want.len()], &want[..], "{name}, {way}");
             }
             let most = match name.as_str() {
-                // What passes through a channel shuffle unchanged.
+                // The copies of channels that pass through a shuffle unchanged.
                 "shufflenet_v2_x1_0" => 15,
                 n if COPY_FREE.iter().any(|f| n.starts_with(f)) => 0,
                 _ => usize::MAX,

@@ -1,6 +1,8 @@
-//! The exact choice beside Korch's: the binary programme of its paper (ASPLOS'24), solved by HiGHS
-//! where a Python with SciPy is found. A variable says of each candidate whether it runs; what the
-//! caller gets is given by one that does, and so is all that one of them reads.
+//! The exact solver (`solvers/whole.rs`) against the formulation of Korch (ASPLOS'24), a binary
+//! linear programme, solved by HiGHS where a Python with SciPy is found. In the programme a
+//! variable says of each candidate whether it runs; a running candidate must give each output of
+//! the model and each value that a running candidate reads. Our least time must lie between HiGHS's
+//! bound and the time that HiGHS found.
 
 use crate::net;
 
@@ -22,11 +24,10 @@ use std::time::Instant;
 /// Random times of each model.
 const SEEDS: u64 = 1;
 
-/// Seconds that the other solver has for a programme; a larger number may be given by
-/// `SQUALL_KORCH_SECONDS`.
+/// The seconds that HiGHS has for a programme; `SQUALL_KORCH_SECONDS` may give a larger number.
 const LEAST_SECONDS: &str = "2";
 
-/// A time for each candidate as it is in the model, in nanoseconds: by its work, up or down by a
+/// A time in nanoseconds for each candidate in the model's layout: by its work, up or down by a
 /// third, so that now the larger and now the smaller kernels win.
 fn times(all: &Candidates, seed: u64) -> HashMap<TaskId, f64> {
     let time = |task: &Task| {
@@ -38,7 +39,7 @@ fn times(all: &Candidates, seed: u64) -> HashMap<TaskId, f64> {
     all.list.iter().map(|c| Task::new("", c.workload.clone())).map(|t| (t.id, time(&t))).collect()
 }
 
-/// The binary programme, as `benches/korch.py` reads it.
+/// The binary programme in the form that `benches/korch.py` reads.
 fn programme(all: &Candidates, times: &HashMap<TaskId, f64>) -> String {
     let m = &all.model;
     let mut given: BTreeMap<ValueId, Vec<usize>> = BTreeMap::new();

@@ -1,4 +1,6 @@
-//! That a network computes the same in every layout, and that the cheapest one is found.
+//! Tests of layouts (channels first or last): a network computes the same under every choice of
+//! layouts, and the solver's layouts follow the known times of kernels and avoid kernels without a
+//! time. The network is built by hand (`net`) from the usual parts of image classifiers.
 
 use crate::net;
 
@@ -17,7 +19,7 @@ fn images(graph: &Assignment) -> Vec<ValueId> {
     last.choice().layouts.keys().copied().collect()
 }
 
-/// The same kernels where the channels of some images lie last.
+/// The same kernels with the channels of some images last.
 fn lay_out(graph: &Assignment, last: &[bool]) -> Assignment {
     let chosen = images(graph).into_iter().zip(last).filter(|(_, l)| **l);
     let layouts = chosen.map(|(v, _)| (v, Layout::ChannelsLast)).collect();
@@ -25,14 +27,15 @@ fn lay_out(graph: &Assignment, last: &[bool]) -> Assignment {
     Assignment::new(graph.candidates().clone(), choice).unwrap()
 }
 
-/// Which images lie with their channels last where times are known.
+/// Which images have their channels last in the solver's choice for these times.
 fn cheapest(graph: &Assignment, time: &dyn Fn(TaskId) -> Option<f64>) -> Vec<bool> {
     let chosen = graph.solved(solver(FASTEST_LAYOUTS).unwrap(), time).unwrap();
     images(graph).iter().map(|v| chosen.choice().layouts.contains_key(v)).collect()
 }
 
-/// A stem, a block with a residual, one that halves the image, depthwise filters, pooling, a
-/// classifier, and two values that have to keep their order: what is concatenated, and the output.
+/// A network of a stem, a block with a residual, a block that halves the image, depthwise filters,
+/// pooling and a classifier, with two values that must keep their order: the concatenation's and
+/// the output.
 fn network() -> (Net, Vec<f32>) {
     let mut n = Net::new();
     let shape = [1, 4, 5, 6];
@@ -107,7 +110,7 @@ fn every_choice_of_layouts_computes_the_same() {
             "mean_12x4_nhwc",
         ]
     );
-    // The text says what is read and written in which order.
+    // The workload's text says the order of each tensor.
     let block = tasks[1].workload.to_string();
     assert!(
         block.contains("data X: f32[1, 5, 6, 4]") && block.contains("data R: f32[1, 5, 6, 4]"),
@@ -129,9 +132,9 @@ fn the_cheapest_choice_follows_the_times() {
         let ids = |t: &Task| (t.id, ns);
         lay_out(&import, last).tasks().iter().map(ids).collect::<Vec<_>>()
     };
-    // Nothing known: as the model has it.
+    // No time is known: layouts stay as in the model.
     assert_eq!(cheapest(&import, &|_| None), [false; 4]);
-    // Both ways known: the faster; a kernel of which nothing is known is avoided.
+    // Both layouts are timed: the faster one is chosen; a kernel without a time is avoided.
     for (first, last, want) in [(2.0, 1.0, true), (1.0, 2.0, false)] {
         let times: HashMap<TaskId, f64> =
             known(&[true; 4], last).into_iter().chain(known(&[false; 4], first)).collect();
@@ -145,8 +148,8 @@ fn the_cheapest_choice_follows_the_times() {
 fn one_unknown_kernel_does_not_blur_the_others() {
     let (net, _) = network();
     let import = net.lower();
-    // Of the block nothing is known with channels first, of the stem nothing with channels last:
-    // one of the two has to be unknown, and a nanosecond decides which.
+    // The block was never timed with channels first, the stem never with channels last: one of the
+    // two has to be unknown, and a nanosecond decides which.
     let (first, last) = (lay_out(&import, &[]), lay_out(&import, &[true, true, true, false]));
     let first =
         first.tasks().iter().enumerate().filter(|(i, _)| *i != 1).map(|(_, t)| (t.id, 1000.0));
@@ -166,8 +169,8 @@ fn heads_of_attention_are_no_images() {
     assert_eq!(images(&import).len(), 0);
 }
 
-/// Two convolutions with a normalisation and a ReLU ahead of each, of which the second one's ReLU
-/// could as well come ahead of the next.
+/// Two convolutions, each with a normalisation and a ReLU ahead; the ReLU of the second could as
+/// well follow the first.
 #[test]
 fn a_prologue_is_hoped_to_be_free_in_the_layout_that_is_known() {
     let mut n = Net::new();

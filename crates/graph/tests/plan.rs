@@ -1,5 +1,6 @@
-//! Plans against the step-by-step execution of the same assignment: all models at hand with a
-//! stand-in for kernels, and moves made by hand.
+//! Tests of plans (`src/plan`): running a plan block by block gives the same results as the
+//! step-by-step execution of the same assignment, for all models at hand with stand-ins for
+//! kernels, and for moves of data made by hand.
 
 use prost::Message;
 use squall_core::{TaskId, Workload};
@@ -17,7 +18,7 @@ fn assignment(bytes: &[u8], name: &str) -> Assignment {
     Assignment::of(Arc::new(onnx::read(bytes, name, &[]).unwrap()), crate::net::alone).unwrap()
 }
 
-/// Cheap, and different for other inputs, orders and tasks.
+/// A stand-in for a kernel: cheap, and with different results for other inputs, orders and tasks.
 fn stand_in(task: TaskId, elements: usize, inputs: &[&[f32]]) -> Vec<f32> {
     let salt = task.to_string().bytes().map(f32::from).sum::<f32>() / 1e4;
     let one = |i: usize| {
@@ -28,7 +29,7 @@ fn stand_in(task: TaskId, elements: usize, inputs: &[&[f32]]) -> Vec<f32> {
     (0..elements).map(one).collect()
 }
 
-/// Each task's lengths of inputs and of the output.
+/// For each task the lengths of its inputs and of its output.
 type Lengths = HashMap<TaskId, (Vec<usize>, usize)>;
 
 fn lengths(graph: &Assignment) -> Lengths {
@@ -41,7 +42,7 @@ fn lengths(graph: &Assignment) -> Lengths {
         .collect()
 }
 
-/// Runs a plan, each block of memory by itself.
+/// Runs a plan with separate memory for each block.
 fn execute(plan: &Plan, lengths: &Lengths, inputs: &[Vec<f32>]) -> Vec<Vec<f32>> {
     let mut memory: Vec<Vec<f32>> =
         plan.blocks.iter().map(|b| vec![f32::NAN; b.elements]).collect();
@@ -152,7 +153,7 @@ fn the_examples_run_as_step_by_step() {
 
 #[test]
 fn the_shared_models_run_as_step_by_step() {
-    // Of the others the weights alone take a while.
+    // The weights of the other models alone take a while.
     let Some(folder) = squall_testing::shared("models") else { return };
     for (name, bytes) in models(&folder) {
         match name.as_str() {
@@ -389,8 +390,8 @@ fn what_takes_open_lengths_is_one_step() {
     assert_eq!(steps, ["Region"]);
 }
 
-/// Of a sorting of which only the shape is asked, and of what it alone reads, there is no step; of
-/// a node with one result that is read there is.
+/// A sorting of which only the shape is used, and nodes that only it reads, have no step; a node
+/// with one result that is read has a step.
 #[test]
 fn a_node_of_which_nothing_is_read_has_no_step() {
     use squall_testing::onnx::{Build, i64s};

@@ -1,4 +1,6 @@
-//! Shuffled channels are read where they are: the same results without a copy.
+//! Tests of channel shuffles without copies (`src/ranges.rs`): rewritten ShuffleNetV2 units give
+//! the same results as the originals, without a copy of the shuffle, and a shuffle with other
+//! readers than convolutions stays.
 
 use crate::net;
 
@@ -12,7 +14,7 @@ use std::sync::Arc;
 
 const IMAGE: [i64; 2] = [6, 8];
 
-/// A convolution with a bias, as deep as its groups say.
+/// Adds a convolution with a bias and the given groups.
 fn conv(n: &mut Net, x: ValueId, [c, k, r, stride]: [i64; 4], groups: i64) -> ValueId {
     let [w, b] = [n.weight(&[k, c / groups, r, r]), n.weight(&[k])];
     let of = |v: ValueId| n.0.values[v].shape.clone().unwrap();
@@ -22,7 +24,7 @@ fn conv(n: &mut Net, x: ValueId, [c, k, r, stride]: [i64; 4], groups: i64) -> Va
     n.node("Conv", &[x, w, b], &[1, k, h, q], &all)
 }
 
-/// Two values as one, their channels in turns.
+/// Adds the concatenation of two values with their channels interleaved (a channel shuffle).
 fn shuffled(n: &mut Net, parts: [ValueId; 2], c: i64) -> ValueId {
     let shape = n.0.values[parts[0]].shape.clone().unwrap();
     let (h, w) = (shape[2], shape[3]);
@@ -40,8 +42,8 @@ fn slice(n: &mut Net, x: ValueId, [from, to]: [i64; 2]) -> ValueId {
     n.node("Slice", &[x, a, b, c], &[1, to - from, shape[2], shape[3]], &[])
 }
 
-/// Units of a ShuffleNetV2 with halves of so many channels, and a unit with a stride behind them;
-/// the shuffle that each of them ends with last.
+/// A model of ShuffleNetV2 units with halves of `half` channels, a unit with a stride behind them,
+/// and the shuffle that ends the last unit.
 fn units(count: usize, half: i64) -> (Net, ValueId) {
     // Places are turned with the channels, or a part of a batch is taken.
     let mut n = Net::new();

@@ -1,5 +1,6 @@
-//! A depthwise convolution with the pointwise ones beside it as one kernel: found, computed alike,
-//! chosen by costs alone.
+//! Tests of the fusion rule `chain` for separable convolutions (a depthwise convolution with the
+//! pointwise ones beside it), which GPUs compute as one kernel: candidates are found, compute the
+//! same as the separate nodes, and solvers take them by costs, known or estimated.
 
 use crate::net;
 
@@ -15,7 +16,7 @@ fn pointwise(n: &mut Net, x: ValueId, from: i64, to: i64, size: [i64; 2], relu: 
     if relu { n.node("Relu", &[y], &shape, &[]) } else { y }
 }
 
-/// An inverted residual: 6 channels, 16 between, 6 again, and the input added.
+/// A model of an inverted residual: 6 channels, 16 between, 6 again, and the input added if asked.
 fn inverted_residual(is_added: bool) -> Net {
     let mut n = Net::new();
     let x = n.input(&[1, 6, 7, 9]);
@@ -38,7 +39,8 @@ fn an_inverted_residual_may_be_one_kernel() {
         let greedy = inverted_residual(is_added).lower_for(gpus);
         assert_eq!(greedy.tasks().len(), 3, "{greedy:?}");
         let found = greedy.candidates().list.iter().filter(|c| c.rule == "chain");
-        // With what is ahead, with what is behind, with both.
+        // Candidates of the depthwise convolution with the pointwise one ahead, with the one
+        // behind, and with both.
         let nodes: Vec<usize> = found.map(|c| c.nodes.len()).collect();
         let added = usize::from(is_added);
         assert!(nodes.contains(&4) && nodes.contains(&(3 + added)), "{nodes:?}");
@@ -64,6 +66,6 @@ fn what_others_read_too_is_stored() {
     let list = &greedy.candidates().list;
     let found: Vec<usize> =
         list.iter().filter(|c| c.rule == "chain").map(|c| c.nodes.len()).collect();
-    // The depthwise one with what is behind it remains.
+    // The depthwise convolution with the pointwise one behind it remains.
     assert!(!found.is_empty() && found.iter().all(|n| *n == 3), "{found:?}");
 }

@@ -1,5 +1,6 @@
-//! Each stage as text: it prints and parses back, what is wrong is said, hostile text never panics,
-//! and another partition of a model that was written down computes the same.
+//! Tests of the stages' texts (model, candidates, assignment, plan): each prints and parses back,
+//! faults are reported, hostile text never panics, and an assignment that a user wrote by hand
+//! computes the same as the solver's.
 
 use crate::net;
 
@@ -29,12 +30,12 @@ fn net() -> Net {
     n
 }
 
-/// All four stages of a model, printed and read.
+/// Prints and parses all four stages of a model.
 fn stages_come_back(model: &Arc<Model>, name: &str) {
     let text = model.to_string();
     let read = Model::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
     assert_eq!(read.to_string(), text, "{name}");
-    // Elements that are no numbers equal nothing, themselves neither.
+    // NaN equals nothing, not even itself.
     if !text.contains("NaN") {
         assert!(read == model.without_large_constants(), "{name}");
     }
@@ -55,7 +56,7 @@ fn stages_come_back(model: &Arc<Model>, name: &str) {
 fn the_stages_of_every_model_come_back() {
     stages_come_back(&Arc::new(net().0), "net");
     for (name, bytes) in models() {
-        // Of networks that differ in depth alone one is enough.
+        // Of networks that differ only in depth, one is enough.
         if !["resnet101", "resnet152", "vgg16", "vgg19", "densenet161"].contains(&name.as_str()) {
             stages_come_back(&Arc::new(onnx::read(&bytes, &name, &[]).unwrap()), &name);
         }
@@ -205,7 +206,8 @@ fn what_is_no_legal_cover_is_refused() {
     says(wrong("node", "layout \"v13\" nhwc\nnode"), "no kernel and no move gives it");
     says(wrong("node", "layout \"v12\" nhwc\nnode"), "the shapes of its values are not known");
     says(wrong("node", "layout \"v14\" nhwc\nnode"), "the model gives it to its caller");
-    // A move reads its values wherever they lie, and copies what is elsewhere.
+    // A node that moves data reads its values wherever they lie, and copies elements that are
+    // elsewhere.
     let moved = text.replacen("node", "layout \"v11\" nhwc\nnode", 1);
     assert_eq!(Assignment::parse(&moved, whole.candidates()).err(), None);
     says(wrong("\"net\"", "\"other\""), "of another model than `net`");

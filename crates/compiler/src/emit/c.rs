@@ -1,4 +1,7 @@
-//! C with the vector types of GCC and Clang.
+//! The dialect of C: the table that tells the printer (`printer.rs`) how to spell numbers,
+//! functions, loops and vectors in C with the vector extensions of GCC and Clang. It is what
+//! kernels for CPUs are printed in; `c_prelude.rs` gives the helper functions that the spellings
+//! call.
 
 use super::c_prelude;
 use super::dialect::{Dialect, Execution, Index, Numbers, VectorWords};

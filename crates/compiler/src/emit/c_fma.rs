@@ -1,8 +1,12 @@
-//! `fma_vN(a, b, c)`: `a * b + c`, rounded once where the machine has an instruction for that, and
-//! `fms_vN` and `fnma_vN`, in which an operand is negated. They are written out because compilers
-//! that may contract products and sums do it for some elements of a tile and not for others, by the
-//! code around them: two tiles that overlap, or two compilers, then round one element in two ways.
-//! GCC has no generic built-in function for vectors, so that those of the instructions are named.
+//! The C helper functions for fused multiply-add: `fma_vN(a, b, c)` is `a * b + c` of vectors of N
+//! lanes, rounded once where the machine has the instruction, and `fms_vN` and `fnma_vN` negate an
+//! operand. Input: the set of helpers and vector widths that a kernel used; output: their C text,
+//! which `c_prelude.rs` puts ahead of the kernel.
+//!
+//! The functions are written out because compilers that may contract products and sums do so for
+//! some elements of a tile and not for others, depending on the surrounding code: two overlapping
+//! tiles, or two compilers, would then round one element in two ways. GCC has no generic built-in
+//! function for vectors, so the built-ins of the instructions are called by name.
 
 use super::dialect::Used;
 use std::fmt::Write;
@@ -10,7 +14,7 @@ use std::fmt::Write;
 /// The functions with a negated operand, as calls of `fma`: compilers make one instruction of each.
 const NEGATED: [(&str, &str); 2] = [("fms", "(a, b, -c)"), ("fnma", "(-a, b, c)")];
 
-/// Functions that add products, beside those that say so by their names.
+/// Further helper functions that add products.
 const USERS: [&str; 5] = ["exp", "sigmoid", "tanh", "erf", "dot_pair"];
 
 /// Whether a program adds products.
@@ -23,8 +27,8 @@ fn has_vectors(used: &Used) -> bool {
     has_any(used) || USERS.iter().any(|u| used.has(u))
 }
 
-/// Where a compiler has one for all vectors, and the machine the instruction: without that it would
-/// call a function for each lane.
+/// A test whether the compiler has a built-in function for all vectors and the machine the
+/// instruction; without the instruction the built-in would call a function for each lane.
 const ELEMENTWISE: &str =
     "#if defined(__clang__) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA))
 #if __has_builtin(__builtin_elementwise_fma)
@@ -33,7 +37,7 @@ const ELEMENTWISE: &str =
 #endif
 ";
 
-/// Those of single numbers.
+/// The helper functions on single numbers.
 pub fn scalars(used: &Used) -> String {
     let mut s = String::new();
     if !used.lanes.is_empty() && has_vectors(used) {
@@ -54,7 +58,7 @@ pub fn scalars(used: &Used) -> String {
     s
 }
 
-/// Those of a width.
+/// The functions on vectors of `l` lanes.
 pub fn vectors(l: i64, used: &Used) -> String {
     let mut s = String::new();
     if has_vectors(used) {

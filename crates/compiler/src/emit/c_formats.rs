@@ -1,5 +1,7 @@
-//! The C functions that bring numbers of fewer bits to lanes of 32 and back, and that multiply four
-//! bytes with four at once, or two numbers of bf16 with two.
+//! The C helper functions for narrow number formats: conversions between 16-bit floats or bytes in
+//! memory and 32-bit lanes, and dot products of four bytes with four (`dot`) or of two bf16 numbers
+//! with two (`dot_pair`), each with variants for the instruction sets that have them. Input: the
+//! helpers that a kernel used; output: their C text for `c_prelude.rs`.
 
 use super::dialect::Used;
 use std::fmt::Write;
@@ -185,7 +187,7 @@ fn dot_words(l: i64) -> String {
     )
 }
 
-/// Loads and stores of bytes. What is stored is whole already, and in their range.
+/// Loads and stores of bytes. Stored values are whole numbers within the range of a byte.
 fn bytes(l: i64, kind: &str, ty: &str, used: &Used, s: &mut String) {
     let (from, to) = (format!("from_{kind}"), format!("to_{kind}"));
     let rounds = kind == "u8" && used.has("round_u8");
@@ -209,9 +211,9 @@ fn bytes(l: i64, kind: &str, ty: &str, used: &Used, s: &mut String) {
     }
 }
 
-/// Stores of numbers as bytes, to the nearest within two bounds and ties to even. Instructions
-/// that convert round so, and that of AVX-512 which narrows brings what is too large, by its bits
-/// without sign, to 255. What is no number becomes the lower bound.
+/// Stores of floats as bytes, rounded to nearest within two bounds, ties to even. Instructions that
+/// convert round so, and AVX-512's narrowing instruction clamps the 32 bits, read as an unsigned
+/// number, to 255. A NaN becomes the lower bound.
 fn rounded_bytes(l: i64) -> String {
     let one = |name: &str, out: &str| {
         format!("  __asm__(\"{name} %1, %0\" : \"={out}\"(r) : \"{out}\"(x));\n")
@@ -304,7 +306,7 @@ fn widened(l: i64, kind: &str, ty: &str) -> String {
     )
 }
 
-/// Loads and stores of numbers of 16 bits: those of bf16 by shifts, others one by one.
+/// Loads and stores of 16-bit numbers: bf16 by shifts, other formats one by one.
 fn halves(l: i64, kind: &str, used: &Used, s: &mut String) {
     let (from, to) = (format!("from_{kind}"), format!("to_{kind}"));
     if !used.has(&from) && !used.has(&to) {
@@ -338,8 +340,9 @@ fn halves(l: i64, kind: &str, used: &Used, s: &mut String) {
 }
 
 /// Loads and stores of bf16, which are the upper halves of floats. GCC makes single instructions of
-/// 16 conversions of its own functions alone; `vcvtneps2bf16`, which takes what is below the normal
-/// range for 0, compilers have under different types, so that it is written as it is assembled.
+/// 16 conversions only from its own functions; `vcvtneps2bf16`, which treats numbers below the
+/// normal range as 0, has different types in different compilers, so it is written as inline
+/// assembly.
 fn bf16(l: i64, used: &Used, s: &mut String) {
     let own = |call: &str| format!("#if defined(__AVX512F__) && !defined(__clang__)\n  {call}\n");
     if used.has("from_bf16") {
@@ -391,7 +394,7 @@ fn bf16(l: i64, used: &Used, s: &mut String) {
     }
 }
 
-/// Of single numbers; references keep the bytes of four in a double.
+/// The products of single numbers; references keep the four bytes of an element in a double.
 const DOT: &str = "static inline int dot_f(int s, int a, int b) {
   for (int i = 0; i < 32; i += 8)
     s += (int)((unsigned)a >> i & 255) * (signed char)((unsigned)b >> i);
@@ -470,10 +473,10 @@ fn assembled(condition: &str, list: &[(&str, &str)], lanes: &str) -> String {
     s + "  return s;\n"
 }
 
-/// `s + a * b` for four bytes a lane, those of `a` without sign: one instruction where there is
-/// `vpdpbusd` or ARM's `usdot`. With `sdot` alone `a - 128` is multiplied, and 64 twice. Elsewhere
-/// exact products of 16 bits, of even and of odd bytes. (`vpmaddubsw` takes bytes as they are, but
-/// its sums of two saturate.)
+/// `s + a * b` for four bytes a lane, `a` unsigned: one instruction where there is `vpdpbusd` or
+/// ARM's `usdot`. With `sdot` alone `a - 128` is multiplied, and 64 twice. Elsewhere even and odd
+/// bytes are multiplied exactly in 16 bits. (`vpmaddubsw` takes bytes as they are, but its sums of
+/// two products saturate.)
 fn dot(l: i64) -> String {
     let single = match l {
         16 => Some(("defined(__AVX512VNNI__)", "512", "_v16si")),
@@ -489,7 +492,8 @@ fn dot(l: i64) -> String {
         )),
         _ => None,
     };
-    // What GCC and Clang call the product of 16 bits; of 64 bytes it takes a mask in GCC.
+    // The names in GCC and Clang of the product of 16-bit numbers; for 64 bytes it takes a mask in
+    // GCC.
     let pairs = match l {
         16 => Some(("__AVX512BW__", "pmaddwd512_mask", ", (i16){0}, (unsigned short)-1")),
         8 => Some(("__AVX2__", "pmaddwd256", "")),

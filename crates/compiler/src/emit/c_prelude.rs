@@ -1,6 +1,10 @@
-//! The C text before a kernel: vector types and the functions that it uses, for the widths that
-//! it uses. GCC/Clang vector extensions, so that any instruction set will do; single instructions
-//! by their built-in names only where compilers do not find them, behind a test for them.
+//! The C text ahead of a kernel: vector types and helper functions (`exp_v8`, `max_f`, shuffles,
+//! ..), only those that the kernel used and in the widths that it used. Input: the set `Used` that
+//! the printer collected; output: C text.
+//!
+//! The text uses GCC's and Clang's vector extensions, so that it compiles for any instruction set.
+//! Single instructions are called by their built-in names only where compilers do not find them by
+//! themselves, behind a preprocessor test.
 
 use super::dialect::Used;
 use super::{c_fma, c_formats, tiles};
@@ -99,9 +103,9 @@ fn every_second(l: i64) -> String {
     )
 }
 
-/// `inside_vN`: the lanes for which `0 <= from + step * lane < extent`. `some_vN`: the elements of
-/// such lanes, no other of which is read. `masked_vN` and `masked_even_vN`: such lanes of the
-/// elements from a place on, or of every second one, and those of `other` else.
+/// `inside_vN`: the lanes for which `0 <= from + step * lane < extent`. `some_vN`: loads those
+/// lanes and reads no other element. `masked_vN` and `masked_even_vN`: in those lanes the elements
+/// from a place on, or every second one, and in the other lanes those of `other`.
 fn masked(l: i64, has_half: bool) -> String {
     let by_element = format!(
         "v{l} r = all_v{l}(0.0f); for (int i = 0; i < {l}; i++) if (m[i]) r[i] = p[i]; return r;"
@@ -124,7 +128,8 @@ fn masked(l: i64, has_half: bool) -> String {
         _ => format!(" {by_element} "),
     };
     let place = lanes(l, |i| i);
-    // Of the elements from a place on the even ones, and of those `l - 1` later the odd ones.
+    // The even elements of the vector at a place, and the odd ones of the vector `l - 1` elements
+    // later.
     let low = lanes(l, |i| if i % 2 == 0 { i / 2 } else { l });
     let high = lanes(l, |i| if i % 2 == 1 { (l - 1 + i) / 2 } else { l });
     let even = shuffled_even(l);
@@ -195,7 +200,8 @@ fn vector(l: i64, used: &Used, s: &mut String) {
         }
     }
     for (word, combine) in ACROSS {
-        // What is combined across its lanes has all narrower vectors; others may be there without.
+        // A vector that is combined across its lanes needs all narrower vectors; other widths may
+        // lack them.
         let mut narrower =
             std::iter::successors(Some(l / 2), |l| Some(l / 2)).take_while(|l| *l > 1);
         if used.has(word) && l.count_ones() == 1 && narrower.all(|l| used.lanes.contains(&l)) {
@@ -292,8 +298,8 @@ const SHUFFLE: &str = "#if defined(__clang__) || __GNUC__ >= 12
 #endif
 ";
 
-/// The larger and the smaller: the names of the functions that give the second where one is NaN, of
-/// those that give NaN there, and the comparison that chooses the first.
+/// Maximum and minimum: the name of the function that returns the second operand if one is NaN, the
+/// name of the function that then returns NaN, and the comparison that chooses the first operand.
 const EXTREMES: [(&str, &str, char); 2] = [("max", "max_nan", '>'), ("min", "min_nan", '<')];
 
 /// The larger or smaller of two vectors, NaN where one is: of the first all bits are set, or it
@@ -321,8 +327,8 @@ fn strict_extreme(l: i64, name: &str) -> String {
     )
 }
 
-/// The larger or smaller of two vectors, the second where one is no number: one instruction on
-/// x86, of which GCC makes two of a comparison and a selection.
+/// The larger or smaller of two vectors, the second where one is NaN: one instruction on x86, which
+/// GCC makes of a comparison and a selection only as two.
 fn extreme(l: i64, name: &str, portable: &str) -> String {
     let (feature, call) = match l {
         16 => {
@@ -428,10 +434,10 @@ END
 }
 ";
 
-/// The same where no instruction scales by powers of two, in 15 operations instead of 24, after
-/// XNNPACK's `rr2_p5`: the bits of the rounded quotient, shifted, are half the power of two, and
-/// the polynomial has degree 5. Results next to overflow stay finite, about 2 ulp; below 1.7e-38
-/// they are 0; what is no number stays none.
+/// The exponential where no instruction scales by powers of two, in 15 operations instead of 24,
+/// after XNNPACK's `rr2_p5`: the bits of the rounded quotient, shifted, are half the power of two,
+/// and the polynomial has degree 5. Results next to overflow stay finite, with an error of about 2
+/// ulp; below 1.7e-38 they are 0; NaN stays NaN.
 const EXP_BY_BITS: &str = "static inline v@ exp_v@(v@ x) {
   i@ zero = x < -86.98f;
   x = min_v@(all_v@(89.0f), x);

@@ -1,4 +1,6 @@
-//! CUDA C++ as NVRTC and nvcc compile it.
+//! The dialect of CUDA C++: the table that tells the printer (`printer.rs`) how to spell numbers,
+//! functions, launches, barriers and shared memory for NVRTC and nvcc. `cuda_prelude.rs` has the
+//! device functions that the spellings call.
 
 use super::cuda_prelude;
 use super::dialect::{Dialect, Execution, Index, Numbers, ThreadWords};

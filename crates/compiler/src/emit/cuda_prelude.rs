@@ -1,4 +1,7 @@
-//! Device functions of ours that CUDA sources begin with, where they use them.
+//! The device functions ahead of a CUDA kernel, in families that are included if the kernel used
+//! them: 16-bit formats, asynchronous copies, tensor cores (`mma.sync`, `wgmma`) and the copy
+//! engine, as inline PTX. Input: the set `Used` that the printer collected; output: CUDA C++ text.
+//! `warps.rs`, `tma.rs` and `thread_statements.rs` print the calls.
 
 use super::dialect::{ProductForm, Used};
 
@@ -28,11 +31,10 @@ pub fn text(used: &Used) -> String {
     all
 }
 
-/// Reads and writes elements of another block's shared memory. Behind the last barrier no block
-/// reads what others wrote: it only keeps blocks that are still read from ending, and need not
-/// wait for outputs to reach memory, which takes 0.3 us. A barrier that a program begins with only
-/// says that blocks have begun: a block that reaches for another's memory waits for that, and no
-/// sooner.
+/// Reads and writes elements of another block's shared memory. The last barrier of a cluster only
+/// keeps blocks from ending while others still read them; it need not wait for outputs to reach
+/// memory, which takes 0.3 us. A barrier at the start of a program only says that blocks have
+/// begun, and a block waits for it when it first accesses another block's memory.
 const PEER: &str = "\
 static __device__ __forceinline__ float peer(const float *p, unsigned rank) {
   unsigned here = (unsigned)__cvta_generic_to_shared(p), there;
@@ -155,8 +157,8 @@ MULTIPLY(left_tf32, \"m16n8k8.row.col.f32.tf32.tf32.f32\", 0, 1)
 MULTIPLY(right_tf32, \"m16n8k8.row.col.f32.tf32.tf32.f32\", 2, 3)
 ";
 
-/// Four neighbours of a row of sums, rounded to 16 bits: a lane has two of either half of the row,
-/// and gives its neighbour those of the half that it does not store.
+/// Four neighbours of a row of sums, rounded to 16 bits: a lane has two elements of either half of
+/// the row, and gives its neighbour those in the half that it does not store itself.
 const FOURS: &str = "\
 #define FOURS(type) \\
 static __device__ __forceinline__ uint2 fours_##type(const float *c) { \\
@@ -202,7 +204,7 @@ static __device__ __forceinline__ float sign(float x) {
 }
 ";
 
-/// What another lane of the warp has, whose number differs by a mask.
+/// The value of the lane of the warp whose number differs by a mask (a shuffle).
 const LANES: &str = "\
 static __device__ __forceinline__ float of_lane(float x, int mask) { return \
 __uint_as_float(__shfl_xor_sync(0xffffffffu, __float_as_uint(x), mask)); }
@@ -349,14 +351,14 @@ static __device__ __forceinline__ void product_done(float &x) { asm volatile(\"\
 :: \"memory\"); }
 ";
 
-/// A register of a first factor that threads made: what they wrote to it comes before what follows.
+/// Orders the writes of threads to a register of the first factor before the products that read it.
 const HELD_FACTORS: &str = "\
 static __device__ __forceinline__ void factor_made(unsigned &x) { asm volatile(\"\" : \"+r\"(x) \
 :: \"memory\"); }
 ";
 
-/// The instruction that multiplies 64 rows by so many columns, 16 deep, of factors that may lie
-/// across, or the first of which lies in registers.
+/// The instruction (`wgmma`) that multiplies 64 rows by a number of columns, 16 deep, with factors
+/// that may lie transposed, or the first of which lies in registers.
 fn warpgroup_product(format: &str, columns: i64, across: [bool; 2], form: ProductForm) -> String {
     let (registers, [a, b]) = (columns / 2, across.map(i64::from));
     let is_held = form == ProductForm::Held;

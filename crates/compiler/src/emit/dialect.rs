@@ -1,34 +1,37 @@
-//! Languages as tables: how each spells what the printer says. A new language is a file with a
-//! table, and a line in [`super::DIALECTS`]. In a spelling `$1`, `$2`, .. stand for its parts.
+//! The type of a dialect: a table of how one language of C's family spells everything that the
+//! printer prints, from `f32` to a kernel launch. In a spelling `$1`, `$2`, .. stand for its parts,
+//! as in `("pow", "powf($1, $2)")`. `c.rs` and `cuda.rs` are the tables; a new language is one more
+//! file with a table, and a line in [`super::DIALECTS`].
 
 use squall_core::Language;
 use std::collections::BTreeSet;
 
-/// The differences between a language and others of C's family.
+/// The spellings in which a language differs from others of C's family.
 #[derive(Clone, Copy)]
 pub struct Dialect {
     /// The language.
     pub language: Language,
-    /// What a source begins with; `$1` is the kernel's name.
+    /// The first text of a source; `$1` is the kernel's name.
     pub title: &'static str,
     /// Types of numbers.
     pub numbers: Numbers,
-    /// How functions of numbers are called, by name; `$f` stands for the form: `f` of a float, `d`
-    /// of a double, `v8` of a vector.
+    /// The calls of functions on numbers, by name; `$f` stands for the form: `f` of a float, `d` of
+    /// a double, `v8` of a vector.
     pub functions: &'static [(&'static str, &'static str)],
-    /// Adds to a place. With a product this is a multiply-add, which compilers join.
+    /// Adds a value to an element. With a product this is a multiply-add, which compilers join.
     pub accumulate: &'static str,
-    /// How places in arrays are counted.
+    /// The spelling of array indices and loop counters.
     pub index: Index,
-    /// Between a pointer's type and its name, where nothing else points there.
+    /// The text between a pointer's type and its name where no other pointer points to the same
+    /// memory.
     pub restrict: &'static str,
-    /// How a program is divided into what runs at once.
+    /// Whether a program computes by SIMD vectors or by many threads, with the words for it.
     pub execution: Execution,
-    /// The text that stands before a program's functions: what they used.
+    /// Gives the text ahead of a program's functions: the helpers that they used.
     pub prelude: fn(&Used) -> String,
 }
 
-/// Types of numbers, and the numbers that have no digits.
+/// Spellings of the types of numbers, and of NaN and the infinities.
 #[derive(Clone, Copy)]
 pub struct Numbers {
     /// 16 bits with 5 of exponent.
@@ -47,12 +50,12 @@ pub struct Numbers {
     pub minus_infinity: &'static str,
 }
 
-/// How places in arrays are counted.
+/// The spelling of array indices and loop counters.
 #[derive(Clone, Copy)]
 pub struct Index {
     /// The type of a loop's counter.
     pub counter: &'static str,
-    /// The type of what is computed once.
+    /// The type of an index that is computed once and not changed.
     pub value: &'static str,
     /// The type without sign.
     pub unsigned: &'static str,
@@ -62,7 +65,7 @@ pub struct Index {
     pub least: &'static str,
 }
 
-/// How a program is divided into what runs at once.
+/// Whether a program computes by SIMD vectors or by many threads, with the words for it.
 #[derive(Clone, Copy)]
 pub enum Execution {
     /// One thread, or some, whose instructions work on vectors: CPUs.
@@ -76,11 +79,11 @@ pub enum Execution {
 pub struct VectorWords {
     /// Before a function that others call.
     pub export: &'static str,
-    /// A vector type of so many lanes.
+    /// The type of a vector of `$1` lanes.
     pub vector: &'static str,
     /// A vector in memory that is read: type, first element.
     pub load: &'static str,
-    /// The same to be written.
+    /// A vector in memory that is written: type, first element.
     pub store: &'static str,
     /// A vector by its lanes: type, lanes.
     pub list: &'static str,
@@ -91,13 +94,13 @@ pub struct VectorWords {
     /// Behind the load of a vector that several sums of a step use: the compiler keeps it in a
     /// register, and does not read it again in each of them.
     pub held: &'static str,
-    /// Over which the compiler carries no value of memory in a register.
+    /// The statement across which the compiler must not keep elements of memory in registers.
     pub step: &'static str,
     /// Before a loop whose iterations threads share.
     pub parallel: &'static str,
-    /// Behind that: how many loops are shared as one.
+    /// Behind `parallel`: how many loops are shared as one.
     pub collapse: &'static str,
-    /// Behind that: how many threads there are.
+    /// Behind `collapse`: how many threads there are.
     pub threads: &'static str,
 }
 
@@ -120,29 +123,30 @@ pub struct ThreadWords {
     pub barrier: &'static str,
     /// Before a loop that stays one.
     pub rolled: &'static str,
-    /// Before a loop that the compiler writes out, and before one that it writes out so many times.
+    /// The pragma before a loop that the compiler unrolls.
     pub unrolled: &'static str,
     /// See `unrolled`.
     pub unrolled_by: &'static str,
-    /// The type of so many floats side by side, and how one is made of its lanes.
+    /// The type of `$1` floats side by side, and how a value of it is made of its lanes.
     pub floats: &'static str,
     /// See `floats`.
     pub make_floats: &'static str,
 }
 
-/// What the text of a program used: it decides what stands before it.
+/// The helper functions and vector widths that the text of a program used; they decide which text
+/// stands ahead of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     /// Functions, or families of them, by name.
     pub helpers: BTreeSet<&'static str>,
     /// Widths of vectors.
     pub lanes: BTreeSet<i64>,
-    /// What warpgroups multiply: formats, columns, which factors lie across, and what is done with
-    /// the product.
+    /// The products of warpgroups that were used: format, columns, which factors lie transposed,
+    /// and the form of the product.
     pub products: BTreeSet<(&'static str, i64, [bool; 2], ProductForm)>,
 }
 
-/// What a warpgroup does with a product.
+/// Where the first factor lies, and whether a product replaces its sums or is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProductForm {
     /// It is added to the sums.
@@ -154,7 +158,7 @@ pub enum ProductForm {
 }
 
 impl ProductForm {
-    /// What the function's name begins with, behind `group_`.
+    /// The start of the function's name behind `group_`.
     pub fn word(self) -> &'static str {
         match self {
             ProductForm::Adding => "",

@@ -1,6 +1,8 @@
-//! How programs of vectors keep numbers: floats compute, whole numbers of 32 bits (and bytes or
-//! numbers of bf16, some of which are one element and multiplied at once) have lanes of their own,
-//! and what memory holds in fewer bits is widened when it is loaded and rounded when it is stored.
+//! Number formats in kernels by vectors (CPUs): which C type each buffer's elements and each value
+//! have. Arithmetic is in 32-bit floats; 32-bit integers, and elements that pack bytes or pairs of
+//! bf16 for dot products, have integer lanes; 16-bit and 8-bit elements in memory are widened when
+//! they are loaded and rounded when they are stored. Methods of the [`Printer`] that `printer.rs`
+//! and `vectors.rs` call for each load, store and operation.
 
 use super::printer::{Printer, Value};
 use crate::nest::Scope;
@@ -9,7 +11,8 @@ use squall_core::expr::{Affine, Binary, Expr, Source, Unary};
 use squall_core::workload::Reducer;
 
 impl Printer<'_> {
-    /// Whether a buffer's elements are lanes of whole numbers. In double precision all are numbers.
+    /// Whether a buffer's elements are in integer lanes. In double precision all elements are
+    /// floating-point numbers.
     pub(super) fn holds_whole(&self, b: Source) -> bool {
         let dtype = self.n.buffer(b).dtype;
         !self.o.double && (dtype == DType::I32 || dtype.is_packed())
@@ -20,7 +23,7 @@ impl Printer<'_> {
         !self.holds_whole(b) && reader(self.n.buffer(b).dtype).is_none()
     }
 
-    /// Whether an expression gives whole numbers.
+    /// Whether the value of an expression is in integer lanes.
     pub(super) fn is_whole(&self, e: &Expr) -> bool {
         match e {
             Expr::Load { source, .. } => self.holds_whole(*source),
@@ -31,13 +34,13 @@ impl Printer<'_> {
         }
     }
 
-    /// The type of so many lanes.
+    /// The C type of a vector of this many lanes.
     pub(super) fn lane_type(&self, lanes: i64, whole: bool) -> String {
         match (lanes > 1, whole) {
             (false, true) => "int".into(),
             (false, false) => self.real().into(),
             (true, false) => self.vector_type(lanes),
-            // The vectors of whole numbers are named after those of floats.
+            // Integer vectors have the names of float vectors with another first letter.
             (true, true) => self.vector_type(lanes).replacen('v', "i", 1),
         }
     }
@@ -230,7 +233,7 @@ impl Printer<'_> {
         Some(())
     }
 
-    /// An element of a buffer as what is computed with, at a place in memory.
+    /// The text of an element at a place in memory, converted to the type of arithmetic.
     pub(super) fn as_number(&self, b: Source, place: String) -> String {
         match self.n.buffer(b).dtype {
             DType::F16 | DType::Bf16 => {

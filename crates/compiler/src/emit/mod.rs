@@ -1,9 +1,13 @@
-//! Prints a nest in a language of C's family. There is one printer; what languages spell
-//! differently stands in one table each ([`Dialect`]), and the printer notes what it used, which
-//! decides what stands before a program.
+//! The emitter: prints a loop nest as kernel source in a language of C's family. Input: a verified
+//! nest, a symbol and [`Options`]; output: a `KernelSource`. There is one printer (`printer.rs`);
+//! the spellings in which languages differ are one table each ([`Dialect`]: `c.rs`, `cuda.rs`), and
+//! the printer notes the helper functions that it used, which are then printed ahead of the program
+//! (`c_prelude.rs`, `cuda_prelude.rs`).
 //!
-//! Two files say how programs are divided into what runs at once: `vectors.rs` where instructions
-//! work on vectors (CPUs), `threads.rs` where many threads work on single numbers (GPUs).
+//! A dialect is of one of two kinds: in C a function computes on SIMD vectors (`vectors.rs`, with
+//! `vector_values.rs`, `formats.rs`, `versions.rs`, `tiles.rs`), in CUDA many threads compute on
+//! single numbers (`threads.rs`, with `thread_loops.rs`, `thread_statements.rs`,
+//! `thread_values.rs`, `warps.rs`, `tma.rs`).
 
 mod c;
 mod c_fma;
@@ -41,7 +45,7 @@ use squall_core::{KernelSource, Language};
 /// All languages. A new one is a file with a table, and a line here.
 pub const DIALECTS: &[&Dialect] = &[&C, &CUDA];
 
-/// What the emitter is asked for.
+/// The options of printing.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Threads that parallel loops are shared among; 1 leaves OpenMP out, 0 lets it choose.

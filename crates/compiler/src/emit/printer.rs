@@ -1,6 +1,8 @@
-//! The printer of nests: statements, expressions and indices in the words of a dialect, and what
-//! was used on the way. What depends on how a program is divided into what runs at once stands in
-//! the files of vectors and of threads.
+//! The printer of nests: statements, expressions and indices in the words of a dialect, and notes
+//! of the helper functions that they used. This file has the parts that all languages share;
+//! printing for SIMD vectors is in `vectors.rs` and its siblings, printing for GPU threads in
+//! `threads.rs` and its siblings. Input: a loop nest and a dialect; output: text in
+//! [`Printer::out`].
 
 use super::Options;
 use super::dialect::{Dialect, Execution, Used, fill};
@@ -14,14 +16,15 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// The text of a value; a scalar stands for all lanes.
+/// A printed value of an expression: its text and kind. A scalar is the same in all lanes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Value {
     pub text: String,
     pub vector: bool,
     /// Whether lanes are whole numbers of 32 bits (or four bytes) instead of floats.
     pub whole: bool,
-    /// The floats whose product it is: what adds it to another value rounds once.
+    /// The two floats whose product the value is: an addition of the value becomes one fused
+    /// multiply-add.
     pub factors: Option<Box<[Value; 2]>>,
 }
 
@@ -44,7 +47,7 @@ impl Value {
     }
 }
 
-/// Prints the functions of a nest.
+/// The printer of one nest's functions, with its text so far.
 pub(super) struct Printer<'a> {
     pub n: &'a Nest,
     pub d: &'a Dialect,
@@ -294,7 +297,8 @@ impl<'a> Printer<'a> {
             Some(Reducer::Prod) => format!("{place} *= {v};"),
             Some(r @ (Reducer::Max | Reducer::Min)) => {
                 let lenient = self.n.buffer(b).lenient;
-                // What was found so far comes second: the next step waits for one instruction.
+                // The maximum so far is the second operand, so that the next step waits for only
+                // one instruction.
                 let [x, y] = if lenient { [place, v] } else { [v, place] };
                 format!("{place} = {};", self.extreme(r == Reducer::Max, lenient, lanes, [x, y]))
             }
@@ -353,7 +357,7 @@ impl<'a> Printer<'a> {
         Value { text, vector, ..Value::default() }
     }
 
-    /// A value that is stored as a whole number. No format of these has a NaN: it becomes the lower
+    /// A value that is stored as an integer. Integer formats have no NaN: it becomes the lower
     /// bound, as where onnxruntime quantises.
     pub(super) fn bounded(&mut self, e: &Expr) -> Value {
         match e {
@@ -380,7 +384,7 @@ impl<'a> Printer<'a> {
         if c < 0.0 { format!("({text}{suffix})") } else { format!("{text}{suffix}") }
     }
 
-    /// A value; what it needs is printed before the current statement.
+    /// The text of a value; statements that it needs are printed before the current one.
     pub fn value(&mut self, e: &Expr) -> Value {
         match e {
             Expr::Const(c) => Value::scalar(self.constant(*c)),
@@ -407,7 +411,7 @@ impl<'a> Printer<'a> {
             }
             Expr::Select { conds, then, other } if self.is_threads() => {
                 let test = self.conds(conds);
-                // What a condition guards may not be loaded ahead of it.
+                // A load under a condition may not be moved ahead of the condition.
                 let guarded = std::mem::replace(&mut self.simt.guarded, true);
                 let (a, b) = (self.value(then).text, self.value(other).text);
                 self.simt.guarded = guarded;

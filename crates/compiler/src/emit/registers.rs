@@ -1,12 +1,15 @@
-//! Decides which local buffers become named variables: those that are only accessed at places
-//! known once unrolled loops are written out.
+//! Decides which local buffers become named C variables, so that the compiler keeps them in
+//! registers: buffers that are only accessed at indices that are constants once unrolled loops are
+//! written out. Input: a loop nest; output: [`Registers`], the lanes of each such buffer. The
+//! printer for vectors (`vectors.rs`) reads it.
 
 use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt};
 use squall_core::expr::{Affine, Source, Var};
 use squall_core::workload::flatten;
 use std::collections::{BTreeMap, HashMap};
 
-/// More variables than this are left to memory: no machine has the registers.
+/// The most variables for one buffer; no machine has registers for more, so larger buffers stay in
+/// memory.
 const MOST: i64 = 64;
 
 /// Lanes of each register buffer; 1 for scalars.
@@ -15,6 +18,7 @@ pub struct Registers {
     lanes: HashMap<Source, i64>,
 }
 
+/// The accesses of one buffer, as far as they decide whether variables can hold it.
 #[derive(Default)]
 struct Use {
     fixed: bool,

@@ -1,4 +1,7 @@
-//! What the printer keeps while it prints a function, by the execution of its program.
+//! The state that the printer of loop nests (`printer.rs`) keeps while it prints a function:
+//! [`Simd`] for programs by vectors, [`Simt`] for programs by GPU threads. It holds, for example,
+//! the loops around the current statement, values that are already in temporaries, and the
+//! addresses of shared buffers.
 
 use super::dialect::{ThreadWords, VectorWords};
 use super::registers::Registers;
@@ -7,10 +10,10 @@ use squall_core::TensorMap;
 use squall_core::expr::{Affine, Source, Var};
 use std::collections::{HashMap, HashSet};
 
-/// A value in memory that was loaded into a temporary of the current block.
+/// The temporaries of the current block that hold elements loaded from memory, by buffer and index.
 pub(super) type Memo = HashMap<(Source, String), String>;
 
-/// Which tiles lie in the registers of factors, and which register is loaded next.
+/// Which AMX tiles of factors are in which tile registers, and which register is loaded next.
 #[derive(Default)]
 pub(super) struct LoadedTiles {
     pub left: Vec<Option<(Source, Affine)>>,
@@ -19,13 +22,13 @@ pub(super) struct LoadedTiles {
 }
 
 impl LoadedTiles {
-    /// Forgets them: another iteration has other tiles at the same places.
+    /// Forgets all: in another iteration other tiles lie at the same places in memory.
     pub(super) fn clear(&mut self) {
         *self = LoadedTiles::default();
     }
 }
 
-/// One of two versions of statements.
+/// One of the two versions of a loop's body (`versions.rs`).
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Version {
     /// All tests hold, and are left out.
@@ -34,7 +37,7 @@ pub(super) enum Version {
     Border,
 }
 
-/// State of a program that works on vectors.
+/// The state of a program by vectors.
 #[derive(Default)]
 pub(super) struct Simd {
     pub words: VectorWords,
@@ -45,8 +48,8 @@ pub(super) struct Simd {
     pub registers: Registers,
     /// One for each block of statements around the current one.
     pub memo: Vec<Memo>,
-    /// Whether what is added to a register is being printed, and the temporaries that more than
-    /// one such statement reads, or one twice.
+    /// Whether the addend of a register is being printed, and the temporaries that several such
+    /// statements read, or that one reads twice.
     pub adding: bool,
     pub reused: HashSet<String>,
     /// Which of two versions of statements is being printed, if one of two is.
@@ -73,10 +76,10 @@ pub(super) const THREAD: usize = 1;
 #[derive(Default)]
 pub(super) struct Steps {
     pub var: Option<Var>,
-    /// What stands before the loop, and at the end of each step.
+    /// The lines before the loop, and at the end of each step.
     pub before: Vec<String>,
     pub after: Vec<String>,
-    /// Addresses that are kept, by what they are.
+    /// The variables of addresses that are kept across steps, by the address's text.
     pub kept: HashMap<String, String>,
 }
 
@@ -84,7 +87,7 @@ pub(super) struct Steps {
 #[derive(Default)]
 pub(super) struct Simt {
     pub words: ThreadWords,
-    /// What tile starts are multiples of.
+    /// A number that the start of each tile is a multiple of.
     pub multiple: HashMap<Var, i64>,
     /// Where shared buffers lie, and the first free byte.
     pub places: HashMap<Source, i64>,
@@ -95,12 +98,11 @@ pub(super) struct Simt {
     pub rank: (Option<Var>, i64),
     /// The vector loop's variable, lane and width.
     pub lane: Option<(Var, i64, i64)>,
-    /// Whether what is loaded stands under a condition: then it may not be loaded ahead for all
-    /// lanes.
+    /// Whether loads stand under a condition: then they may not be done ahead for all lanes.
     pub guarded: bool,
     pub vectors: HashMap<String, String>,
     pub prepared: HashMap<Source, u64>,
-    /// Factors of 16 bits that threads make of what they computed.
+    /// 16-bit factors that threads make of values that they computed.
     pub packed: HashSet<Source>,
     /// Fragments that are second factors: their registers come in another order.
     pub second: HashSet<Source>,
@@ -113,7 +115,8 @@ pub(super) struct Simt {
     pub maps: Vec<TensorMap>,
     /// Fragments that warpgroups add to.
     pub warpgroup_sums: Vec<Source>,
-    /// Variables that change in serial loops; those of the grid and its threads, which do not.
+    /// Variables that change in serial loops (`moving`), and variables of the grid and its threads,
+    /// which do not (`fixed`).
     pub moving: HashSet<Var>,
     pub fixed: HashSet<Var>,
     /// How many values a variable has.
@@ -121,8 +124,8 @@ pub(super) struct Simt {
     /// The serial loop around; what its threads share out, as parts of the round and of the thread.
     pub steps: Steps,
     pub dealt: HashMap<Var, Parts>,
-    /// What the parts that depend on the round are multiples of, where that is known.
+    /// A number that the part of an index that depends on the round is a multiple of, where known.
     pub rounds: HashMap<Var, i64>,
-    /// What stands for a variable.
+    /// The text that is printed for a variable.
     pub alias: HashMap<Var, String>,
 }

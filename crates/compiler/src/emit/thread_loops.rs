@@ -1,10 +1,11 @@
-//! Loops of programs of many threads: those that threads share out, those that are written out, and
-//! the steps of tensor cores' kernels.
+//! Loops of GPU programs: how threads share the iterations of a loop (mode `share`), how loops are
+//! unrolled, and the loop over steps of the reduction in kernels for tensor cores. Methods of the
+//! printer, called from `threads.rs`.
 //!
-//! A warp of such a kernel that works out where to copy from and to does not multiply meanwhile,
-//! and no other one is there to take its place. So its steps keep what they can: a pointer of the
-//! thread's own for each of its copies, moved on once a step, and numbers of stages that are
-//! counted instead of divided.
+//! A warp of such a kernel that computes addresses does not multiply meanwhile, and no other warp
+//! is there to take its place. So the steps keep values across iterations: each thread has a
+//! pointer for each of its copies, advanced once a step, and numbers of pipeline stages are counted
+//! instead of computed by division.
 
 use super::dialect::fill;
 use super::printer::Printer;
@@ -204,7 +205,8 @@ impl Printer<'_> {
         true
     }
 
-    /// A pointer of the thread's own to what it copies, moved on at the end of each step.
+    /// A pointer of the thread's own to the elements that it copies, advanced at the end of each
+    /// step.
     pub(super) fn walk(&mut self, from: Source, at: &[Affine]) -> Option<String> {
         let step = self.simt.steps.var.filter(|_| self.multiplies())?;
         let off = self.offset(from, at);
@@ -229,8 +231,8 @@ impl Printer<'_> {
         })
     }
 
-    /// The address of an element of shared memory: what is the thread's own in it is kept through
-    /// the steps of a loop.
+    /// The address of an element of shared memory; the part of it that depends on the thread is
+    /// kept across the steps of a loop.
     pub(super) fn kept(&mut self, b: Source, index: &[Affine]) -> String {
         if let Some(text) = self.kept_swizzled(b, index) {
             return text;
@@ -251,8 +253,8 @@ impl Printer<'_> {
         self.simt.steps.var.is_some() && self.multiplies()
     }
 
-    /// The name of what is worked out once before the steps of a loop, of a thread's own place:
-    /// `line` declares it.
+    /// The name of a value that is computed once before the steps of a loop and depends on the
+    /// thread; `line` declares it.
     pub(super) fn keep(
         &mut self,
         place: impl Fn(&Self) -> String,
@@ -269,7 +271,8 @@ impl Printer<'_> {
         name
     }
 
-    /// What of an offset is a thread's own, and the rest. What is dealt out belongs to both.
+    /// Splits an offset into the part that depends on the thread and the rest. Variables that
+    /// threads share out belong to both.
     pub(super) fn parted(&self, off: &Affine) -> (Affine, Affine) {
         let of = |v: &Var, part: usize| match self.simt.dealt.get(v) {
             Some(parts) => !parts[part].is_empty(),

@@ -1,4 +1,6 @@
-//! Statements of programs of many threads: barriers, shared and local buffers, stores.
+//! Statements of GPU programs: barriers, declarations of shared and local buffers, stores,
+//! accumulations and asynchronous copies to shared memory (`cp.async`). Methods of the printer,
+//! called from `threads.rs` for each statement of a loop nest; each appends CUDA text.
 
 use super::dialect::fill;
 use super::printer::{Printer, c_name};
@@ -8,6 +10,7 @@ use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::workload::Reducer;
 
 impl Printer<'_> {
+    /// Prints a barrier of the block or of the cluster.
     pub(super) fn barrier(&mut self, reach: Reach) {
         if self.simt.copies {
             self.copies("copies_arrive();");
@@ -29,6 +32,7 @@ impl Printer<'_> {
         self.line(text);
     }
 
+    /// Declares a local buffer or fragment, or gives a shared buffer its place.
     pub(super) fn thread_declare(&mut self, b: Source) {
         let shared = shared_room(self.n, b);
         if shared > 0 {
@@ -72,8 +76,8 @@ impl Printer<'_> {
         ));
     }
 
-    /// What a store copies from device to shared memory as it is, if that is all it does, and
-    /// where; elsewhere it stores zero.
+    /// The parts of a store that only copies from device to shared memory: source, place and the
+    /// conditions outside of which it stores zero; `None` for other stores.
     pub(super) fn copied<'e>(
         &self,
         to: Source,
@@ -257,7 +261,7 @@ impl Printer<'_> {
         format!("tf32({text})")
     }
 
-    /// So many floats side by side, of their lanes.
+    /// A vector of `count` floats, made of its lanes.
     fn made(&self, count: usize, lanes: &[String]) -> String {
         fill(self.simt.words.make_floats, &[&count.to_string(), &lanes.join(", ")])
     }

@@ -1,4 +1,7 @@
-//! Places in memory of programs of many threads.
+//! Addresses in GPU programs: the C text of an element of a buffer, which lies in registers, in the
+//! block's shared memory (plain or swizzled), in another block's shared memory, or in device
+//! memory. Input: a buffer and an affine index; output: text. Methods of the printer, called by the
+//! other files on GPU programs.
 
 use super::dialect::fill;
 use super::printer::{Printer, c_name};
@@ -13,8 +16,8 @@ impl Printer<'_> {
             && off.terms().iter().all(|(v, c)| *v == lane || c * multiple(v) % lanes == 0)
     }
 
-    /// The number of the block in whose shared memory an element lies, where that may be another
-    /// one.
+    /// The number of the block in the cluster in whose shared memory an element lies, if that may
+    /// be another block than the thread's own.
     pub(super) fn elsewhere(&self, b: Source, index: &[Affine]) -> Option<String> {
         let rank = index
             .first()
@@ -23,7 +26,7 @@ impl Printer<'_> {
         (rank.as_var().is_none() || rank.as_var() != self.simt.rank.0).then(|| self.affine(&rank))
     }
 
-    /// Memory that is one array of floats, from a byte on.
+    /// An element of a buffer that begins at a byte of an array of floats.
     fn within(&self, b: Source, array: &str, byte: i64, off: &Affine) -> String {
         let dtype = self.n.buffer(b).dtype;
         let at = self.affine(&off.plus(byte / dtype.bytes() as i64));

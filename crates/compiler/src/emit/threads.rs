@@ -1,9 +1,12 @@
-//! Programs of many threads: one function for each outermost statement, which is launched.
+//! Prints a loop nest as a GPU program: each outermost statement becomes one `__global__` function,
+//! which is one launch. Input: a verified nest with block and thread loops; output: a
+//! `KernelSource` with its launches.
 //!
-//! Grids, clusters and blocks have one dimension; the loops bound to them are read off its number.
-//! Shared buffers lie in one dynamic array, each in its place only while its block of statements
-//! runs. Unrolled loops stay loops: the compiler writes them out, allocates registers and joins
-//! loads; vector loops become accesses of 8 or 16 bytes where alignment can be proved.
+//! Grids, clusters and blocks have one dimension; the variables of the loops bound to them are
+//! computed from its number. Shared buffers lie in one dynamic array, and a buffer has its place
+//! there only while its block of statements runs. Unrolled loops stay loops with a pragma: the
+//! compiler unrolls them, allocates registers and joins loads. Vector loops become accesses of 8 or
+//! 16 bytes where alignment can be proved.
 
 use super::Options;
 use super::dialect::{Dialect, Used, fill};
@@ -15,12 +18,11 @@ use crate::occupancy::{Resources, blocks_per_multiprocessor};
 use squall_core::expr::Source;
 use squall_core::{Bytes, KernelSource, Launch, LaunchPhase};
 
-/// A multiprocessor of compute capability 9.0, the one that has warpgroups.
+/// The resources of a multiprocessor of compute capability 9.0, the only one with `wgmma`.
 const CAPABILITY_9_0: Resources =
     Resources { threads: 2048.0, shared: 233_472.0, registers: 65_536.0 };
 
-/// The source of a verified nest as a program of many threads; the functions' names begin with
-/// `symbol`.
+/// The source of a verified nest as a GPU program; the functions' names begin with `symbol`.
 pub(super) fn source(n: &Nest, symbol: &str, o: Options, d: &Dialect) -> KernelSource {
     let mut functions = String::new();
     let mut launches = Vec::new();
@@ -268,8 +270,8 @@ impl Printer<'_> {
         list.join(", ")
     }
 
-    /// What a block's threads do. A cluster's barrier that stands first is halved: threads go on at
-    /// once, and wait for other blocks where they first reach for their memory.
+    /// Prints the body of a block's threads. A cluster's barrier that stands first is split in two:
+    /// threads arrive and go on at once, and wait where they first access other blocks' memory.
     fn threads_body(&mut self, stmts: &[Stmt]) {
         let Some((Stmt::Barrier(Reach::Cluster), rest)) =
             stmts.split_first().filter(|_| self.simt.rank.1 > 1)

@@ -1,5 +1,7 @@
-//! Steps on registers that hold tiles (`nest/amx.rs`), by the instructions of AMX; where a compiler
-//! may not use these, by loops over arrays, so that the text means the same everywhere.
+//! Prints loops of the mode `amx` (`nest/amx.rs`) as AMX instructions on tile registers; for
+//! compilers that may not use these the prelude defines the same steps as loops over arrays, so
+//! that the text means the same everywhere. Input: such a loop; output: a line such as `TILE_DOT(0,
+//! 4, 6);`. Methods of the printer for vectors.
 
 use super::dialect::fill;
 use super::printer::Printer;
@@ -8,8 +10,8 @@ use squall_core::AMX_TILES;
 use squall_core::expr::Binary;
 
 impl Printer<'_> {
-    /// The lines before and behind statements that multiply tiles: registers get their shapes, and
-    /// are given back, which makes switches between threads cheap again.
+    /// The lines before and after statements that multiply tiles. They configure the shapes of the
+    /// tile registers, and release the registers, which makes thread switches cheap again.
     pub(super) fn tile_frame(&self, r: TileRegisters) -> [String; 2] {
         self.helper("tiles");
         let all = AMX_TILES.registers;
@@ -40,8 +42,8 @@ impl Printer<'_> {
                 let a = self.tile_factor(&left, registers, 0);
                 let b = self.tile_factor(&right, registers, 1);
                 let word = if op == Binary::Dot { "TILE_DOT" } else { "TILE_DOT_PAIR" };
-                // The loops that stand for the instruction where there is none multiply single
-                // elements.
+                // Without AMX, loops stand in for the instruction; they multiply single elements by
+                // this function.
                 self.function(if op == Binary::Dot { "dot" } else { "dot_pair" }, 1);
                 self.line(&format!("{word}({tile}, {a}, {b});"));
             }
@@ -49,7 +51,7 @@ impl Printer<'_> {
         Some(())
     }
 
-    /// The register that holds a factor, into which it is loaded where none does.
+    /// The register that holds a factor; where none does yet, the factor is loaded into one.
     fn tile_factor(&mut self, p: &TilePlace, r: TileRegisters, side: usize) -> i64 {
         let first = r.sums + if side == 0 { 0 } else { r.left };
         let count = if side == 0 { r.left } else { AMX_TILES.registers - r.sums - r.left };
@@ -99,7 +101,7 @@ static __attribute__((constructor)) void ask_for_tiles(void) {
 #define TILE_STORE(t, p, bytes) \
   __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" :: "r"(p), "r"((long)(bytes)) : "memory")"#;
 
-/// What a program that uses tiles begins with.
+/// The C text ahead of a program that uses AMX tiles.
 pub(super) fn prelude() -> String {
     let amx = "#if defined(__AMX_TILE__) && defined(__AMX_INT8__) && defined(__AMX_BF16__)";
     format!("{SHAPES}{amx}{INSTRUCTIONS}{PRODUCTS}")

@@ -1,9 +1,10 @@
-//! Copies of TMA tiles (tensor maps, compute capability 9.0), and matrices in the swizzled
-//! rows that they fill.
+//! Prints copies by a GPU's copy engine (TMA tiles, compute capability 9.0) and loads of matrices
+//! from the swizzled rows that they fill. Input: a loop of the mode `tma`, which `nest/tma_tile.rs`
+//! reads; output: a call of `tma_copy` and a tensor map among the launch's arguments.
 //!
-//! One thread asks for a TMA tile; its bytes are counted by a barrier in shared memory. Batches are
-//! numbered as they are committed: that of batch `i` is barrier `i % 8` in its `i / 8`-th phase, so
-//! no more than eight may be on their way.
+//! One thread asks for a TMA tile; its bytes are counted by a barrier in shared memory. Batches of
+//! copies are numbered as they are committed: batch `i` uses barrier `i % 8` in its `i / 8`-th
+//! phase, so that no more than eight batches may be on their way.
 
 use super::printer::Printer;
 use super::state::ROUND;
@@ -12,14 +13,14 @@ use crate::nest::{self, Loop, Mode, Scope, Stmt};
 use squall_core::expr::{Affine, Source, Var};
 use squall_core::{Mapped, TensorMap};
 
-/// Elements of 16 bits in a row of 128 bytes, and in the eight rows that are swizzled as one.
+/// The 16-bit elements in a row of 128 bytes, and in the eight rows that are swizzled as one.
 const ROW: i64 = 64;
 const EIGHT_ROWS: i64 = 8 * ROW;
-/// Elements that one lane's address of a matrix stands for, twice: lanes differ by less.
+/// A bound in elements: the addresses that lanes load a matrix from differ by less.
 const LANES: i64 = 16;
 
 impl Printer<'_> {
-    /// Loops that copy a TMA tile.
+    /// Prints loops that copy a TMA tile.
     pub(super) fn tma_tile(&mut self, l: &Loop) {
         // The verifier made sure that it is one.
         let Ok(tile) = nest::tma_tile(self.n, l) else { return };
@@ -79,7 +80,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Waits for all batches but the last so many.
+    /// Waits for all batches of copies but the last `last`.
     pub(super) fn await_copies(&mut self, last: u32) {
         if self.simt.copying {
             self.copies(&format!("copies_await<{last}>();"));
@@ -132,9 +133,9 @@ impl Printer<'_> {
         Some(format!("{name}[({near}) / {LANES}] + ({far})"))
     }
 
-    /// What is a thread's own in a row that two digits count, blocks of 64 and the place in one,
-    /// and what is not: if they do not carry. `own` and `rest` are the parts of the count without
-    /// the lane's, which is `lane`.
+    /// Splits a row's number that two digits count, blocks of 64 and the place in one, into the
+    /// part that depends on the thread and the rest, if they do not carry. `own` and `rest` are the
+    /// parts of the count without the lane's, which is `lane`.
     pub(super) fn dealt_blocks(
         &mut self,
         [block, place]: [Var; 2],
@@ -146,7 +147,7 @@ impl Printer<'_> {
         let reach =
             |t: &(Var, i64)| self.simt.ranges.get(&t.0).filter(|_| t.1 > 0).map(|r| t.1 * (r - 1));
         let Some(furthest) = rest.terms().iter().map(reach).sum::<Option<i64>>() else { return };
-        // Nothing of the thread's own is whole blocks.
+        // The thread's part contains no whole blocks.
         let unit = if common(own) == 0 { ROW } else { common(own) };
         let inside = ROW % unit == 0 && furthest + rest.offset() + LANES <= unit;
         if common(rest) % LANES != 0 || rest.offset() < 0 || !(unit % ROW == 0 || inside) {

@@ -1,4 +1,7 @@
-//! What programs of vectors load and choose: values that stand in temporaries of their block.
+//! Loads and selections in programs by SIMD vectors: values that are loaded into temporaries of
+//! their block once, and choices between two values by conditions (padding), for all lanes at once,
+//! by masked loads, or lane by lane. Methods of the printer, called from `printer.rs` for
+//! expressions; they return the text of a value.
 
 use super::dialect::fill;
 use super::printer::{Printer, Value, c_name};
@@ -6,9 +9,9 @@ use super::vectors::MAY_BE_HELD;
 use crate::nest::Scope;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 
-/// Lanes of the vectors that are kept in registers: those of AVX2, of whose 16 registers GCC takes
-/// none for a vector of up to four uses, but reads it from memory in each multiply-add. With 4 x 2
-/// sums that takes 1.45 times as long.
+/// The lanes of the vectors that are kept in registers explicitly: those of AVX2. With its 16
+/// registers GCC assigns none to a vector of up to four uses, but reads the vector from memory in
+/// each multiply-add, which takes 1.45 times as long with 4 x 2 sums.
 const HELD_LANES: [i64; 2] = [4, 8];
 
 impl Printer<'_> {
@@ -41,7 +44,7 @@ impl Printer<'_> {
         Value { text: t, vector: lanes > 1, whole, factors: None }
     }
 
-    /// Each lane computed by itself: for conditions that differ between lanes.
+    /// Computes each lane separately, for conditions that differ between lanes.
     fn by_lane(&mut self, e: &Expr) -> Value {
         let Some((lane, lanes)) = self.simd.vector.take() else { return self.value(e) };
         let whole = self.is_whole(e);
@@ -169,7 +172,7 @@ impl Printer<'_> {
     /// A temporary that holds a load, made once a block while its buffer does not change.
     fn remember(&mut self, b: Source, ty: &str, text: &str, is_load: bool) -> String {
         let key = (b, text.to_string());
-        // What never changes during a call may be remembered from outer blocks too.
+        // Elements that never change during a call may be remembered from outer blocks, too.
         let constant =
             matches!(self.n.buffer(b).scope, Scope::Data(_) | Scope::Prepared | Scope::Weight(_));
         let blocks = if constant { self.simd.memo.len() } else { 1 };

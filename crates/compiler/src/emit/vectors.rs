@@ -1,6 +1,9 @@
-//! Programs that work on vectors: the vector axis becomes vectors, unrolled loops are written out,
-//! and small local buffers become named variables, so that nothing is left to the compiler's
-//! auto-vectoriser: register allocation and scheduling are all it has to do.
+//! Prints a loop nest as a C function that computes on SIMD vectors: vector loops become vector
+//! operations, unrolled loops are written out, and small local buffers become named variables.
+//! Nothing is left to the compiler's auto-vectoriser, only register allocation and scheduling.
+//!
+//! Input: a verified nest; output: C source with the kernel `int SYMBOL(data, outputs, prepared,
+//! workspace)` and, where weights are rearranged ahead of time, a function `SYMBOL_prepare`.
 
 use super::Options;
 use super::dialect::{Dialect, Used, fill};
@@ -12,10 +15,10 @@ use squall_core::workload::Reducer;
 use squall_core::{Bytes, DType, KernelSource};
 use std::fmt::Write;
 
-/// Stands before and behind the name of a vector, where it may be kept in a register.
+/// Marks the name of a vector, before and behind it, where the vector may be kept in a register.
 pub(super) const MAY_BE_HELD: char = '\u{1}';
 
-/// The source of a verified nest as a program of vectors, with entry point `symbol`.
+/// The source of a verified nest as a program by vectors, with entry point `symbol`.
 pub(super) fn source(n: &Nest, symbol: &str, o: Options, d: &Dialect) -> KernelSource {
     let mut p = Printer::new(n, d, o);
     let export = p.simd.words.export;
@@ -156,7 +159,7 @@ impl Printer<'_> {
         if self.simd.tiles.is_some_and(|r| r.buffer == b) {
             return;
         }
-        // What an earlier instance of the buffer held is not this one's.
+        // Temporaries of an earlier instance of the buffer are no longer valid.
         self.forget(b);
         match self.simd.registers.get(b) {
             Some(lanes) => {
@@ -234,8 +237,8 @@ impl Printer<'_> {
         }
     }
 
-    /// Ends a step: what it loaded is loaded anew where it is used again, which the compiler must
-    /// not undo. Pointers stay good: they hold places, not values.
+    /// Ends a step of an unrolled loop: elements that it loaded are loaded anew in the next step,
+    /// which the compiler must not undo. Pointers stay valid.
     fn end_step(&mut self, before: &Memo) {
         if let Some(m) = self.simd.memo.last_mut() {
             m.retain(|k, _| k.1.starts_with("pointer ") || before.contains_key(k));

@@ -1,5 +1,7 @@
-//! Borders in programs that work on vectors: the rest of a block in two versions, of which the one
-//! for the inside of an image has no tests, and loads of the lanes for which a test holds.
+//! Borders of images in programs by vectors. The statement `version` in a loop nest prints the rest
+//! of its block twice: one version for the inside of an image without tests, and one with them; a
+//! test at run time chooses (loop versioning). A load whose padding test differs between lanes
+//! becomes a masked load. Methods of the printer; the conditions come from `nest/inside.rs`.
 
 use super::printer::{Printer, Value};
 use super::state::Version;
@@ -7,7 +9,8 @@ use crate::nest::{Stmt, decided, inside};
 use squall_core::expr::{Affine, Cond, Expr};
 
 impl Printer<'_> {
-    /// The statements twice: without their tests where all of them hold, and else with them.
+    /// Prints the statements twice: without their tests where all of them hold, and otherwise with
+    /// them.
     pub(super) fn versions(&mut self, stmts: &[Stmt]) {
         // Versions of versions would be many.
         let is_one = self.simd.version.is_some();
@@ -27,7 +30,8 @@ impl Printer<'_> {
     }
 
     fn version(&mut self, version: Version, stmts: &[Stmt]) {
-        // What one version leaves in registers of tiles is not there in the other, nor behind both.
+        // Tiles that one version leaves in registers are not there in the other version, nor behind
+        // both.
         self.simd.loaded.clear();
         self.simd.version = Some(version);
         self.block(stmts);
@@ -35,7 +39,8 @@ impl Printer<'_> {
         self.simd.loaded.clear();
     }
 
-    /// Under what conditions all tests in the statements hold; none where that never is.
+    /// The conditions under which all tests in the statements hold; `None` where they never all
+    /// hold.
     fn all_hold(&self, stmts: &[Stmt]) -> Option<Vec<Cond>> {
         let fold = |c: Cond| Cond { index: self.fold(&c.index), ..c };
         let mut all: Vec<Cond> = inside(stmts)?.into_iter().map(fold).collect();
@@ -44,8 +49,8 @@ impl Printer<'_> {
         Some(all).filter(|_| !is_never)
     }
 
-    /// The lanes of a load for which the conditions hold, and a constant in the others; none where
-    /// the load is not of neighbours or of every second element.
+    /// A load of the lanes for which the conditions hold, with a constant in the others; `None`
+    /// where the load is not of neighbours or of every second element.
     pub(super) fn masked(&mut self, conds: &[Cond], then: &Expr, other: &Expr) -> Option<Value> {
         let (lane, lanes) = self.simd.vector?;
         let (Expr::Load { source, index }, &Expr::Const(other)) = (then, other) else {

@@ -1,9 +1,11 @@
-//! What a warp does together: instructions of matrix units (tensor cores), by helpers that the
-//! dialect's prelude defines.
+//! Prints warp instructions (`nest/warp.rs`) as calls of device functions on fragments: loads of
+//! matrices from shared memory, products by tensor cores (`mma.sync`, `wgmma`), stores and
+//! reductions. `cuda_prelude.rs` defines the functions. Methods of the printer for GPU threads.
 //!
-//! Thread `l` of a warp holds of a matrix of factors the elements of rows `l / 4` and `l / 4 + 8`
-//! at 4 bytes from column byte `4 * (l % 4)` on, and 16 bytes further; of a matrix of sums two
-//! neighbours at column `2 * (l % 4)` of those rows, and 8 columns further.
+//! The layout across registers is that of `mma.sync`. Of a matrix of factors, thread `l` of a warp
+//! holds the elements of rows `l / 4` and `l / 4 + 8`: 4 bytes from column byte `4 * (l % 4)` on,
+//! and the same 16 bytes further. Of a matrix of sums it holds two neighbours at column `2 * (l %
+//! 4)` of those rows, and the same 8 columns further.
 
 use super::dialect::ProductForm;
 use super::printer::{Printer, Value, c_name};
@@ -16,7 +18,7 @@ use squall_core::expr::{Affine, Binary, Expr, Source, Var};
 use squall_core::workload::{Reducer, flatten};
 use std::f64::consts::{LN_2, LOG2_E};
 
-/// What a warp loads into a matrix: see [`Warp::Load`].
+/// The parts of a load into a matrix: see [`Warp::Load`].
 #[derive(Clone, Copy)]
 struct MatrixLoad<'w> {
     to: &'w Matrix,
@@ -29,10 +31,10 @@ struct MatrixLoad<'w> {
 }
 
 impl Printer<'_> {
-    /// The registers of a matrix.
+    /// The C text of a pointer to a matrix's registers.
     fn registers_of(&self, m: &Matrix) -> String {
         let buf = self.n.buffer(m.buffer);
-        // Of a warp's 32 threads.
+        // The registers of each of a warp's 32 threads.
         let (r, c) = extents(self.n, m);
         let each = if buf.dtype == DType::F32 { r * c / 32 } else { 4 };
         let leading = &buf.shape[..buf.shape.len() - 2];
@@ -43,6 +45,7 @@ impl Printer<'_> {
         )
     }
 
+    /// Prints a warp instruction.
     pub(super) fn warp(&mut self, w: &Warp) {
         match w {
             Warp::Zero(m) => {
@@ -105,7 +108,7 @@ impl Printer<'_> {
         format!("{} + {}", c_name(&buf.name), self.affine(&at))
     }
 
-    /// Copies so many registers, which takes no instruction.
+    /// Copies `count` registers, which takes no instruction.
     fn copy_registers(&mut self, count: i64, to: &str, from: &str) {
         self.line(self.simt.words.unrolled);
         self.line(&format!("for (int i = 0; i < {count}; i++) ({to})[i] = ({from})[i];"));
@@ -211,7 +214,7 @@ impl Printer<'_> {
         // Counted in 16 bytes: 16 columns, or 16 rows of 128 bytes where they lie across.
         let [step_a, step_b] = across.map(|across| if across { 128 } else { 2 });
         if is_held {
-            // What threads wrote to these registers is ordered before the products that take them.
+            // Writes of threads to these registers are ordered before the products that read them.
             self.line(self.simt.words.unrolled);
             self.line("for (int i = 0; i < 16; i++) factor_made(a[i]);");
             self.line(self.simt.words.unrolled);
@@ -287,8 +290,7 @@ impl Printer<'_> {
             })
             .collect();
         self.number("count", &loops.iter().collect::<Vec<_>>());
-        // One axis alone counts as the rows do: what is the thread's own in it can be told from the
-        // rest.
+        // Where one axis alone counts the rows, the thread's part of it can be told from the rest.
         if !within {
             return;
         }

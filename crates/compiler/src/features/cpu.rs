@@ -1,5 +1,7 @@
-//! What the cost model sees of a scheduled nest on a CPU, and how much memory each buffer's
-//! accesses touch at each cache level.
+//! The features of a scheduled loop nest on a CPU: counts of operations, vector and scalar loads,
+//! registers, loop overhead, and, after Ansor, how many cache lines each buffer's accesses touch
+//! and how much moves at each cache level. Input: a nest and a machine model; output: the struct
+//! [`Features`] that `cpu_table.rs` declares.
 
 use super::cpu_cost::estimate;
 use super::cpu_table::Features;
@@ -9,11 +11,12 @@ use squall_core::expr::{Affine, Binary, Cond, Expr, Source};
 use squall_core::workload::flatten;
 use squall_core::{AMX_TILES, MachineModel};
 
-/// Elements of 4 bytes at whose distance, where it is a power of two, rows meet in a cache's sets.
+/// The distance in 4-byte elements from which on rows at power-of-two distances map to the same
+/// sets of a cache.
 const CLASH: u64 = 1024;
 
-/// The time of a product of words, of four operations, over that of two fused multiply-adds: it and
-/// its addition go to three ports, a fused multiply-add to two of them.
+/// The time of a product of 16-bit words (four operations) over that of two fused multiply-adds:
+/// the product and its addition run on three ports, a fused multiply-add on two of them.
 const WORDS_SHARE: f64 = 2.0 / 3.0;
 
 /// An access of a statement under its loops: its offset in its buffer.
@@ -23,7 +26,7 @@ struct Touch {
     write: bool,
 }
 
-/// Facts of one operand of the statement with most work.
+/// The features of one operand of the statement with most operations.
 #[derive(Default)]
 struct LoadedOperand {
     lines: f64,
@@ -33,13 +36,14 @@ struct LoadedOperand {
     traffic: [f64; 2],
 }
 
+/// The walk through a nest that collects features.
 struct Walk<'a> {
     n: &'a Nest,
     machine: &'a MachineModel,
     loops: Vec<&'a Loop>,
     /// The tests around the current statement.
     tests: Vec<&'a [Cond]>,
-    /// The share of iterations that run the version of the current statement with tests.
+    /// The fraction of iterations that run the current statement in the version with tests.
     tested: f64,
     /// Sums over all statements.
     sums: Features,
@@ -205,7 +209,7 @@ impl<'a> Walk<'a> {
         self.memory(&touches, points, is_main);
     }
 
-    /// What products of tiles take of the units of vectors, in the time that they take.
+    /// The time of AMX products, in operations of the vector units that would take as long.
     fn tile_work(&self, points: f64) -> f64 {
         let tiles = self.machine.tiles.unwrap_or(AMX_TILES);
         let around = self.loops.iter().rev().take_while(|l| l.mode == Mode::Amx);
@@ -225,7 +229,7 @@ impl<'a> Walk<'a> {
         self.n.buffer(b).scope == Scope::Local && self.n.buffer(b).elements() <= 1024
     }
 
-    /// Counts accesses of memory, and what they bring into two caches.
+    /// Counts memory accesses, and the traffic that they cause into two caches.
     fn memory(&mut self, touches: &[Touch], points: f64, is_main: bool) {
         // How much all touched memory is, from each loop inwards.
         let line = self.line();
@@ -285,7 +289,7 @@ impl<'a> Walk<'a> {
         let count = points / repeat.max(1.0);
         let stride = vector.map(|l| x.off.coefficient(l.var).abs());
         let lanes = vector.map_or(1, |l| l.extent) as f64;
-        // What is wider than a register goes through the stack, part by part.
+        // A vector wider than a register goes through the stack, part by part.
         let full = (self.machine.vectors.bytes / 4).max(1) as f64;
         let count = if lanes > full { count * (4.0 * lanes / full) } else { count };
         let s = &mut self.sums;
@@ -300,8 +304,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Traffic into a level: the footprint inside the loops from `d` on, once for each outer
-    /// iteration; loops directly outside that do not move the access reuse what is there.
+    /// Traffic into a cache level: the footprint inside the loops from `d` on, once for each outer
+    /// iteration; loops directly outside that do not move the access reuse the elements already
+    /// there.
     fn traffic(&self, mut d: usize, off: &Affine) -> f64 {
         while d > 0 && !self.loops[d - 1].moves(off) {
             d -= 1;
@@ -341,7 +346,7 @@ impl<'a> Walk<'a> {
         held
     }
 
-    /// Writes down what is known of an operand of the statement with most work.
+    /// Stores the features of an operand of the statement with most operations.
     fn operand(&mut self, which: usize, o: LoadedOperand) {
         let m = &mut self.main;
         let [t1, t2] = o.traffic;
@@ -361,7 +366,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What the loops around the statement with most work say.
+    /// The features of the loops around the statement with most operations.
     fn main_facts(&self, index: &[Affine], lanes: i64) -> Features {
         let loops = &self.loops;
         let moved = |l: &Loop| index.iter().any(|a| l.moves(a));
@@ -408,7 +413,8 @@ fn lines(off: &Affine, loops: &[&Loop], line: i64) -> f64 {
         })
         .collect();
     steps.sort_unstable();
-    // A run of elements that grows while steps stay within a line of what is covered already.
+    // A run of elements that grows while steps stay within a cache line of the elements already
+    // covered.
     let (mut run, mut count) = (1i64, 1.0);
     for (step, extent) in steps {
         if step < run + each {

@@ -1,14 +1,17 @@
-//! The estimate of a CPU's kernel in cycles, by a formula whose constants are the machine's.
+//! The estimate of a CPU kernel's time in cycles: a formula over the features of a loop nest whose
+//! constants come from the machine model (ports, cache bandwidths, registers). It is the feature
+//! `estimate`, and orders the first trials of a task before anything was measured; the learned cost
+//! model corrects it.
 
 use super::cpu_table::Features;
 use squall_core::MachineModel;
 
-/// Arithmetic, loads and the traffic of two caches overlap in part, stores and loops come on top.
-/// `held` are the registers that operands take beside the sums. Only an order to begin with,
-/// before anything is measured; trees learn from it and correct it.
+/// The estimate: arithmetic, loads and the traffic of two caches overlap in part; stores and loops
+/// are added. `held` are the registers that operands take beside the sums. The boosted trees of the
+/// cost model take the estimate as a feature and correct it.
 pub(super) fn estimate(f: &Features, held: f64, machine: &MachineModel) -> f64 {
     let units = machine.cpu_units();
-    // Fewer independent sums than the units' latency times their number wait for each other.
+    // With fewer independent sums than latency times number of the units, sums wait for each other.
     let fewer = (units.sums_in_flight / f.accumulators.max(1.0)).max(1.0);
     let waiting = fewer.powf(units.waiting_power);
     let registers = machine.vectors.registers as f64;
@@ -25,7 +28,7 @@ pub(super) fn estimate(f: &Features, held: f64, machine: &MachineModel) -> f64 {
     let [near, far] = [1, 2].map(|level| machine.cache(level).fill);
     let parts = [arithmetic, loads, f.traffic_l1 / near, f.traffic_l2 / far];
     let longest = parts.iter().copied().fold(0.0, f64::max);
-    // Asked for ahead, data come while others are worked on.
+    // Prefetched data arrive while other data are worked on.
     let exposed = if f.hints > 0.0 { units.exposed_prefetched } else { units.exposed };
     longest
         + exposed * (parts.iter().sum::<f64>() - longest)

@@ -1,9 +1,12 @@
-//! The features of kernels on a CPU.
+//! The names of the features of CPU kernels (the numbers that the cost model reads off a loop
+//! nest), in order; the macro declares the struct `Features` with a field for each. `cpu.rs`
+//! computes them and `features.rs` hands their logarithms to the cost model. A new feature is a
+//! line here and its computation there.
 
 features! {
-    /// What the cost model sees of a CPU's kernel, before logarithms are taken. Those that begin
-    /// with `a`, `b` and `c` are of the first operands and the result of the statement with most
-    /// work.
+    /// The features of a CPU kernel, before logarithms are taken. Names that begin with `a`, `b`
+    /// and `c` belong to the first two operands and the result of the statement with most
+    /// operations.
     Features,
     /// Names of the features of a CPU's kernels, in order.
     FEATURES:

@@ -1,5 +1,7 @@
-//! What the cost model sees of a GPU program: its launch, what limits how many blocks a
-//! multiprocessor holds, and the work of a thread.
+//! The features of a GPU kernel: its launch (blocks, threads, clusters), the resources that limit
+//! how many blocks a multiprocessor holds, and the work of a thread (operations, loads, stores,
+//! barriers, matrix products). Input: a loop nest and the limits of a GPU; output: the struct
+//! [`GpuFeatures`] that `gpu_table.rs` declares.
 
 use super::gpu_cost::Launch;
 use super::gpu_table::GpuFeatures;
@@ -13,6 +15,7 @@ use squall_core::workload::flatten;
 use squall_core::{DType, Gpu};
 use std::collections::HashSet;
 
+/// The walk through a nest that collects features.
 struct Walk<'a> {
     n: &'a Nest,
     units: &'a GpuUnits,
@@ -20,9 +23,9 @@ struct Walk<'a> {
     /// Innermost thread loop that runs more than once.
     fastest: Option<Var>,
     loops: Vec<&'a Loop>,
-    /// Whether matrix units are used: loops without barriers then cost no latency of their own.
+    /// Whether tensor cores are used: loops without barriers then cost no latency of their own.
     tensor: bool,
-    /// Local buffers that hold what threads have of matrices, in the same registers.
+    /// Local buffers that hold the threads' elements of fragments, in the same registers.
     mirrors: HashSet<Source>,
     f: GpuFeatures,
 }
@@ -163,7 +166,7 @@ impl<'a> Walk<'a> {
     fn warp(&mut self, w: &Warp) {
         let times = self.each();
         match w {
-            // What threads do with their registers alone.
+            // Instructions on registers alone.
             Warp::Zero(_) | Warp::Unpack { .. } | Warp::Pack { .. } | Warp::Reduce { .. } => {}
             Warp::Multiply { .. } => self.f.matrix_products += times,
             // In products of 16 x 16 x 16 by a warp.

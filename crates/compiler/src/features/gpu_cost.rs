@@ -1,11 +1,14 @@
-//! The estimates of a GPU program in cycles, by formulas whose constants are the machine's.
+//! The estimate of a GPU kernel's time in cycles: formulas over the kernel's features whose
+//! constants come from the machine model, one for tensor cores and one for ordinary lanes. It is
+//! the feature `estimate`, which orders the first trials of a task before anything was measured.
+//! `gpu.rs` calls it.
 
 use super::gpu_table::GpuFeatures;
 use squall_core::machine::GpuUnits;
 
-/// What the estimates are made of, besides the work of a thread: blocks that a multiprocessor gets
-/// in all, warps of a block, those that run at once, rounds of blocks, launches, blocks of a
-/// cluster, bytes that move.
+/// The launch as the estimates see it: blocks that a multiprocessor gets in all (`each`), warps of
+/// a block, warps that run at once (`active`), rounds of blocks (`waves`), launches, blocks of a
+/// cluster, and bytes that move.
 pub(super) struct Launch {
     pub each: f64,
     pub warps: f64,
@@ -17,7 +20,7 @@ pub(super) struct Launch {
 }
 
 impl Launch {
-    /// Cycles of a program; `threads` are those of all its blocks.
+    /// The estimated cycles of a program; `threads` counts the threads of all its blocks.
     pub fn cycles(&self, f: &GpuFeatures, threads: f64, units: &GpuUnits) -> f64 {
         if f.matrix_products > 0.0 {
             self.of_matrix_units(f, units)
@@ -26,7 +29,7 @@ impl Launch {
         }
     }
 
-    /// Cycles of a program that adds up on ordinary lanes; few warps cannot keep them busy.
+    /// The estimated cycles of a program on ordinary lanes; few warps cannot keep them busy.
     fn of_lanes(&self, f: &GpuFeatures, threads: f64, units: &GpuUnits) -> f64 {
         let cost = &units.lane_cost;
         let own = self.each * self.warps;

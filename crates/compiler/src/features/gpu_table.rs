@@ -1,8 +1,10 @@
-//! The features of GPU programs.
+//! The names of the features of GPU kernels (the numbers that the cost model reads off a loop
+//! nest), in order; the macro declares the struct `GpuFeatures` with a field for each. `gpu.rs`
+//! computes them and `features.rs` hands their logarithms to the cost model.
 
 features! {
-    /// What the cost model sees of a GPU program, before logarithms are taken: its launch, what
-    /// limits how many blocks a multiprocessor holds, and the work of a thread.
+    /// The features of a GPU kernel, before logarithms are taken: its launch, the resources that
+    /// limit how many blocks a multiprocessor holds, and the work of a thread.
     GpuFeatures,
     /// Names of the features of GPU programs, in order.
     GPU_FEATURES:

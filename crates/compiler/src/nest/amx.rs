@@ -1,5 +1,6 @@
-//! Loops of the mode `amx`: two or three of them, directly nested, around one statement are one
-//! step on registers that hold tiles of rows of elements of four bytes (Intel's AMX).
+//! Loops of the mode `amx`: two or three of them, directly nested around one statement, are one
+//! instruction on AMX tiles, the matrix registers of Xeons (up to 16 rows of 64 bytes). The three
+//! forms multiply, clear and store a tile:
 //!
 //! ```text
 //! amx row in 16 {                              amx row in 16 {        amx row in 16 {
@@ -9,8 +10,9 @@
 //!                           B[step, v])        }                      }
 //! ```
 //!
-//! A buffer of sums lies in these registers where only such steps touch it, and all fit. Elsewhere
-//! the loops are printed as they stand.
+//! `tile_step` reads such loops as a [`TileStep`], which `emit/tiles.rs` prints as intrinsics. A
+//! buffer of sums lies in tile registers where only such steps touch it and all of it fits;
+//! elsewhere the loops are printed as they stand.
 
 use super::{Loop, Mode, Nest, Scope, Stmt, accesses, visit};
 use squall_core::AMX_TILES;
@@ -18,7 +20,7 @@ use squall_core::expr::{Affine, Binary, Expr, Source, Var};
 use squall_core::workload::{Reducer, flatten};
 use std::collections::HashSet;
 
-/// Where a tile lies in memory: a place of its first element, and elements from row to row.
+/// Where a tile lies in memory: the place of its first element, and the distance from row to row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TilePlace {
     /// The buffer.
@@ -29,36 +31,36 @@ pub struct TilePlace {
     pub stride: i64,
 }
 
-/// What a step does with a tile of sums.
+/// The operation of a step on a tile of sums.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TileWork {
-    /// Sets it to 0.
+    /// Sets the tile to 0.
     Zero,
     /// Adds the product of two tiles.
     Multiply {
-        /// What elements are: four bytes, or two numbers of bf16.
+        /// The product of two elements, which are four bytes or two numbers of bf16 each.
         op: Binary,
         /// The factor that has a row for each row of sums.
         left: TilePlace,
         /// The factor that has a row for each element of a row of the left one.
         right: TilePlace,
-        /// Elements of a row of the left one.
+        /// Elements of a row of the left factor.
         depth: i64,
     },
-    /// Writes it to memory.
+    /// Writes the tile to memory.
     Store(TilePlace),
 }
 
-/// A step on tiles.
+/// One operation on tiles, as read from loops of the mode `amx`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TileStep {
     /// The buffer of sums.
     pub sums: Source,
-    /// The offset of the tile in it.
+    /// The offset of the tile in that buffer.
     pub at: Affine,
     /// Rows of the tile of sums.
     pub rows: i64,
-    /// What is done with it.
+    /// The operation on the tile.
     pub work: TileWork,
 }
 
@@ -144,7 +146,8 @@ pub struct TileRegisters {
     pub rows: i64,
     /// Elements of a row of left factors, and rows of right ones.
     pub depth: i64,
-    /// Registers of sums; those of left factors come next, then those of right ones.
+    /// The number of registers of sums; registers of left factors come next, then those of right
+    /// factors.
     pub sums: i64,
     /// Registers of left factors.
     pub left: i64,

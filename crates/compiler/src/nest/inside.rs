@@ -1,13 +1,18 @@
-//! Where statements need no tests: under which conditions all tests in them hold, and how often.
+//! Conditions for code without padding tests: given statements that test whether elements lie
+//! inside an image (`Expr::Select`), `inside` returns the conditions on the outer loop variables
+//! under which all of those tests hold, and `share` the part of the iterations for which that is
+//! so. The primitive `version` (`schedule/version.rs`) and the emitter (`emit/versions.rs`) write a
+//! loop's body twice by them.
 
 use super::{Loop, Stmt, largest_values, visit};
 use squall_core::expr::{Affine, Cond, Expr};
 
-/// More combinations of counters than this are not looked at one by one.
+/// The most combinations of counters that `share` looks at one by one.
 const MOST_COMBINED: i64 = 4096;
 
 /// Conditions on the variables around the statements under which all tests of values in them hold,
-/// at all iterations of their loops; none where that never is, or is not known.
+/// at all iterations of their own loops; `None` where they never all hold, or where that is not
+/// known.
 pub fn inside(stmts: &[Stmt]) -> Option<Vec<Cond>> {
     let bounds = largest_values(stmts);
     let (mut tests, mut binds): (Vec<Cond>, bool) = (Vec::new(), false);
@@ -43,12 +48,13 @@ pub fn inside(stmts: &[Stmt]) -> Option<Vec<Cond>> {
     Some(all)
 }
 
-/// Whether a condition of a number holds.
+/// Whether a condition holds, if it depends on no variable.
 pub fn decided(c: &Cond) -> Option<bool> {
     c.index.terms().is_empty().then(|| (c.low..c.high).contains(&c.index.offset()))
 }
 
-/// The part of the loops' steps for which all conditions hold; all, where these are too many.
+/// The part of the loops' iterations for which all conditions hold; 1 where there are too many
+/// combinations to look at.
 pub fn share(conds: &[Cond], loops: &[&Loop]) -> f64 {
     let deciding: Vec<&Loop> =
         loops.iter().copied().filter(|l| conds.iter().any(|c| l.moves(&c.index))).collect();

@@ -1,5 +1,9 @@
-//! The reference interpreter runs a nest in double precision and rounds each store to its buffer's
-//! format. It is slow and plain, because its results define what a nest means.
+//! The reference interpreter: it runs a loop nest on given inputs in double precision and rounds
+//! each store to its buffer's format. It is slow and plain, because its results define the meaning
+//! of a nest; tests compare schedules and printed code with them.
+//!
+//! This file has serial loops and loops that CPU threads share (`shares.rs`, which finds races);
+//! GPU programs are run by `simt.rs`.
 
 use super::shares::{Shares, in_shares, shared_chain};
 use super::simt;

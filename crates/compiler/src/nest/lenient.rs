@@ -1,13 +1,19 @@
-//! Which maxima may lose a NaN: those whose rows show it all the same. Hardware's one instruction
-//! gives the second operand where one is no number; a maximum that keeps a NaN takes two or three.
+//! Which maxima may lose a NaN without changing the kernel's result. The hardware's single max
+//! instruction returns its second operand if one is NaN, so that keeping a NaN takes two or three
+//! instructions. In a softmax the row's maximum may lose it, because the sum of the row's powers is
+//! NaN anyway.
+//!
+//! Input: a workload (a tensor expression); output: one flag a stage, which `lower.rs` puts on the
+//! stage's buffer (the word `lenient` in a loop nest's text) and the emitter reads.
 
 use squall_core::expr::{Affine, Binary, Expr, Source, Unary};
 use squall_core::workload::{Reducer, Stage, Workload};
 use std::collections::BTreeMap;
 
-/// For each stage whether its maxima or minima may lose a NaN. That of a softmax may: where `x` is
-/// NaN, so is `exp(x - most)` whatever `most` is, and the sum of the row, and all that is divided
-/// by that sum or has its logarithm taken off. So may what is found of whole numbers.
+/// For each stage whether its maxima or minima may lose a NaN. Those of a softmax may: where `x` is
+/// NaN, so is `exp(x - most)` whatever `most` is, and so is the sum of the row and every value that
+/// is divided by that sum or from which its logarithm is subtracted. Maxima of whole numbers may as
+/// well.
 pub(super) fn lenient(w: &Workload) -> Vec<bool> {
     (0..w.stages.len()).map(|i| of_whole_numbers(w, i) || shows_in_a_sum(w, i).is_some()).collect()
 }
@@ -24,13 +30,13 @@ fn of_whole_numbers(w: &Workload, i: usize) -> bool {
     dtype.is_integer()
 }
 
-/// The axis that an index is, if it is one alone.
+/// The number of the axis, if an index is one axis alone.
 fn axis(a: &Affine) -> Option<usize> {
     a.as_var().map(|v| v.0 as usize)
 }
 
-/// Follows what depends on a row's largest element `m`. Nothing of it reaches the output but
-/// through a stage that reads the row's sum of powers, too.
+/// Follows every value that depends on a row's largest element, stage `m`: it may reach the output
+/// only through a stage that also reads the row's sum of powers.
 fn shows_in_a_sum(w: &Workload, m: usize) -> Option<()> {
     let most = &w.stages[m];
     let largest = most.reduction.as_ref().is_some_and(|r| r.op == Reducer::Max);
@@ -40,7 +46,7 @@ fn shows_in_a_sum(w: &Workload, m: usize) -> Option<()> {
     if !largest || !is_whole(w, *of, &places, &extents) {
         return None;
     }
-    // The dimensions of what is compared, in the order of the row's axes.
+    // The dimensions of the compared tensor, in the order of the row's axes.
     let rows: RowOf =
         (0..most.axes.len()).map(|v| places.iter().position(|p| *p == v)).collect::<Option<_>>()?;
     let mut touched: BTreeMap<Source, RowOf> = BTreeMap::new();
@@ -82,7 +88,7 @@ fn shows_in_a_sum(w: &Workload, m: usize) -> Option<()> {
     (!touched.contains_key(&w.stage_source(w.stages.len() - 1))).then_some(())
 }
 
-/// Whether places are all axes of these extents, each once, over all of a source.
+/// Whether an index uses each axis of these extents once and covers the whole source.
 fn is_whole(w: &Workload, of: Source, places: &[usize], extents: &[i64]) -> bool {
     let mut sorted = places.to_vec();
     sorted.sort_unstable();

@@ -1,5 +1,11 @@
-//! From a workload to its plain nest: one loop nest a stage, in order, every intermediate in
-//! memory. Axes of extent 1 get no loop, but for the one row that a reduction to one element is.
+//! Lowering: from a workload (a tensor expression in stages) to its plain nest, one loop nest a
+//! stage in the stages' order, with every intermediate in memory. All schedules of a CPU and all
+//! GPU sketches start from this nest.
+//!
+//! A stage `C[m, n] = sum over k` becomes loops `m_C`, `n_C` around `C[m_C, n_C] = 0` and a loop
+//! `k_C` around `C[m_C, n_C] += ..`. Axes of extent 1 get no loop, except for the one row of a
+//! reduction to a single element. Weights are first copied to buffers of the scope `prepared`,
+//! outside of the timed call.
 
 use super::lenient::lenient;
 use super::{Buffer, Loop, Mode, Nest, Scope, Stmt};
@@ -61,7 +67,7 @@ pub fn lower(w: &Workload) -> Nest {
         let all: Vec<Affine> = index.iter().chain(&reduce_index).cloned().collect();
         let value =
             s.body.rewrite(&mut |a| a.map_vars(|v| all[v.0 as usize].clone()), &mut |e| match e {
-                // What is computed ahead reads the weights themselves.
+                // Stages that are computed ahead read the weights themselves.
                 Expr::Load { source, index } if !ahead => {
                     Expr::Load { source: prepared(source), index }
                 }

@@ -1,5 +1,7 @@
-//! The loop-nest IR: loops over affine statements on buffers. It is what schedules rewrite, what
-//! the verifier checks, the interpreter runs and the emitter prints.
+//! The loop-nest IR: loops over affine statements on buffers (as in Halide's or TVM's lowered
+//! loops). Workloads are lowered to it (`lower`), schedules rewrite it (`../schedule`), `verify`
+//! checks it, `interpret` runs it, and `../emit` prints it as C or CUDA C. A nest prints as text
+//! and parses back:
 //!
 //! ```text
 //! nest matmul
@@ -18,8 +20,8 @@
 //! }
 //! ```
 //!
-//! A loop may bind a second variable, the start of a tile whose last instance is moved back to
-//! stay inside: `for mo in 8 at m = 8*mo cap 54` gives `m = min(8*mo, 54)`.
+//! A loop may bind a second variable, the start of a tile whose last instance is moved back to stay
+//! inside the extent: `for mo in 8 at m = 8*mo cap 54` gives `m = min(8*mo, 54)`.
 
 mod amx;
 mod inside;
@@ -124,8 +126,8 @@ pub enum Mode {
     Vector,
     /// The body is written out once for each iteration.
     Unroll,
-    /// The same, and what one iteration loads is not held for the next, which loads it anew: where
-    /// registers are few, values that are shared push others out of them.
+    /// Unrolled like `Unroll`, but elements that one iteration loads are not kept for the next,
+    /// which loads them anew: with few registers, shared values push others out of them.
     Step,
     /// Two or three directly nested loops of this mode are one instruction on registers that hold
     /// tiles of a matrix (`nest/amx.rs`).
@@ -176,7 +178,7 @@ pub struct Loop {
     pub mode: Mode,
     /// A tile start bound along.
     pub start: Option<Start>,
-    /// What is repeated.
+    /// The statements of the loop.
     pub body: Vec<Stmt>,
 }
 
@@ -222,7 +224,7 @@ pub enum Stmt {
         buffer: Source,
         /// One for each dimension.
         index: Vec<Affine>,
-        /// What is combined in.
+        /// The value that is combined into the element.
         value: Expr,
     },
     /// Statements that run only where all conditions hold.
@@ -240,8 +242,9 @@ pub enum Stmt {
         /// Elements from its start.
         at: Affine,
     },
-    /// The rest of the block is written out twice, of which the version for iterations that all
-    /// tests in it hold for has no tests. Only a hint to programs of vectors: both do the same.
+    /// The rest of the block is emitted twice: for iterations in which all tests hold, without the
+    /// tests, and with them for the others. Only a hint to programs by vectors; both versions
+    /// compute the same.
     Version,
     /// Threads wait for each other; what was written before is seen after.
     Barrier(Reach),
@@ -256,16 +259,17 @@ pub enum Stmt {
         /// Above 0.
         modulo: i64,
     },
-    /// What a warp's threads do together.
+    /// An instruction that the threads of a warp execute together.
     Warp(Warp),
     /// Ends a batch of copies from device to shared memory. In programs with such statements
     /// copies are on their way until they are awaited; elsewhere every barrier awaits them.
     CommitCopies,
-    /// Waits until all batches of the thread's copies but the last so many have arrived: one more
-    /// than before, if TMA tiles are among them. Other threads see them after a barrier.
+    /// Waits until all batches of the thread's copies but the last `n` have arrived. If TMA tiles
+    /// are among them, that must be exactly one batch more than had arrived before. Other threads
+    /// see the elements after a barrier.
     AwaitCopies(u32),
-    /// Waits until all products that the thread's warpgroup began, but the last so many, are
-    /// done: until then their sums may not be touched, nor what they read be written.
+    /// Waits until all products that the thread's warpgroup started, but the last `n`, are done.
+    /// Until then their sums must not be touched, nor the elements that they read be written.
     AwaitProducts(u32),
 }
 
@@ -346,8 +350,9 @@ pub fn aligned_bytes(b: &Buffer) -> u64 {
     (b.elements() as u64 * b.dtype.bytes()).div_ceil(64) * 64
 }
 
-/// Bytes of a block's share of a buffer, in whole vectors; 0 where it is not shared. Buffers of a
-/// GPU program lie one behind the other, and a block of statements gives back what it declared.
+/// The bytes of shared memory that a buffer takes in one block, in whole vectors; 0 for buffers
+/// elsewhere. Buffers of a GPU program lie one behind the other, and at the end of a block of
+/// statements its buffers' bytes are free again.
 pub fn shared_room(n: &Nest, b: Source) -> i64 {
     let buf = n.buffer(b);
     let elements = match buf.scope {
@@ -387,7 +392,7 @@ fn replace(stmts: &mut Vec<Stmt>, v: Var, f: &mut dyn FnMut(Loop) -> Vec<Stmt>) 
     })
 }
 
-/// A loop and those of its mode that are directly nested in it, outermost first.
+/// A loop and the loops of the same mode that are directly nested in it, outermost first.
 pub fn chain(top: &Loop) -> Vec<&Loop> {
     let mut all = vec![top];
     while let [Stmt::Loop(l)] = &all[all.len() - 1].body[..]
@@ -456,8 +461,8 @@ pub fn substitute(stmts: &mut [Stmt], v: Var, by: &Affine) {
     rewrite(stmts, &mut |a| a.substitute(v, by), &mut |e| e);
 }
 
-/// What a stored value copies from device memory as it is, where that is all it does: the source,
-/// its index, and the conditions outside of which it is zero.
+/// The parts of a stored value that only copies from device memory: the source, its index, and the
+/// conditions outside of which it is zero; `None` for other values.
 pub fn copied<'e>(n: &Nest, value: &'e Expr) -> Option<(Source, &'e [Affine], &'e [Cond])> {
     let found = match value {
         Expr::Load { source, index } => (*source, &index[..], &[][..]),
@@ -472,9 +477,9 @@ pub fn copied<'e>(n: &Nest, value: &'e Expr) -> Option<(Source, &'e [Affine], &'
 
 /// One access of a buffer.
 pub struct Access<'a> {
-    /// What is accessed.
+    /// The buffer.
     pub buffer: Source,
-    /// Where.
+    /// The index.
     pub index: &'a [Affine],
     /// Whether it is written; an update is a write that also reads.
     pub write: bool,

@@ -1,4 +1,6 @@
-//! Reads a nest's text.
+//! The parser of loop nests. Input: the text of a nest, as `print.rs` writes it (an example is in
+//! `mod.rs`); output: a verified `Nest`, or the line and column of the first error. Tests and
+//! reference pages of schedule primitives contain such texts.
 
 use super::{
     Buffer, Loop, Matrix, Mode, Nest, Reach, Scope, Start, Stmt, TileSlice, Warp, extents, verify,
@@ -184,7 +186,7 @@ fn batches(c: &mut Cursor) -> Result<u32, TextError> {
     u32::try_from(n).or_else(|_| c.error("expected a number of batches"))
 }
 
-/// What stands behind `warpgroup_multiply`.
+/// Parses the text behind `warpgroup_multiply`.
 fn warpgroup_multiply(c: &mut Cursor, names: &Names) -> Result<Warp, TextError> {
     let part = |c: &mut Cursor, word| -> Result<TileSlice, TextError> {
         c.expect_word(word)?;
@@ -206,7 +208,7 @@ fn warpgroup_multiply(c: &mut Cursor, names: &Names) -> Result<Warp, TextError> 
     Ok(Warp::WarpgroupMultiply { to, rows, columns, a, b, replaces })
 }
 
-/// What stands behind `word`, the name of an instruction of warps.
+/// Parses the text behind `word`, the name of a warp instruction.
 fn warp(word: &str, c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Warp, TextError> {
     let matrix = |c: &mut Cursor, names: &Names| {
         Ok(Matrix { buffer: buffer(c, names)?, at: c.index(names)? })

@@ -1,4 +1,6 @@
-//! Nests as text; [`parse`](super::parse) reads them back.
+//! Prints a loop nest as text, such as `for k in 32 { .. }`; [`parse`](super::parse) reads it back.
+//! The words of modes and scopes are in `text.rs`, warp instructions in `warp.rs`. `squall explain
+//! --stage nest` and the tests show this text; `mod.rs` has an example.
 
 use super::text::index;
 use super::{Nest, Reach, Stmt};

@@ -1,34 +1,37 @@
-//! Statements of one nest inside of another, where its buffers and variables have other numbers.
+//! Embedding the statements of one nest into another, whose buffers and variables have other
+//! numbers. Input: statements, a [`Remap`] that gives each buffer's number (and possibly another
+//! index) in the target nest, and the target's variables; output: the renumbered statements.
+//! `sketch/back_to_back.rs` puts two operators' nests into one kernel by it.
 
 use super::{Stmt, rewrite, visit_mut};
 use squall_core::expr::{Affine, Expr, Source, Var};
 
-/// Where the buffers of a nest are in another.
+/// A map from the buffers of a nest to those of another.
 pub trait Remap {
-    /// The buffer there.
+    /// The number of the buffer in the other nest.
     fn buffer(&self, b: Source) -> Source;
 
-    /// The index there of an element.
+    /// The index of an element in the other nest.
     fn index(&self, _b: Source, index: Vec<Affine>) -> Vec<Affine> {
         index
     }
 
-    /// The place there of an element that is asked for ahead, counted from the start of the
+    /// The offset in the other nest of an element that is prefetched, counted from the start of the
     /// buffer.
     fn asked(&self, _b: Source, at: Affine) -> Affine {
         at
     }
 }
 
-/// By number, each element where it was.
+/// Buffers are renumbered by a list, and elements keep their indices.
 impl Remap for [Source] {
     fn buffer(&self, b: Source) -> Source {
         self[b.0 as usize]
     }
 }
 
-/// The statements of a CPU's nest over the buffers that `to` says and over `vars`, one for each
-/// variable of theirs.
+/// The statements of a CPU's nest with the buffers that `to` gives, and with `vars[v]` for each
+/// variable `v`.
 pub fn remapped<R: Remap + ?Sized>(stmts: &[Stmt], to: &R, vars: &[Var]) -> Vec<Stmt> {
     let var = |v: Var| vars[v.0 as usize];
     let mut stmts = stmts.to_vec();

@@ -1,13 +1,14 @@
-//! What threads share of a loop ([`super::Mode::Parallel`]), as the interpreter runs it: the shares
-//! run in another order than the loop's, and two of them may not touch one element where either
-//! writes it. A nest that passes means the same in every order and however its shares interleave.
+//! Loops that CPU threads share (`Mode::Parallel`), as the interpreter (`interpret.rs`) runs and
+//! checks them. The iterations are dealt in shares; the interpreter runs the shares in reverse
+//! order and reports an error where two shares touch one element and either writes it. A loop nest
+//! that passes therefore means the same in every order and however its threads interleave.
 
 use super::{Buffer, Loop, chain};
 use squall_core::expr::Source;
 use std::cell::RefCell;
 
-/// The loops that are counted together when threads share `top`, outermost first: it and what is
-/// directly nested in it, as the emitter prints them.
+/// The loops whose iterations are dealt together when threads share `top`, outermost first: `top`
+/// and the loops directly nested in it, as the emitter prints them.
 pub fn shared_chain(top: &Loop) -> Vec<&Loop> {
     let mut all = chain(top);
     let end = all.iter().skip(1).position(|l| l.extent == 1);
@@ -40,7 +41,7 @@ struct Touched {
     readers: [u32; 2],
 }
 
-/// Which shares touched which elements of the loop that is being shared.
+/// Which shares touched which elements of each buffer in the loop that is being shared.
 #[derive(Default)]
 pub(super) struct Shares {
     /// The share that runs, from 1; 0 outside of shared loops.
@@ -149,7 +150,7 @@ mod tests {
             ("    T[0] = X[m, 0]\n    Y[m] = T[0]\n", "T"),
             ("    T[m] = X[m, 0]\n    Y[m] = T[3]\n", "T"),
         ] {
-            // Two tiles of which the last was moved back are one share, whatever they touch.
+            // Two tiles, the last of which was moved back, are one share, whatever they touch.
             let one = parse(&tiles(
                 &body.replace("mi in 4 {\n      Y[mi + 3*mo]", "mi in 4 {\n      Y[mi + m]"),
             ));

@@ -1,17 +1,18 @@
-//! The interpreter's part for GPU programs: the threads of a cluster of blocks run in lock step,
-//! statement by statement, each with its own loop variables and local buffers.
+//! The interpreter for GPU programs (SIMT): the threads of a cluster of blocks run in lock step,
+//! statement by statement, each with its own loop variables and local buffers. Input and output are
+//! those of `interpret.rs`, which calls this for nests with block loops.
 //!
 //! Lock step alone would hide a forgotten barrier, so the interpreter compares every access of
 //! shared memory with the last ones of the same element: two threads of which one writes need a
-//! barrier between them, and threads of different blocks need a cluster's barrier. Buffers lie
-//! where the emitter puts them, so accesses of another buffer that lay at the same place count as
-//! well. It is an error to read an element that no thread wrote, and to access another block's
-//! memory before a cluster's barrier shows that the block has begun. (The verifier makes sure that
-//! the other block has not ended.)
+//! barrier between them, and threads of different blocks need a cluster's barrier. Buffers have the
+//! addresses that the emitter gives them, so accesses of another buffer that lay at the same place
+//! count as well. It is an error to read an element that no thread wrote, and to access another
+//! block's memory before a cluster's barrier shows that the block has begun. (The verifier makes
+//! sure that the other block has not ended.)
 //!
 //! A program that runs without an error has tiles, fetches, barriers and reductions that compute
-//! the workload on these extents. The interpreter says nothing of registers, alignment, the printed
-//! text, or the launch itself.
+//! the workload (a tensor expression) on these extents. The interpreter says nothing of registers,
+//! alignment, the printed text, or the launch itself.
 
 mod warp;
 mod warpgroup;
@@ -22,11 +23,11 @@ use squall_core::expr::{Affine, Expr, Source};
 use std::collections::{HashMap, VecDeque};
 use warpgroup::Begun;
 
-/// Which thread accessed an element, and when.
+/// An access: the thread, and the barriers that it had passed.
 #[derive(Clone, Copy, PartialEq)]
 struct Mark {
     thread: usize,
-    /// Barriers of the block, and of the cluster, passed before.
+    /// How many barriers of the block, and of the cluster, the thread had passed before.
     passed: [u64; 2],
 }
 
@@ -37,14 +38,14 @@ struct Element {
     read: Vec<Mark>,
     /// Whether a copy to it is on its way.
     flying: bool,
-    /// Products that may still read it.
+    /// How many asynchronous products may still read it.
     in_use: u32,
 }
 
-/// Accesses of a buffer's elements that lie in one block's shared memory.
+/// The accesses of a buffer's elements in one block's shared memory.
 struct Marks {
     block: usize,
-    /// The first byte, and bytes of an element.
+    /// The first byte in shared memory, and the bytes of an element.
     place: i64,
     bytes: i64,
     elements: Vec<Element>,
@@ -78,8 +79,8 @@ struct Team<'s, 'n> {
     /// The first free byte of shared memory.
     top: i64,
     passed: [u64; 2],
-    /// In programs that await copies, those that may still be on their way: batches of buffer,
-    /// owner and element, the oldest first. The last batch is not committed yet.
+    /// In programs that await copies, the batches that may still be on their way, oldest first, as
+    /// (buffer, owner, element). The last batch is not committed yet.
     flying: Option<VecDeque<Vec<(Source, usize, usize)>>>,
     /// Whether TMA tiles are among them.
     tma: bool,
@@ -288,7 +289,7 @@ impl Team<'_, '_> {
         }
     }
 
-    /// Changes what is known of elements of a block's shared memory.
+    /// The access records of elements of a block's shared memory, for changing them.
     fn elements_mut(
         &mut self,
         b: Source,
@@ -359,7 +360,7 @@ impl Team<'_, '_> {
         }
     }
 
-    /// Has all committed batches but the last so many arrive, and counts them.
+    /// Lets all committed batches but the last `last` arrive, and returns how many arrived.
     fn arrive(&mut self, last: usize) -> usize {
         let mut arrived = 0;
         while let Some(flying) = self.flying.as_mut().filter(|f| f.len() > last + 1) {

@@ -1,4 +1,7 @@
-//! What the interpreter's variables and buffers hold.
+//! The state of the interpreter (`interpret.rs`, `simt.rs`): the values of loop variables and the
+//! contents of buffers, with the evaluation of expressions over them. Loops bind variables here,
+//! statements read and write the buffers, and each access of a loop that threads share is noted for
+//! the search for races (`shares.rs`).
 
 use super::shares::Shares;
 use super::{Loop, Nest};
@@ -12,7 +15,7 @@ pub(super) struct State<'a> {
     pub shares: Shares,
 }
 
-/// The place of an element in its buffer.
+/// The row-major offset of an element in its buffer.
 pub(super) fn flat(index: &[Affine], shape: &[i64], vars: &[i64]) -> usize {
     index.iter().zip(shape).fold(0, |o, (a, &e)| o * e + a.eval(|v| vars[v.0 as usize])) as usize
 }

@@ -1,4 +1,6 @@
-//! Words and indices of nests as text, for all that prints parts of them.
+//! The words of a loop nest's text: the keyword of each loop mode (`for`, `parallel`, `vector`, ..)
+//! and buffer scope (`data`, `weight`, `local`, ..), and indices such as `[2*i + j, k]`. `print.rs`
+//! and `warp.rs` print with them.
 
 use super::{Mode, Nest, Scope};
 use squall_core::expr::{Affine, Names, Source, Var, print_affine};

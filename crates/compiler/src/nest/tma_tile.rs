@@ -1,5 +1,6 @@
-//! TMA tiles: what the copy engine of a GPU (the tensor memory accelerator of compute capability
-//! 9.0) needs to know of the loops that copy one.
+//! TMA tiles: reads from copying loops of the mode `tma` how a GPU's copy engine (the tensor memory
+//! accelerator of compute capability 9.0) copies the tile. Input: a loop; output: a [`TmaTile`],
+//! from which `emit/tma.rs` prints the copy and the launch encodes the tensor map.
 //!
 //! A tensor map describes the source once: extents and strides of its dimensions, and how many
 //! elements of each a tile takes. A copy names the tile's first element along each dimension;
@@ -10,7 +11,7 @@ use super::{Buffer, Loop, Mode, Nest, Scope, Stmt, chain, copied};
 use squall_core::expr::{Affine, Cond, Source};
 use squall_core::workload::flatten;
 
-/// Bytes of a row.
+/// Bytes of a row of shared memory.
 const ROW: i64 = 128;
 /// Bytes of the eight rows that are swizzled as one.
 const EIGHT_ROWS: i64 = 8 * ROW;
@@ -22,15 +23,15 @@ pub(crate) const MOST_STEP: i64 = 8;
 /// One dimension of the source as a TMA tile sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TmaDimension {
-    /// Elements of the tensor.
+    /// Elements of the tensor along this dimension.
     pub extent: i64,
-    /// Elements from one to the next in memory.
+    /// The distance in memory from one element to the next, in elements.
     pub stride: i64,
     /// How many elements the tile takes.
     pub taken: i64,
-    /// The distance between two elements that it takes.
+    /// The distance between two elements that the tile takes.
     pub step: i64,
-    /// The first element that it takes.
+    /// The first element that the tile takes.
     pub first: Affine,
 }
 
@@ -52,7 +53,7 @@ pub struct TmaTile {
     pub to: Source,
     /// The index of the tile's first element there.
     pub at: Vec<Affine>,
-    /// How much is copied.
+    /// The bytes that are copied.
     pub bytes: i64,
 }
 

@@ -1,4 +1,7 @@
-//! The verifier: what every nest must satisfy, checked after each primitive in debug builds.
+//! The verifier: the rules that every nest must satisfy, such as indices within bounds and barriers
+//! where all threads come. It runs after each schedule primitive in debug builds and before a loop
+//! nest becomes kernel source; its error is a text that names the broken rule. `verify/warp.rs` has
+//! the rules of warp instructions.
 
 mod warp;
 
@@ -16,10 +19,10 @@ pub struct Broken(pub String);
 /// only, vector loops are innermost, and amx loops are steps on tiles that registers hold.
 ///
 /// In GPU programs block loops are outermost and thread loops next. Barriers stand where all
-/// threads come, and one ends each block of statements that declares shared memory, so that its
-/// place can be used again. Behind the last barrier of a cluster, blocks touch only their own
-/// shared memory. What a warp does together stands where all its threads come and is the same for
-/// all of them; the innermost thread loop counts its threads.
+/// threads come, and one barrier ends each block of statements that declares shared memory, so that
+/// its bytes can be reused. Behind the last barrier of a cluster, blocks touch only their own
+/// shared memory. Warp instructions stand where all threads of a warp come and are the same for all
+/// of them; the innermost thread loop counts the threads of a warp.
 pub fn verify(n: &Nest) -> Result<(), Broken> {
     let mut c = Checker {
         n,
@@ -41,6 +44,8 @@ pub fn verify(n: &Nest) -> Result<(), Broken> {
     super::amx::check(n).map_err(Broken)
 }
 
+/// The walk through a nest that checks the rules, with the facts that hold at the current
+/// statement.
 struct Checker<'a> {
     n: &'a Nest,
     /// Largest value of each variable in scope.
@@ -51,11 +56,11 @@ struct Checker<'a> {
     preparing: bool,
     guards: Vec<Cond>,
     level: ThreadLevel,
-    /// Counts the blocks of the cluster.
+    /// The variable that counts the blocks of the cluster.
     rank: Option<Var>,
     /// The thread loops around, outermost first, and their extents.
     threads: Vec<(Var, i64)>,
-    /// The mode of the innermost loop around, of those that share iterations out or copy a TMA
+    /// The mode of the innermost loop around that shares iterations among threads or copies a TMA
     /// tile.
     around: Option<Mode>,
     /// Whether the program awaits batches of copies.

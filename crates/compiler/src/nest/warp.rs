@@ -1,5 +1,7 @@
-//! What the 32 threads of a warp do together: matrices that lie across their registers, moved and
-//! multiplied as wholes by tensor cores.
+//! Warp instructions of the loop-nest IR: statements that the 32 threads of a warp execute together
+//! on fragments, matrices that lie across their registers and are moved and multiplied as wholes by
+//! tensor cores. `emit/warps.rs` prints them as PTX, `simt/warp.rs` interprets them,
+//! `verify/warp.rs` checks them.
 //!
 //! ```text
 //! fragment A_f: bf16[4, 16, 16]
@@ -9,8 +11,8 @@
 //! ```
 //!
 //! A thread computes with its own elements of a matrix where they lie in a local buffer, whose last
-//! dimensions are `[.., 2, 2]`: thread `l` of the warp has in `[h, r, p]` the element of row
-//! `l / 4 + 8 r` and column `8 h + 2 (l mod 4) + p`; eights of columns may be counted by several
+//! dimensions are `[.., 2, 2]`: thread `l` of the warp has in `[h, r, p]` the element of row `l / 4
+//! + 8 r` and column `8 h + 2 (l mod 4) + p`; eights of columns may be counted by several
 //! dimensions. Four threads side by side share two rows.
 //!
 //! ```text
@@ -24,8 +26,8 @@
 //! ```
 //!
 //! `warp_load .. column k in 7: ..` reads seven columns; the others of the matrix become zero.
-//! `warp_load ..: A_f[i] and A_rest[i] = ..` also keeps what rounding leaves.
-//! Four warps side by side, a warpgroup, multiply what lies in shared memory as it is:
+//! `warp_load ..: A_f[i] and A_rest[i] = ..` also keeps the remainders of rounding. A warpgroup,
+//! four warps side by side, multiplies matrices directly from shared memory:
 //!
 //! ```text
 //! swizzled A_s: bf16[4, 128, 64]
@@ -35,10 +37,10 @@
 //! await_products 1
 //! ```
 //!
-//! adds to 64 rows of sums for each of C_f's matrices; the q-th warp of the warpgroup keeps rows
-//! 16 q to 16 q + 15 of each 64. Rows and columns beyond the tile's (of 112, of 250) have undefined
-//! sums. Such a product goes on by itself until it is awaited. A factor may also lie across, `B_s:
-//! bf16[4, 4, 64, 64]` as `[stage, row / 64, k, row mod 64]`. With `=` for `+=` sums are the
+//! adds to 64 rows of sums for each of C_f's matrices; the q-th warp of the warpgroup keeps rows 16
+//! q to 16 q + 15 of each 64. Rows and columns beyond the tile's (of 112, of 250) have undefined
+//! sums. Such a product runs asynchronously until it is awaited. A factor may also lie across,
+//! `B_s: bf16[4, 4, 64, 64]` as `[stage, row / 64, k, row mod 64]`. With `=` for `+=` sums are the
 //! product alone. The first factor of 64 rows may lie in registers instead, each warp's rows in its
 //! own, `P_f: bf16[2, 4, 16, 16]` as `[.., k / 16, m, k mod 16]`; its product is added:
 //!
@@ -46,10 +48,10 @@
 //! warpgroup_multiply rows from 0 of 64 columns from 0 of 64: O_f += P_f[1] * V_s[stage]
 //! ```
 //!
-//! A fragment's last two dimensions are a matrix; indices of the ones before say which matrix is
-//! meant. The second factor of a product lies transposed, as `[n, k]`, so that both are loaded
-//! alike. Products of elements are exact, their sums are rounded to the format of what they are
-//! added to.
+//! A fragment's last two dimensions are a matrix; the indices of the dimensions before select the
+//! matrix. The second factor of a product lies transposed, as `[n, k]`, so that both are loaded
+//! alike. Products of elements are exact, their sums are rounded to the format of the fragment that
+//! they are added to.
 
 use super::Nest;
 use squall_core::expr::{Affine, Names, Source, Var, print_affine};
@@ -82,7 +84,7 @@ pub enum Warp {
     Zero(Matrix),
     /// A matrix is read from shared memory and rounded to its format.
     Load {
-        /// What is filled.
+        /// The matrix that is filled.
         to: Matrix,
         /// A matrix that is filled with what rounding leaves, rounded itself, so that products of
         /// both parts are nearly as precise as products of what was read.
@@ -132,7 +134,7 @@ pub enum Warp {
     },
     /// A matrix is written to shared memory or to an output; its elements are only rounded.
     Store {
-        /// What is written.
+        /// The matrix that is written.
         from: Matrix,
         /// Counts rows.
         row: Var,
@@ -161,15 +163,15 @@ pub enum Warp {
     Reduce {
         /// The combination.
         op: Reducer,
-        /// All elements of this local buffer are combined, each with those of its own place.
+        /// The local buffer, each of whose elements is combined with the elements of other threads
+        /// at the same index.
         buffer: Source,
         /// How many threads have the same result: a power of two, 32 at most.
         lanes: i64,
     },
 }
 
-/// What a local buffer's last dimensions are that holds a thread's elements of a matrix of 16
-/// columns.
+/// The last dimensions of a local buffer that holds a thread's elements of a matrix of 16 columns.
 pub const THREAD_PART: [i64; 3] = [2, 2, 2];
 
 /// How many of its elements a thread has.

@@ -1,4 +1,8 @@
-//! Attention and what stands around it: rotary embeddings, linear attention, causal convolutions.
+//! Plain kernels (untuned C for one ONNX operator) of `Attention`, `RotaryEmbedding`,
+//! `LinearAttention` and `CausalConvWithState` (ONNX operators around transformers). As in every
+//! file of `plain`, `OPS` maps each operator to the function that writes its C for a call at
+//! constant shapes; attributes and types that are not written are refused with a reason. `mod.rs`
+//! collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::broadcast::broadcast_strides;
@@ -15,6 +19,7 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("RotaryEmbedding", rotary),
 ];
 
+/// Refuses operands of 64-bit floats.
 fn only_f32(p: &mut Program) -> Result<(), String> {
     for i in 0..p.ctx.inputs.len() {
         if p.has(i) && p.dtype(i)? == DType::F64 {
@@ -24,7 +29,7 @@ fn only_f32(p: &mut Program) -> Result<(), String> {
     p.real0()
 }
 
-/// Which keys a query sees, as a C expression in `b`, `i` (query) and `j` (key).
+/// The tests whether a query sees a key, as C expressions in `b`, `i` (query) and `j` (key).
 fn visible(p: &Program, s: &AttentionShape) -> Result<Vec<String>, String> {
     let offset = match (p.has(4), p.has(6)) {
         (true, _) => format!("{}L", s.past),
@@ -331,7 +336,7 @@ fn causal_conv(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// What a step of linear attention leaves of feature `k` of a state, as a C expression.
+/// The factor by which a step of linear attention decays feature `k` of a state, as a C expression.
 fn decay(p: &Program, gated: bool, kvs: i64, dk: i64) -> Result<&'static str, String> {
     Ok(match (gated, gated.then(|| p.shape(4)).transpose()?) {
         (true, Some([_, _, n])) if *n == kvs => "EXP(x4[(b * STEPS + t) * KVS + g])",

@@ -1,4 +1,7 @@
-//! Loops over broadcast operands: axes that all operands traverse alike are one.
+//! Loops over a result and its broadcast operands, as C text, for the plain kernels: neighbouring
+//! axes that all operands walk through with one stride are merged into one loop. Example: adding
+//! `[64, 56, 56]` and `[64, 1, 1]` takes two loops, 64 and 3136. `copy.rs`, `elementwise.rs` and
+//! others call it.
 
 use super::program::{Program, loops, offset, strides};
 
@@ -20,7 +23,7 @@ pub(super) fn broadcast_strides(operand: &[i64], to: &[i64]) -> Vec<i64> {
 }
 
 impl Nest {
-    /// Over a result of this shape; each operand by its strides.
+    /// The loops over a result of this shape, with operands of the given strides.
     pub fn new(shape: &[i64], operands: &[Vec<i64>]) -> Nest {
         let mut all = vec![strides(shape)];
         all.extend(operands.iter().cloned());
@@ -46,7 +49,8 @@ impl Nest {
         nest
     }
 
-    /// The loops' text: `inner` stands where `OUT`, `IN0`, `IN1` ... are the elements' places.
+    /// The C text of the loops around `inner`, in which `OUT`, `IN0`, `IN1` .. are replaced by the
+    /// elements' offsets.
     pub fn text(&self, inner: &str) -> String {
         let mut inner = inner.to_string();
         for (i, s) in self.strides.iter().enumerate().rev() {

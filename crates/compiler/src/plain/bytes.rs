@@ -1,5 +1,8 @@
-//! In and out of bytes that hold quantised numbers, with the channels of images last, as kernels of
-//! bytes have them (`core/src/graph/infer/bytes.rs`); and functions of one byte.
+//! Plain kernels (untuned C for one operator) of `ToBytes`, `FromBytes` and `MapBytes`,
+//! operators of Squall's own that rewritten quantised models contain
+//! (`core/src/graph/infer/bytes.rs`): they convert tensors to bytes with the channels of images
+//! last, as kernels of bytes read them, and back, and apply a table to each byte. `mod.rs` collects
+//! the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::program::{Program, product};
@@ -13,6 +16,7 @@ pub(super) const OPS: &[(&str, Generator)] =
 /// Pixels whose channels are interleaved together.
 const AT_ONCE: i64 = 64;
 
+/// Defines the scale and the zero point as macros.
 fn scale(p: &mut Program) -> Result<(), String> {
     let scale = p.ctx.float_or("scale", 1.0)?;
     p.define("SCALE", format!("{scale:e}f"));
@@ -21,7 +25,7 @@ fn scale(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// Extents of an image of so many channels, and of those that it is filled up to.
+/// Defines the extents of images, and the number of channels that theirs are padded to.
 fn image(p: &mut Program, [n, c, h, w]: [i64; 4]) {
     for (name, value) in [("IMAGES", n), ("C", c), ("CF", filled(c)), ("PIXELS", h * w)] {
         p.define(name, value.to_string());
@@ -33,7 +37,7 @@ fn four(shape: &[i64]) -> Result<[i64; 4], String> {
     shape.try_into().map_err(|_| format!("a tensor of shape {shape:?} is no image"))
 }
 
-/// The byte of an element of an operand. What is no number becomes 0 as well.
+/// The C text of an operand's element as a byte. A NaN becomes 0 as well.
 fn entered(dtype: DType, x: &str) -> String {
     match dtype {
         DType::F32 => format!("byte_of({x}, SCALE, ZERO)"),
@@ -169,9 +173,9 @@ fn map(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// Lookups one by one, or 64 at once: with AVX-512 VBMI two instructions find a byte in the lower
-/// and in the upper half of the table, and its top bit says in which it is. Without, the table is
-/// one of pairs, of which the lowest bit chooses one.
+/// Lookups one by one, or 64 at once: with AVX-512 VBMI two instructions look a byte up in the
+/// lower and the upper half of the table, and the byte's top bit selects one. Without VBMI the
+/// table holds pairs, and the lowest bit selects one of a pair.
 const LOOKED_UP: &str = "#if defined(__AVX512BW__)
 #include <immintrin.h>
 #if !defined(__AVX512VBMI__)

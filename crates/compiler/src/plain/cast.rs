@@ -1,4 +1,8 @@
-//! Conversions between types of elements, and results that are the operand's elements as they are.
+//! Plain kernels (untuned C for one ONNX operator) of conversions between element types (`Cast`,
+//! `CastLike`), of operators that return the operand's elements unchanged (`Reshape`, `Flatten`,
+//! `Identity`, ..), and of results that are known from shapes alone (`Shape`, `Size`, `Constant`).
+//! `OPS` maps each operator to the function that writes its C. `mod.rs` collects the tables `OPS`
+//! of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
@@ -21,6 +25,7 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("Constant", constant),
 ];
 
+/// `Cast` and `CastLike`.
 fn cast(p: &mut Program) -> Result<(), String> {
     only(p, &["to", "saturate", "round_mode"])?;
     let (from, to) = (p.dtype(0)?, p.out_type()?);
@@ -29,8 +34,8 @@ fn cast(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// An element `x` of a type as one of another: floats are cut to whole numbers, integers keep
-/// their low bits, what is not zero is true.
+/// The C text that converts an element `x` between types: floats are truncated to whole numbers,
+/// integers keep their low bits, and any number but zero is true.
 pub(super) fn convert(from: DType, to: DType, x: &str) -> String {
     let real = |d: DType| matches!(d, DType::F32 | DType::F64);
     match (from, to) {
@@ -61,7 +66,7 @@ fn has_element(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// What is known ahead of the run.
+/// Writes a result that is known ahead of the run.
 fn shape(p: &mut Program) -> Result<(), String> {
     let made = squall_core::graph::fold::of_shape(&p.ctx)?;
     let values = made.first().and_then(|c| c.as_i64()).unwrap_or_default().to_vec();

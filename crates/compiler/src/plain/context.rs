@@ -1,10 +1,13 @@
-//! A call as inference and generators see it: as a node with operands whose shapes are known.
+//! The view of an operator call as a graph node with operands of known shapes, so that the
+//! generators of plain kernels can ask the graph's shape inference (`core/src/graph/infer`) about
+//! it. Input: an `OperatorCall`; output: a `Node`, a `Ctx`, or the inferred types and shapes of the
+//! results.
 
 use squall_core::graph::infer::{Ctx, NodeOperand, Output};
 use squall_core::graph::{CallOperand, Node, OperatorCall};
 use squall_core::operators;
 
-/// The node that a call is.
+/// A node with the operator, operands and attributes of a call.
 pub(super) fn node_of(call: &OperatorCall) -> Node {
     Node {
         name: call.op.clone(),
@@ -27,7 +30,7 @@ pub(super) fn operands(inputs: &[Option<CallOperand>]) -> Vec<Option<NodeOperand
     inputs.iter().map(|o| o.as_ref().map(one)).collect()
 }
 
-/// The result of a function of a call's attributes and operands.
+/// Calls a function with a call's attributes and operands.
 pub(super) fn of_call<T>(call: &OperatorCall, f: impl FnOnce(&Ctx<'_>) -> T) -> T {
     let node = node_of(call);
     f(&Ctx { node: &node, opset: call.opset, inputs: operands(&call.inputs) })

@@ -1,4 +1,7 @@
-//! Convolutions, forward and transposed, of floats and of integers.
+//! Plain kernels (untuned C for one ONNX operator) of convolutions, forward and transposed, of
+//! floats and of integers (`Conv`, `ConvInteger`, `ConvTranspose`): direct loops in C for a call at
+//! constant shapes. `quantized.rs` reuses them for `QLinearConv`. They serve where no sketch makes
+//! a tuned kernel. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
@@ -10,6 +13,7 @@ use std::fmt::Write as _;
 pub(super) const OPS: &[(&str, Generator)] =
     &[("Conv", conv), ("ConvInteger", conv_integer), ("ConvTranspose", conv_transpose)];
 
+/// The attributes of convolutions that are known.
 const ATTRIBUTES: &[&str] = &[
     "auto_pad",
     "dilations",
@@ -21,7 +25,8 @@ const ATTRIBUTES: &[&str] = &[
     "strides",
 ];
 
-/// Which operands a convolution reads, and what their elements are.
+/// The numbers of a convolution's image and filters among the operands, and the C text of their
+/// elements.
 pub(super) struct Operands {
     pub image: usize,
     pub filters: usize,

@@ -1,4 +1,7 @@
-//! Operators whose results are elements of their operands in other places, known ahead of the run.
+//! Plain kernels (untuned C for one ONNX operator) of operators that only move elements to places
+//! known before the run: `Transpose`, `Slice`, `Concat`, `Pad`, `Tile`, `Expand`, `Split` and
+//! others. Input: a call at constant shapes; output: C loops over strides (`broadcast.rs`).
+//! `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::broadcast::Nest;
@@ -22,7 +25,8 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("Trilu", trilu),
 ];
 
-/// Copies a view of the first operand: a result's axes with their strides in it.
+/// Copies a strided view of the first operand: `steps` are the operand's strides along the result's
+/// axes, `from` its first element, `to` the number of the result.
 fn view(p: &mut Program, shape: &[i64], steps: &[i64], from: i64, to: usize) {
     let text = Nest::new(shape, &[steps.to_vec()]).text(&format!(
         "    y{to}[@OUT] = x0[{}@IN0];",

@@ -1,5 +1,8 @@
-//! Plain kernels on a GPU: the same text of an operator, whose loops are spread over threads where
-//! their instances do not depend on each other, and which one thread runs elsewhere.
+//! Plain kernels (untuned C for one ONNX operator) on a GPU: turns the C body of an operator
+//! (`program.rs`) into CUDA C++. Loops whose iterations are independent are spread over threads
+//! (the operators listed in `SPREAD`); all other bodies run in one thread, which is slow and right.
+//! Output: a [`DeviceSource`] with functions to launch in order. `squall/src/network/device.rs`
+//! uses it for operators without a tuned kernel.
 
 use super::elementwise;
 use super::program::Program;
@@ -10,8 +13,8 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSource {
     /// A translation unit that stands alone. Its functions take a pointer for each operand that is
-    /// there, one for each result, the extents where there are some, scratch memory, and a pointer
-    /// to a whole number that they set where the call does not succeed.
+    /// present, one for each result, the extents where there are some, scratch memory, and a
+    /// pointer to an integer that they set where the call does not succeed.
     pub text: String,
     /// The functions, which are launched in order.
     pub phases: Vec<Phase>,
@@ -52,8 +55,8 @@ impl DeviceSource {
     }
 }
 
-/// Of the operators whose loops may be spread the ones whose scratch memory is handed from one loop
-/// to the next, whole, or that need none on a GPU.
+/// Operators with spread loops whose scratch memory is passed as a whole from one loop to the next,
+/// or that need none on a GPU.
 const HANDS_ON: &[&str] = &["MatMulNBits", "Resize", "Upsample"];
 
 /// Whether loops of a call may be spread.
@@ -66,7 +69,7 @@ fn is_spread(p: &Program) -> bool {
 
 /// A statement of a body.
 enum BodyPiece<'t> {
-    /// Loops, each directly in the one before, and what they are around.
+    /// Perfectly nested loops, and the text of the innermost body.
     Loops { heads: Vec<Head<'t>>, inner: &'t str },
     /// Something that defines or tests and writes no memory.
     Quiet(&'t str),
@@ -111,7 +114,7 @@ fn statement(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// The loops that a statement consists of, and what they are around.
+/// The perfectly nested loops of a statement, and the text of the innermost body.
 fn nest(text: &str) -> Option<(Vec<Head<'_>>, &str)> {
     let (first, mut inner) = head(text)?;
     let mut heads = vec![first];
@@ -294,7 +297,7 @@ mod tests {
         let list = parts(test).unwrap();
         assert_eq!(list.len(), 4);
         assert!(matches!(list[3], BodyPiece::Loops { .. }));
-        // A loop that counts is no statement of which threads could have a share each.
+        // A loop that counts cannot be shared among threads.
         let counts = "  long count = 0;\n  for (long i = 0; i < 4; i++) count += x0[i];\n";
         assert!(parts(counts).is_some());
         assert!(!operator("", "NonZero").unwrap().spreads);

@@ -1,4 +1,8 @@
-//! Operators that compute each element alone, of one operand or of several that are broadcast.
+//! Plain kernels (untuned C for one ONNX operator) of elementwise operators: each element of the
+//! result depends on one element of each operand, of which several may be broadcast. Most
+//! operators' C is the text in their row of `core/src/operators/elementwise.rs`, around which this
+//! file writes loops; `OPS` lists the operators that need more. Input: a call at constant shapes;
+//! output: C. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::broadcast::nest;
@@ -7,7 +11,7 @@ use squall_core::DType;
 use squall_core::operators::{Each, Row, standard};
 use squall_core::text::shown;
 
-/// Operators whose C is more than the text of an element. That of the others stands in their rows.
+/// Operators whose C is more than the text in their rows.
 pub(super) const OPS: &[(&str, Generator)] = &[
     ("BitShift", binary),
     ("Clip", clip),
@@ -25,7 +29,7 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("Where", select),
 ];
 
-/// What writes an operator by the text in its row.
+/// The generator of an operator that is written by the text in its row.
 pub(super) fn by_row(row: &Row) -> Option<Generator> {
     match row.each?.c?.operands {
         1 => Some(unary),
@@ -38,7 +42,7 @@ pub(super) fn writes(row: &Row) -> bool {
     by_row(row).is_some() || OPS.iter().any(|(name, _)| *name == row.name)
 }
 
-/// What a row says of a program's operator.
+/// The elementwise part of the row of a program's operator.
 fn each_of(p: &Program) -> Option<Each> {
     standard(&p.ctx.node.op)?.each
 }
@@ -176,7 +180,7 @@ fn binary(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// A division of integers; those by zero stop the call, those that overflow wrap around.
+/// A division of integers; a division by zero stops the call, an overflow wraps around.
 fn division(d: DType, guard: &mut String, form: &str) -> String {
     *guard += "    if (b == 0) return 1;\n";
     match limits(d) {

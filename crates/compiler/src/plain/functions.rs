@@ -1,4 +1,6 @@
-//! C functions that bodies of plain kernels call, in an order in which each uses only those before.
+//! C helper functions that the bodies of plain kernels may call, such as `exp_f32` or `madf`, by
+//! name. (A plain kernel is untuned C for one operator.) `program.rs` prints only those that a body
+//! names, in this order, in which each function uses only earlier ones.
 
 /// Name and definition.
 pub(super) const HELPERS: &[(&str, &str)] = &[
@@ -25,7 +27,7 @@ static inline double mad(double a, double b, double c) { return c + a * b; }
 "#,
     ),
     (
-        // The same of what is computed in.
+        // The same of `R`, the type that a kernel computes in.
         "mad_r",
         r#"#if defined __FMA__ || defined __ARM_FEATURE_FMA
 static inline R mad_r(R a, R b, R c) { return F(__builtin_fma)(a, b, c); }
@@ -64,7 +66,7 @@ static inline R mad_r(R a, R b, R c) { return c + a * b; }
          F(log1p)(F(exp)(-F(fabs)(x))); }\n",
     ),
     (
-        // The same of floats: zeros have the divisor's sign, too.
+        // The modulus of floats: a zero has the divisor's sign, too.
         "float_mod",
         r#"static inline R float_mod(R a, R b) {
   R r = F(fmod)(a, b);

@@ -1,5 +1,7 @@
-//! Operators that find elements' places at run time: gathers, scatters, one-hot codes. An index
-//! that is out of range ends the call with 1.
+//! Plain kernels (untuned C for one ONNX operator) of operators that read or write elements at
+//! indices known only at run time: `Gather`, `Scatter`, `OneHot` and their variants. Input: a call
+//! at constant shapes; output: C, in which an index out of range ends the call with the return
+//! value 1. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
@@ -20,6 +22,7 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("TensorScatter", tensor_scatter),
 ];
 
+/// The axis that the attribute `axis` names.
 fn axis(p: &mut Program, default: i64) -> Result<usize, String> {
     let shape = p.shape(0)?;
     p.ctx.axis(p.ctx.int_or("axis", default)?, shape.len())
@@ -83,7 +86,7 @@ fn gather_elements(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// What an update `u` does to the element `t`.
+/// The C statement by which an update `u` changes the element `t`.
 fn update(p: &Program) -> Result<String, String> {
     let d = p.dtype(0)?;
     let wide = match d {

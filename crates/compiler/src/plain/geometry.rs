@@ -1,4 +1,6 @@
-//! Results that depend on shapes and few numbers: ranges, identities, grids, constants.
+//! Plain kernels (untuned C for one ONNX operator) of operators whose results depend on shapes and
+//! few numbers only: `Range`, `EyeLike`, `ConstantOfShape` and `AffineGrid`. Input: a call at
+//! constant shapes; output: C. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
@@ -42,7 +44,7 @@ fn eye(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// The count of elements is known ahead of the run, start and step are read.
+/// `Range`: the number of elements is known before the run; start and step are read at run time.
 fn range(p: &mut Program) -> Result<(), String> {
     only(p, &[])?;
     let d = p.dtype(0)?;

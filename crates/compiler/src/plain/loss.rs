@@ -1,4 +1,8 @@
-//! Losses at inference: how unlikely the targets are.
+//! Plain kernels (untuned C for one ONNX operator) of the loss operators
+//! `NegativeLogLikelihoodLoss` and `SoftmaxCrossEntropyLoss`, which some exported models contain:
+//! the negative logarithm of each target's probability, optionally weighted, summed or averaged.
+//! Input: a call at constant shapes; output: C. `mod.rs` collects the tables `OPS` of all families
+//! of operators.
 
 use super::Generator;
 use super::elementwise::only;
@@ -7,6 +11,7 @@ use super::program::{Program, product};
 pub(super) const OPS: &[(&str, Generator)] =
     &[("NegativeLogLikelihoodLoss", loss), ("SoftmaxCrossEntropyLoss", loss)];
 
+/// Writes both operators.
 fn loss(p: &mut Program) -> Result<(), String> {
     only(p, &["ignore_index", "reduction"])?;
     p.real0()?;

@@ -1,4 +1,8 @@
-//! Matrix products of floats and integers, sums of products written as equations, determinants.
+//! Plain kernels (untuned C for one ONNX operator) of matrix products of floats and integers
+//! (`MatMul`, `Gemm`), of `Einsum` (sums of products written as equations), and of determinants
+//! (`Det`). Products go through one C function on tiles of 4 rows and 16 columns; `quantized.rs`
+//! reuses the treatment of batches. Input: a call at constant shapes; output: C. `mod.rs` collects
+//! the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::broadcast::broadcast_strides;
@@ -10,9 +14,9 @@ use squall_core::graph::infer::Equation;
 pub(super) const OPS: &[(&str, Generator)] =
     &[("Det", det), ("Einsum", einsum), ("Gemm", gemm), ("MatMul", matmul)];
 
-/// One product of matrices `c[m][n] = sum a[m][k] * b[k][n]`: tiles of 4 rows and 16 columns, of
-/// which the columns of `b` are copied side by side. `TA`, `TB` are the operands' types, `S` that
-/// of the sums, `A_OF` and `B_OF` turn elements into it; `MM`, `NN`, `KK` are the extents, `AM` ..
+/// One matrix product `c[m][n] = sum a[m][k] * b[k][n]` in tiles of 4 rows and 16 columns; the
+/// columns of `b` are copied side by side first. `TA`, `TB` are the operands' types, `S` the type
+/// of the sums, `A_OF` and `B_OF` convert elements to it; `MM`, `NN`, `KK` are the extents, `AM` ..
 /// the strides.
 const PRODUCT: &str = "static void product(const TA *a, const TB *b, S *restrict c, \
                        S *restrict panel) {
@@ -74,7 +78,7 @@ pub(super) struct Batched {
 }
 
 impl Batched {
-    /// Of shapes by NumPy's rules.
+    /// The batched product of two shapes by NumPy's rules.
     pub fn of(a: &[i64], b: &[i64]) -> Result<Batched, String> {
         let (m, k, rows) = match a {
             [rest @ .., m, k] => (*m, *k, rest),

@@ -1,8 +1,11 @@
-//! Plain kernels: for one operator at constant shapes, C that computes what the ONNX standard says,
-//! without tuning. They serve operators for which no sketch exists, so that every model runs.
+//! Plain kernels: C for one ONNX operator at constant shapes, as the standard defines it, without
+//! tuning. They serve operators for which no sketch exists, so that every model runs.
 //!
-//! A family is a file with a table of operators, each with the function that writes its C. What
-//! a family does not write (an attribute, a type of elements) is refused by [`Unsupported`].
+//! Input: an [`OperatorCall`] (operator, attributes, types and shapes of operands); output: a
+//! [`PlainSource`], or a [`DeviceSource`] for GPUs. Each family of operators is a file with a table
+//! `OPS` of operators and generators, functions that write an operator's C by means of
+//! `program.rs`. A call with an attribute or element type that the generator does not write is
+//! refused by [`Unsupported`]. `squall/src/network/plain.rs` builds the kernels.
 
 mod attention;
 mod broadcast;
@@ -73,7 +76,7 @@ pub struct PlainPart {
 pub struct Unsupported {
     /// The operator.
     pub op: String,
-    /// What of it is not supported.
+    /// The attribute, type or operand that is not supported.
     pub what: String,
 }
 
@@ -123,7 +126,8 @@ pub fn has(domain: &str, op: &str) -> bool {
     generator(domain, op).is_some()
 }
 
-/// What writes an operator of a domain: a standard one, or one that only readers of models write.
+/// The generator of an operator of a domain: a standard operator, or one that only Squall's readers
+/// of models write.
 fn generator(domain: &str, op: &str) -> Option<Generator> {
     let families = match domain {
         "" | "ai.onnx" => FAMILIES,
@@ -142,7 +146,7 @@ pub fn source(call: &OperatorCall, symbol: &str) -> Result<PlainSource, Unsuppor
     written(call, |program| program.finish(symbol))
 }
 
-/// The same as functions of a GPU; see [`DeviceSource`].
+/// The CUDA C++ of a call; see [`DeviceSource`].
 pub fn device_source(call: &OperatorCall, symbol: &str) -> Result<DeviceSource, Unsupported> {
     if call.op == squall_core::graph::infer::region::REGION {
         let what = "lengths that only the run knows, and loops, are for CPUs";
@@ -151,7 +155,7 @@ pub fn device_source(call: &OperatorCall, symbol: &str) -> Result<DeviceSource, 
     written(call, |program| device::finish(&program, symbol))
 }
 
-/// What `finish` makes of a call's program.
+/// Writes a call's program and passes it to `finish`.
 fn written<T>(
     call: &OperatorCall,
     finish: impl FnOnce(Program<'_>) -> T,

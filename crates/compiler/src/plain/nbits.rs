@@ -1,10 +1,13 @@
-//! Products of floats with weights of few bits; the packed form of such weights is described at
-//! [`squall_core::graph::infer::nbits`].
+//! Plain kernels (untuned C for one operator) of products of floats with weights of few bits (4 or
+//! 8, `MatMulNBits`), and of packing and unpacking such weights; the packed form is described at
+//! [`squall_core::graph::infer::nbits`]. The sketch `sketch/few_bits.rs` prints the same text with
+//! its knobs.
 //!
-//! Where a model allows it (`accuracy_level` 4), each block of a row of activations is quantised
-//! to signed bytes with a scale of its own, and products are summed as integers, exactly, whatever
-//! the instructions. Otherwise codes become floats in registers. Both read the packed weights
-//! once for some rows, so that a single row is bound by reading them.
+//! Where a model allows it (`accuracy_level` 4), each block of a row of activations is quantised to
+//! signed bytes with a scale of its own, and products are summed as integers, so that the sums are
+//! exact on all instruction sets. Otherwise codes become floats in registers. Both ways read the
+//! packed weights once for several rows; a single row is bound by reading the weights. `mod.rs`
+//! collects the tables `OPS` of all families of operators.
 
 use super::program::{Program, long, product};
 use super::{Generator, PlainSource, Unsupported};
@@ -21,12 +24,13 @@ pub(super) const OPS: &[(&str, Generator)] =
 /// Products of rows with a tile of columns.
 const TILE: &str = include_str!("nbits/tile.c");
 
-/// Bytes of activations that are multiplied with all weights before the next ones are: by vectors,
-/// and by tiles, which multiply them so much faster that reading weights again would cost more.
+/// The bytes of activations that are multiplied with all weights before the next activations are:
+/// by vectors, and by AMX tiles, which multiply so much faster that reading the weights again would
+/// cost more.
 const ROWS_BYTES: i64 = 1 << 18;
 const TALL_BYTES: i64 = 1 << 20;
 
-/// The extents of the weights, as macros.
+/// Defines the extents of the weights as macros.
 fn extents(p: &mut Program) -> Result<NBits, String> {
     let w = NBits::of(&p.ctx)?;
     let (blocks, bytes) = (w.blocks(), w.groups() * 64);
@@ -102,7 +106,7 @@ fn activations(p: &mut Program, whole: bool) -> (u64, &'static str, &'static str
     if whole { (1, "signed char", "int") } else { (4, "float", "float") }
 }
 
-/// Refuses attributes that none of these operators has.
+/// Refuses unknown attributes.
 fn only(p: &Program) -> Result<(), String> {
     let known = [
         "K",
@@ -205,15 +209,15 @@ pub(crate) struct FewBitsKnobs {
     pub prefetch: i64,
 }
 
-/// The text of a product of constant extents, as a function of this symbol. Its operands are those
-/// of `MatMulNBits`, of which the fourth and the fifth may be absent.
+/// The C text of a product with constant extents, as a function of this symbol. Its operands are
+/// those of `MatMulNBits`; the fourth and the fifth may be absent.
 pub(crate) fn few_bits(
     p: &FewBits,
     knobs: FewBitsKnobs,
     symbol: &str,
 ) -> Result<PlainSource, Unsupported> {
     let int = |name: &str, v: i64| (name.to_string(), Attribute::Int(v));
-    // What is subtracted from all codes is half of their range, or nothing.
+    // The number that is subtracted from all codes is half of their range, or zero.
     let (form, zero) = match p.zero {
         FewBitsZero::Same(0) => ("rows", None),
         FewBitsZero::Same(_) => ("packed", None),

@@ -1,4 +1,7 @@
-//! Normalisations over channels, groups, rows and neighbours.
+//! Plain kernels (untuned C for one ONNX operator) of normalisations: over the batch
+//! (`BatchNormalization`), groups of channels or instances, rows (`LayerNormalization`,
+//! `RMSNormalization`) and neighbouring channels (`LRN`). Input: a call at constant shapes; output:
+//! C. Softmax is in `softmax.rs`. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::broadcast::broadcast_strides;
@@ -44,7 +47,7 @@ fn batch_norm(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// Groups of channels; of instances each channel is one.
+/// Normalises groups of channels; for `InstanceNormalization` each channel is a group.
 fn group_norm(p: &mut Program) -> Result<(), String> {
     only(p, &["epsilon", "num_groups", "stash_type"])?;
     p.real0()?;
@@ -64,7 +67,7 @@ fn group_norm(p: &mut Program) -> Result<(), String> {
     p.int("GROUPS", groups);
     p.int("EACH", channels / groups);
     p.int("INNER", product(&shape[2..]));
-    // Before version 21 scale and bias are those of groups.
+    // Before operator set 21 there is one scale and one bias a group.
     let place = if group && p.ctx.opset < 21 { "g" } else { "g * EACH + c" };
     p.body(&format!(
         "  for (long o = 0; o < OUTER; o++)

@@ -1,6 +1,8 @@
-//! Operators that choose elements by their values: the largest, the different, the non-zero ones,
-//! boxes that do not overlap, known sequences. What results' extents depend on elements is written
-//! behind the results.
+//! Plain kernels (untuned C for one ONNX operator) of operators that select elements by their
+//! values: `TopK`, `Unique`, `NonZero`, `Compress`, `NonMaxSuppression` and `TfIdfVectorizer`.
+//! Input: a call at constant shapes; output: C. Results whose extents depend on the elements are
+//! allocated at their largest size, and the real extents are written to a pointer behind the
+//! results. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
@@ -17,7 +19,7 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("Unique", unique),
 ];
 
-/// Declares `extents`, where the results' real extents go.
+/// Declares the pointer `extents`, to which the results' real extents are written.
 fn extents(p: &mut Program) {
     let count = p.ctx.node.outputs.len();
     p.body(&format!("  long long *extents = out[{count}];\n"));

@@ -1,4 +1,7 @@
-//! Pooling over windows and over whole images.
+//! Plain kernels (untuned C for one ONNX operator) of pooling over windows (`MaxPool`,
+//! `AveragePool`, `LpPool`), over whole images (`Global*Pool`), and of `MaxUnpool`. Input: a call
+//! at constant shapes; output: C loops over images, windows and their elements. `mod.rs` collects
+//! the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
@@ -17,6 +20,7 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("MaxUnpool", unpool),
 ];
 
+/// The expressions of an element's share of an Lp norm, and of the norm of the sum.
 fn power(p: &mut Program) -> Result<(&'static str, &'static str), String> {
     Ok(match p.ctx.int_or("p", 2)? {
         1 => ("F(fabs)(v)", "s"),
@@ -40,10 +44,10 @@ const POOL: &[&str] = &[
     "strides",
 ];
 
-/// The texts of a window: what stands before its elements, what an element does, what follows.
+/// The C texts of a window: before its elements, for each element, and after them.
 type Steps = (String, String, String);
 
-/// The largest element of a window and where it lies.
+/// The texts that find the largest element of a window and its place.
 fn largest(p: &Program, image: &[i64], from: &str, to: &str) -> Result<Steps, String> {
     let low = limits(p.dtype(0)?).map_or("-(T0)INFINITY", |l| l.0);
     let start = format!("    T0 s = {low};\n    long found = -1;\n");

@@ -1,5 +1,7 @@
-//! The text of one plain kernel: names for its operands' types, sizes and pointers, tables of
-//! constants, and the helper functions that its body uses. Only what the body names is printed.
+//! The builder of one plain kernel's text: generators add a body, macros, tables of constants and
+//! scratch memory to a [`Program`]; `finish` prints a C file with names for the operands' types
+//! (`T0`, `Y0`), sizes (`N0`, `M0`) and pointers (`x0`, `y0`), and those helper functions
+//! (`functions.rs`) and macros that the body names.
 
 use super::PlainSource;
 use super::context::operands;
@@ -12,7 +14,7 @@ use std::fmt::Write as _;
 
 /// A kernel while it is written.
 pub(super) struct Program<'a> {
-    /// The node with what is known of its operands.
+    /// The node with the types, shapes and constants of its operands.
     pub ctx: Ctx<'a>,
     call: &'a OperatorCall,
     /// Macros by name.
@@ -28,7 +30,7 @@ pub(super) struct Program<'a> {
     pub parts: Vec<super::PlainPart>,
 }
 
-/// The C type of elements; none of types that plain kernels do not compute in.
+/// The C type of elements; an error for types that plain kernels do not compute in.
 pub(super) fn c_type(dtype: DType) -> Result<&'static str, String> {
     Ok(match dtype {
         DType::F32 => "float",
@@ -308,7 +310,7 @@ impl<'a> Program<'a> {
         PlainSource { text, scratch_bytes, shares_loops, parts }
     }
 
-    /// What a body needs around it; `place` names where a list has its n-th pointer.
+    /// The text around a body; `place` gives the expression of the n-th pointer of a list.
     pub(super) fn parts(&self, body: &str, place: &dyn Fn(&str, usize) -> String) -> Parts {
         let mut used: HashSet<String> = HashSet::new();
         identifiers(body, &mut used);
@@ -325,7 +327,7 @@ impl<'a> Program<'a> {
                 }
             }
         }
-        // What is named by what is used is used, too.
+        // Helpers that used helpers name are used, too.
         let named = |n: &str| n.split('(').next().unwrap_or("").to_string();
         let define = |(n, t): &(String, String)| (named(n), n.clone(), t.clone());
         let table = |(n, t): &(String, String)| (n.clone(), n.clone(), t.clone());
@@ -367,7 +369,8 @@ impl<'a> Program<'a> {
         self.call
     }
 
-    /// A whole number, written out or as a macro; none of what is known at run time only.
+    /// The value of an integer, written out or as a macro; `None` for numbers known at run time
+    /// only.
     pub(super) fn value(&self, text: &str) -> Option<u64> {
         let text = match self.defines.iter().find(|(n, _)| n == text) {
             Some((_, value)) => value,
@@ -387,7 +390,7 @@ impl<'a> Program<'a> {
     }
 }
 
-/// What stands around a body.
+/// The text around a body.
 pub(super) struct Parts {
     /// Macros, types, helpers and tables, as far as they are used.
     pub definitions: String,

@@ -1,4 +1,8 @@
-//! Quantized tensors: to and from them, and products of them.
+//! Plain kernels (untuned C for one ONNX operator) of quantisation: `QuantizeLinear` and its
+//! relatives convert tensors to and from integers with a scale and a zero point, and `QLinearConv`,
+//! `QLinearMatMul` and `MatMulInteger` multiply quantised tensors. Input: a call at constant
+//! shapes; output: C, whose products come from `convolution.rs` and `matmul.rs`. `mod.rs` collects
+//! the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::convolution::quantized_sums;
@@ -20,11 +24,13 @@ pub(super) const OPS: &[(&str, Generator)] = &[
 
 const ATTRIBUTES: &[&str] = &["axis", "block_size", "output_dtype", "precision", "saturate"];
 
-/// The same and, of integers that have less than a byte, their bits.
+/// The attributes of quantising: `ATTRIBUTES` and the number of bits of integers narrower than a
+/// byte.
 const OF_QUANTISING: &[&str] =
     &["axis", "bits", "block_size", "output_dtype", "precision", "saturate"];
 
-/// The place in its scale of the element `(o, e, i)`; sets the extents.
+/// The C expression of an element's index in the scale tensor, for the element `(o, e, i)`; defines
+/// the extents.
 fn scale_place(p: &mut Program) -> Result<&'static str, String> {
     let (x, scale) = (p.shape(0)?, p.shape(1)?);
     let block = p.ctx.int_or("block_size", 0)?;
@@ -49,8 +55,8 @@ fn scale_place(p: &mut Program) -> Result<&'static str, String> {
     Err(format!("a scale of shape {scale:?} does not suit {x:?}"))
 }
 
-/// Saturation of a whole number `v`, held in a double, to a type. What is no number becomes the
-/// lowest, as in onnxruntime.
+/// Saturation of an integer `v`, held in a double, to a type. A NaN becomes the lowest value, as in
+/// onnxruntime.
 fn saturated(d: DType) -> Result<String, String> {
     let small = matches!(d, DType::I8 | DType::U8 | DType::I16 | DType::U16);
     match limits(d) {
@@ -61,7 +67,7 @@ fn saturated(d: DType) -> Result<String, String> {
     }
 }
 
-/// The same to a range of whole numbers.
+/// Saturation to a range of integers.
 fn between(low: i64, high: i64) -> String {
     format!("(!(v > ({low})) ? ({low}) : v > {high} ? {high} : (int)v)")
 }
@@ -104,7 +110,8 @@ fn dequantize(p: &mut Program) -> Result<(), String> {
 fn dynamic(p: &mut Program) -> Result<(), String> {
     only(p, &[])?;
     p.expect(0, &[DType::F32])?;
-    // Of a NaN the scale is one, so that it is one what the bytes stand for; bytes have none.
+    // The scale of a tensor with a NaN is NaN, so that its bytes stand for NaN; bytes themselves
+    // have none.
     let body = "  float low = 0, high = 0;
   for (long i = 0; i < N0; i++) {
     const float x = x0[i];

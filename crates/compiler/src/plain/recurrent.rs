@@ -1,4 +1,7 @@
-//! Recurrent operators in all directions: RNN, GRU and LSTM.
+//! Plain kernels (untuned C for one ONNX operator) of the recurrent operators `RNN`, `GRU` and
+//! `LSTM`, forward, backward and in both directions, with the activation functions that attributes
+//! name. Input: a call at constant shapes; output: C with a loop over time steps. `mod.rs` collects
+//! the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
@@ -12,7 +15,8 @@ use std::fmt::Write as _;
 pub(super) const OPS: &[(&str, Generator)] =
     &[("GRU", recurrent), ("LSTM", recurrent), ("RNN", recurrent)];
 
-/// Functions of gates: name, form, and the values of `A` and `B` where they have these.
+/// Activation functions of gates: name, C expression, and the defaults of the parameters `A` and
+/// `B` where the function has them.
 const ACTIVATIONS: &[(&str, &str, Option<f32>, Option<f32>)] = &[
     ("affine", "A * x + B", Some(1.0), Some(0.0)),
     ("elu", "x >= 0 ? x : A * F(expm1)(x)", Some(1.0), None),
@@ -35,8 +39,8 @@ fn float_list(p: &Program, name: &str) -> Result<Vec<f32>, String> {
     }
 }
 
-/// Writes the functions of all directions: `gate0_1` is the second of the first direction. Each
-/// takes its parameters in turn from the node's lists.
+/// Writes the activation functions of all directions: `gate0_1` is the second one of the first
+/// direction. Each takes its parameters in turn from the node's lists.
 fn activations(p: &mut Program, r: &Recurrent, usual: &[&str]) -> Result<(), String> {
     let names: Vec<String> = match p.ctx.node.attributes.get("activations") {
         None => (0..r.directions).flat_map(|_| usual.iter().map(|s| s.to_string())).collect(),

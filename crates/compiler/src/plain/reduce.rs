@@ -1,4 +1,7 @@
-//! Reductions and scans along axes.
+//! Plain kernels (untuned C for one ONNX operator) of reductions along axes (`ReduceSum`,
+//! `ReduceMax`, ..), of `ArgMax` and `ArgMin`, and of scans (`CumSum`, `CumProd`). Input: a call at
+//! constant shapes; output: C loops, written from a form per operator: initial value, step, join of
+//! two partial results, end. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
@@ -23,8 +26,8 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("ReduceSumSquare", reduce),
 ];
 
-/// Of a reduction: the first value of `s`, what an element `x` does to it, how two parts `s` and
-/// `t` join, and the result of `s`.
+/// The C texts of a reduction into `s`: its initial value, the step with an element `x`, the join
+/// of two partial results `s` and `t`, and the result.
 struct Form {
     start: String,
     step: &'static str,
@@ -32,6 +35,7 @@ struct Form {
     end: &'static str,
 }
 
+/// The form of a program's reduction in a type.
 fn form(p: &Program, d: DType) -> Result<Form, String> {
     let real = matches!(d, DType::F32 | DType::F64);
     let ends = |low: bool| match (limits(d), low) {
@@ -227,7 +231,7 @@ fn arg(p: &mut Program) -> Result<(), String> {
     split_at(p, shape, axis);
     let last = if p.ctx.int_or("select_last_index", 0)? != 0 { "=" } else { "" };
     let sign = if p.ctx.node.op == "ArgMax" { '>' } else { '<' };
-    // As in NumPy a NaN is both the largest and the smallest.
+    // As in NumPy, a NaN is both the largest and the smallest element.
     let none = match (last, matches!(p.dtype(0)?, DType::F32 | DType::F64)) {
         (_, false) => "",
         ("", true) => " || (a != a && best == best)",

@@ -1,5 +1,8 @@
-//! Operators that read images at places between pixels: grids, regions, deformed windows; and
-//! columns put together to an image.
+//! Plain kernels (untuned C for one ONNX operator) of operators that sample images at positions
+//! between pixels: `GridSample`, `RoiAlign`, `MaxRoiPool` (regions of interest), `DeformConv`, and
+//! of `Col2Im`, which adds columns up to an image. Input: a call at constant shapes; output: C.
+//! (Regions of nodes with open extents are another thing, in `regions/`.) `mod.rs` collects the
+//! tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
@@ -16,6 +19,7 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("RoiAlign", roi_align),
 ];
 
+/// The C function that reflects a coordinate into a range.
 const REFLECT: &str = "static inline R reflect(R x, R low, R high) {
   const R range = high - low;
   if (!(range > 0)) return low;
@@ -35,8 +39,9 @@ const REFLECT: &str = "static inline R reflect(R x, R low, R high) {
 }
 ";
 
-/// Samples of a bin along an axis: how many, and which of them may lie in the image. A region of a
-/// billion pixels has as many samples, and all but few of them lie outside, where they are 0.
+/// The samples of a bin along an axis: their number, and the range of those that may lie in the
+/// image. A region of a billion pixels has as many samples, and all but few of them lie outside,
+/// where they are 0.
 const SAMPLES: &str = "typedef struct { long begin, end; } roi_span;
 static inline long roi_count(R count) {
   return count > 0 && count < C(1e15) ? (long)count : 0;
@@ -74,7 +79,7 @@ fn taps(p: &Program) -> Result<(i64, &'static str), String> {
     })
 }
 
-/// What becomes of a point beyond the image, and of each pixel that is taken there.
+/// The treatment of a sampling point beyond the image, and of each pixel that is read there.
 fn padding(p: &Program) -> Result<(&'static str, &'static str), String> {
     let each_at_border = "c = q < 0 ? 0 : q > C(SIZE[a] - 1) ? SIZE[a] - 1 : (long)q;";
     Ok(match p.ctx.text("padding_mode", "zeros")? {
@@ -180,7 +185,7 @@ fn half_pixel(p: &Program) -> Result<bool, String> {
     })
 }
 
-/// What the four parts of a sample do to `s`, and the result of `s`.
+/// The step by which the four parts of a sample change `s`, and the result of `s`.
 fn joined(p: &Program) -> Result<(&'static str, &'static str), String> {
     Ok(match p.ctx.text("mode", "avg")? {
         "avg" => {
@@ -221,7 +226,7 @@ fn roi_align(p: &mut Program) -> Result<(), String> {
     };
     let count = |extent: &str, of: &str| match ratio > 0 {
         true => format!("{ratio}L"),
-        // An extent that is no number, or beyond what is counted here, has no samples.
+        // An extent that is NaN or too large has no samples.
         false => format!("roi_count(F(ceil)({extent} / C({of})))"),
     };
     p.body(&format!(

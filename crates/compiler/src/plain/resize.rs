@@ -1,5 +1,7 @@
-//! Resizing: which elements make each place of the result, and with which weights, is known ahead
-//! of the run, axis by axis.
+//! Plain kernels (untuned C for one ONNX operator) of `Resize` and `Upsample`. For each axis and
+//! each position of the result, the elements and weights that interpolate it are computed at
+//! generation time and printed as tables; the C code sums over them axis by axis. Input: a call at
+//! constant shapes; output: C. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
@@ -12,16 +14,16 @@ use std::fmt::Write as _;
 
 pub(super) const OPS: &[(&str, Generator)] = &[("Resize", resize), ("Upsample", resize)];
 
-/// How an axis is resized.
+/// An axis that is resized: its extent, the result's extent, and their ratio.
 struct ResizedAxis {
     extent: i64,
     result: i64,
     scale: f64,
-    /// The part of the axis that is taken, in its length.
+    /// The part of the axis that is resized, as fractions of its length.
     part: (f64, f64),
 }
 
-/// How all axes are resized.
+/// The options of resizing that all axes share.
 struct Options<'a> {
     transform: &'a str,
     nearest: &'a str,
@@ -30,10 +32,10 @@ struct Options<'a> {
     exclude: bool,
 }
 
-/// Elements and weights of one place; none where it is outside.
+/// The elements and weights that make one element of the result; empty where it lies outside.
 type Taps = Vec<(i64, f64)>;
 
-/// Where a place of the result lies in the operand.
+/// The coordinate in the operand of a position of the result.
 fn origin(a: &ResizedAxis, o: &Options, place: i64) -> Result<f64, String> {
     let (x, n) = (place as f64, a.extent as f64);
     let width = a.scale * n;

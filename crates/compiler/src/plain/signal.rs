@@ -1,4 +1,7 @@
-//! Fourier transforms, windows and mel scales.
+//! Plain kernels (untuned C for one ONNX operator) of signal processing: Fourier transforms (`DFT`,
+//! `STFT`), window functions and `MelWeightMatrix`. Input: a call at constant shapes; output: C;
+//! windows and mel weights are computed at generation time and printed as tables. `mod.rs` collects
+//! the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
@@ -15,7 +18,7 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("STFT", stft),
 ];
 
-/// Results that are known ahead of the run.
+/// Writes a result whose values are known at generation time, as a table.
 fn values(p: &mut Program, values: &[f64]) {
     let list: Vec<String> = values.iter().map(|v| literal(*v)).collect();
     p.table("VALUES", format!("static const double VALUES[] = {{{}}};\n", list.join(", ")));
@@ -24,6 +27,7 @@ fn values(p: &mut Program, values: &[f64]) {
     }
 }
 
+/// The window functions.
 fn window(p: &mut Program) -> Result<(), String> {
     only(p, &["output_datatype", "periodic"])?;
     let size = product(p.out()?);

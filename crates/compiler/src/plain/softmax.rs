@@ -1,4 +1,6 @@
-//! What normalises along one axis: softmax and its logarithm, and Lp norms.
+//! Plain kernels (untuned C for one ONNX operator) of normalisations along one axis: `Softmax`,
+//! `LogSoftmax`, `Hardmax` and `LpNormalization`. Input: a call at constant shapes; output: C loops
+//! over rows of the axis. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
@@ -8,7 +10,8 @@ use super::reduce::split_at;
 pub(super) const OPS: &[(&str, Generator)] =
     &[("Hardmax", along), ("LogSoftmax", along), ("LpNormalization", lp_norm), ("Softmax", along)];
 
-/// The parts of an axis: before version 13 it takes all axes behind it, too.
+/// Defines the extents before, of and behind the axis: before operator set 13 the axis includes all
+/// axes behind it.
 fn axis(p: &mut Program) -> Result<(), String> {
     let shape = p.shape(0)?;
     if shape.is_empty() {

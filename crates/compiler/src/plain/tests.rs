@@ -1,4 +1,6 @@
-//! Properties that hold of every text: what is named is defined, what is unknown is refused.
+//! Tests of the plain kernels' texts as such: operator names are unique and known to shape
+//! inference, unknown attributes and types are refused by name, and every name that a text uses is
+//! defined. Results are tested in `compiler/tests/plain.rs`.
 
 use super::*;
 use squall_core::DType;

@@ -1,4 +1,7 @@
-//! Primitives that change how a buffer is laid out: reshape, relayout and contract.
+//! Schedule primitives that change a buffer's layout: `reshape(b, dim)` merges a dimension with the
+//! next, `relayout(b, [1, 0])` permutes dimensions, `contract(b, loop)` shrinks a buffer to the
+//! part that one iteration of a loop uses. Input: a loop nest and names; output: the nest with
+//! every access rewritten, or the reason why not. `primitive.rs` lists and applies all primitives.
 
 use super::loops::named;
 use super::structure::buffer;
@@ -27,6 +30,7 @@ pub fn reindex_in(stmts: &mut [Stmt], b: Source, f: &dyn Fn(&[Affine]) -> Vec<Af
     });
 }
 
+/// Merges dimension `dim` of a buffer with the next one: `b[i, j]` becomes `b[i * extent + j]`.
 pub fn reshape(n: &mut Nest, name: &str, dim: usize) -> Result<(), String> {
     let b = buffer(n, name)?;
     let shape = &mut n.buffers[b.0 as usize].shape;
@@ -44,6 +48,7 @@ pub fn reshape(n: &mut Nest, name: &str, dim: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// Permutes the dimensions of a buffer that is not the caller's.
 pub fn relayout(n: &mut Nest, name: &str, permutation: &[usize]) -> Result<(), String> {
     let b = buffer(n, name)?;
     let buf = &n.buffers[b.0 as usize];

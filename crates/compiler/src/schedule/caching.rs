@@ -1,4 +1,8 @@
-//! Primitives that keep an accumulation close: cache_write and forward.
+//! Schedule primitives that keep an accumulation in registers: `cache_write(loop, buffer, local)`
+//! accumulates into a local copy around a loop and stores it afterwards (as in TVM), and
+//! `forward(buffer)` lets the local copy start from the constant that the buffer was filled with,
+//! without the fill. Input: a loop nest and names; output: the rewritten nest, or the reason why
+//! not. `primitive.rs` lists and applies all primitives.
 
 use super::buffers::reindex_in;
 use super::loops::named;
@@ -6,6 +10,7 @@ use super::structure::buffer;
 use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt, accesses, visit, visit_mut};
 use squall_core::expr::{Affine, Expr, Source, Var};
 
+/// Accumulates into a local copy around the loop `at`: load before it, store after it.
 pub fn cache_write(n: &mut Nest, at: &str, name: &str, local: &str) -> Result<(), String> {
     let b = buffer(n, name)?;
     let l = named(n, at)?;

@@ -1,6 +1,10 @@
-//! The compute_at primitive: what a loop reads of a buffer is computed at the start of each of its
-//! iterations, and no more of it, as in Halide. Neighbouring iterations compute twice what both
-//! read; in return the buffer stays in the cache that it was written to.
+//! The primitive `compute_at(buffer, loop)`, as in Halide: the part of a buffer that an iteration
+//! of a loop reads is computed at the start of that iteration. Elements that neighbouring
+//! iterations share are computed twice; in return the buffer stays in a near cache.
+//!
+//! Input: a loop nest in which a local buffer is made by one store ahead of the loop; output: the
+//! nest with that store narrowed and moved, or the reason why not. `primitive.rs` lists and applies
+//! all primitives.
 
 use super::loops::named;
 use super::structure::buffer;
@@ -8,6 +12,7 @@ use crate::nest::{Loop, Mode, Nest, Scope, Stmt, accesses, largest_values, loop_
 use squall_core::expr::{Affine, Names, Source, Var};
 use std::collections::HashMap;
 
+/// Computes the part of the local buffer `name` that an iteration of `at` reads at its start.
 pub fn compute_at(n: &mut Nest, name: &str, at: &str) -> Result<(), String> {
     let b = buffer(n, name)?;
     let l = named(n, at)?;
@@ -40,13 +45,14 @@ pub fn compute_at(n: &mut Nest, name: &str, at: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What an iteration reads of a dimension: so many elements from a start on.
+/// The part of a dimension that an iteration reads: `extent` elements from `start` on.
 struct Part {
     start: Affine,
     extent: i64,
 }
 
-/// Of each dimension of a buffer, what an iteration of a loop reads, where the loop moves that.
+/// For each dimension of a buffer the part that an iteration of a loop reads, or `None` where that
+/// part is the same in all iterations.
 fn parts(n: &Nest, b: Source, l: &Loop, name: &str) -> Result<Vec<Option<Part>>, String> {
     let at = n.var(l.var);
     let reads = accesses(&l.body);
@@ -90,10 +96,10 @@ fn parts(n: &Nest, b: Source, l: &Loop, name: &str) -> Result<Vec<Option<Part>>,
     }
 }
 
-/// Takes a local buffer's declaration and the nest that makes it out of a block, in which a loop
-/// lies behind both; the nest. None, and nothing is taken, unless the nest is one of pure loops
-/// around a store at plain counters that fills the buffer, of what is not written between it and
-/// the loop.
+/// Removes from a block a local buffer's declaration and the nest that fills it, where a loop
+/// follows both, and returns the nest. `None`, and nothing is removed, unless the nest is one of
+/// pure loops around a store at plain counters that fills the buffer, from values that are not
+/// written between the nest and the loop.
 fn take(n: &Nest, stmts: &mut Vec<Stmt>, b: Source, at: Var) -> Option<Stmt> {
     let declared = stmts.iter().position(|s| matches!(s, Stmt::Local(x) if *x == b));
     let Some(declared) = declared else {
@@ -117,8 +123,8 @@ fn take(n: &Nest, stmts: &mut Vec<Stmt>, b: Source, at: Var) -> Option<Stmt> {
     Some(nest)
 }
 
-/// What a nest reads that is serial loops around one store, at their counters, of every element of
-/// a buffer.
+/// The buffers that a nest reads, if the nest is serial loops around one store, at their counters,
+/// of every element of a buffer.
 fn plain_store(n: &Nest, s: &Stmt, b: Source) -> Option<Vec<Source>> {
     let mut counters = Vec::new();
     let mut at = s;

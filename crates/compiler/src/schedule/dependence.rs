@@ -1,5 +1,7 @@
-//! When iterations and statements may change places: the one test behind reorder, fission, join
-//! and parallel.
+//! The dependence test: whether iterations of loops, or two statements, may be exchanged without
+//! changing the result. It is the one test behind the primitives `reorder`, `fission`, `join` and
+//! `parallel`. Input: statements and the loops around them; the test compares the affine indices of
+//! all accesses to a buffer of which one is a write.
 
 use crate::nest::{
     Access, Loop, Mode, Nest, Start, Stmt, accesses, largest_values, shared_chain, visit,
@@ -25,14 +27,14 @@ impl DependenceAxis {
         a.uses(self.var) || self.start.is_some_and(|s| a.uses(s.var))
     }
 
-    /// How far an iteration moves an index: from one tile to the next where the tile's start is
-    /// in it, but for a last tile that was moved back.
+    /// How far an iteration moves an index. With a tile's start in the index this is the distance
+    /// of two tiles; the last tile may be nearer, because it was moved back.
     fn stride(&self, a: &Affine) -> i64 {
         let start = self.start.map_or(0, |s| a.coefficient(s.var).abs() * s.step);
         a.coefficient(self.var).abs() + start
     }
 
-    /// Whether the same iterations of both forms move them alike.
+    /// Whether an iteration moves both affine forms alike.
     fn moves_alike(&self, x: &Affine, y: &Affine) -> bool {
         x.coefficient(self.var) == y.coefficient(self.var)
             && self.start.is_none_or(|s| x.coefficient(s.var) == y.coefficient(s.var))
@@ -50,7 +52,8 @@ fn declared(stmts: &[Stmt]) -> Vec<Source> {
     out
 }
 
-/// Accesses of the statements, grouped by buffer, without what they declare themselves.
+/// The accesses of the statements, grouped by buffer, without those of buffers that the statements
+/// declare.
 pub fn by_buffer(stmts: &[Stmt]) -> BTreeMap<Source, Vec<Access<'_>>> {
     let own = declared(stmts);
     let mut map: BTreeMap<Source, Vec<Access<'_>>> = BTreeMap::new();

@@ -1,10 +1,14 @@
-//! Primitives that change loops alone: split, fuse, reorder and modes.
+//! Schedule primitives that change loops alone: `split(k, 8, ko, ki)`, `fuse(outer, inner, fused)`,
+//! `reorder([..])`, and the modes `parallel`, `vectorize`, `unroll`, `step`, `tensorize` of a loop.
+//! Input: a loop nest and loop names; output: the rewritten nest, or the reason why not. Where a
+//! split factor does not divide the extent, the last tile is moved back and overlaps the one
+//! before, so that no tail code is needed. `primitive.rs` lists and applies all primitives.
 
 use super::dependence::{DependenceAxis, by_buffer, independent};
 use crate::nest::{Loop, Mode, Nest, Start, Stmt, loop_over, rewrite, substitute};
 use squall_core::expr::{Affine, Var};
 
-/// The variable and loop of a name.
+/// The loop of a name.
 pub fn named<'a>(n: &'a Nest, name: &str) -> Result<&'a Loop, String> {
     let v = n.find_var(name).ok_or_else(|| format!("there is no loop `{name}`"))?;
     n.find_loop(v).ok_or_else(|| format!("there is no loop `{name}`"))
@@ -18,6 +22,7 @@ pub fn fresh(n: &mut Nest, name: &str) -> Result<Var, String> {
     Ok(n.new_var(name))
 }
 
+/// Splits a loop into `outer` and `inner`, the latter with `factor` iterations.
 pub fn split(
     n: &mut Nest,
     name: &str,

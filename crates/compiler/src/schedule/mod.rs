@@ -1,6 +1,13 @@
-//! Schedules: lists of primitives that rewrite a nest without changing what it computes. Each
-//! primitive refuses, with a reason, where it would; the verifier runs after each in debug
-//! builds. A schedule prints and parses back, one primitive a line: `split(k_C, 8, ko, ki)`.
+//! Schedules: lists of primitives that rewrite a loop nest without changing what it computes, as in
+//! Halide and TVM. A schedule prints and parses back, one primitive a line: `split(k_C, 8, ko,
+//! ki)`.
+//!
+//! Input: a nest (`nest/mod.rs`) and a list of [`Primitive`]s; output: the rewritten nest. A
+//! primitive that would change the result refuses with a reason; in debug builds the verifier runs
+//! after each. Each file has the primitives of one kind; `primitive.rs` lists all of them,
+//! `parse.rs` reads them. Sketches make schedules from configurations
+//! (`sketch/tile/primitives.rs`); reference pages with examples are in
+//! `compiler/tests/primitives/`.
 
 mod buffers;
 mod caching;

@@ -1,11 +1,16 @@
-//! The pack primitive: a copy of an input in the order that a loop nest reads it, so that the
-//! innermost loops walk through memory one vector after another.
+//! The primitives `pack(buffer, loop, packed)` and `pack_near`: they copy an operand into the order
+//! in which a loop nest reads it, so that the innermost loops walk through memory vector by vector
+//! (as the packing of GotoBLAS does). Weights are copied ahead of the timed call, data at its start
+//! or, with `pack_near`, at the start of each iteration of a loop. Input: a nest; output: the nest
+//! with the copy and the changed reads, or the reason why not. `primitive.rs` lists and applies all
+//! primitives.
 
 use super::loops::named;
 use super::structure::buffer;
 use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt, accesses, loop_over, rewrite, visit};
 use squall_core::expr::{Affine, Expr, Source, Var};
 
+/// Copies the buffer `name` in the order in which the loop `at` reads it.
 pub fn pack(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(), String> {
     let b = buffer(n, name)?;
     let l = named(n, at)?;

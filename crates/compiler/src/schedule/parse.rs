@@ -1,4 +1,7 @@
-//! Reads a schedule's text.
+//! The parser of schedules (lists of primitives that rewrite a loop nest). Input: a text with one
+//! primitive a line, such as `cache_write(m1, C, acc)`, as `primitive.rs` prints it; output: a list
+//! of `Primitive`, or the line and column of the first error. Used by tests and their reference
+//! pages (`compiler/tests/primitives/`).
 
 use super::{Primitive, WinogradTile};
 use crate::nest::Mode;

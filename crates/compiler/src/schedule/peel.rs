@@ -1,10 +1,13 @@
-//! The peel primitive: cuts a loop's range in two, so that the border of a padded tensor gets
-//! its own code and the rest needs no tests.
+//! The primitive `peel(loop, at, rest)` cuts a loop's range in two: the iterations below `at` and
+//! the rest become two loops. Conditions that are then always true or always false are simplified
+//! away, so that the border of a padded tensor gets code of its own and the inside needs no tests.
+//! `primitive.rs` lists and applies all primitives.
 
 use super::loops::{fresh, named};
 use crate::nest::{Loop, Nest, Stmt, largest_values, rewrite, substitute, visit_mut};
 use squall_core::expr::{Affine, Cond, Expr, Var};
 
+/// Cuts a loop's range at `at`; the second loop is named `rest`.
 pub fn peel(n: &mut Nest, name: &str, at: i64, rest: &str) -> Result<(), String> {
     let l = named(n, name)?;
     if l.start.is_some() {

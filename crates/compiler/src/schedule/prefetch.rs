@@ -1,7 +1,9 @@
-//! The prefetch primitive: hints to the caches, ahead of a loop that streams through a buffer. A
-//! hint lets the core wait for memory while it multiplies. Without hints it would not, because its
-//! queue has no room for loads of hundreds of instructions later, and its own prefetcher stops at
-//! the end of each page.
+//! The primitive `prefetch(buffer, lines)`: inserts prefetch hints for a buffer that a loop streams
+//! through, about `lines` cache lines ahead.
+//!
+//! A hint lets the core wait for memory while it multiplies. Without hints it would not, because
+//! its queue has no room for loads of hundreds of instructions later, and its own prefetcher stops
+//! at the end of each page. `primitive.rs` lists and applies all primitives.
 
 use super::structure::buffer;
 use crate::nest::{Loop, Mode, Nest, Stmt, accesses};
@@ -11,8 +13,8 @@ use squall_core::workload::flatten;
 /// Bytes of a cache line.
 const LINE: i64 = 64;
 
-/// Hints at the start of the innermost loop that moves through `name`, one for each line that an
-/// iteration reads, for the iteration about `lines` lines later.
+/// Inserts hints at the start of the innermost loop that moves through `name`: one for each line
+/// that an iteration reads, for the iteration about `lines` lines later.
 pub fn prefetch(n: &mut Nest, name: &str, lines: i64) -> Result<(), String> {
     let b = buffer(n, name)?;
     if !n.buffer(b).scope.is_read_from_memory() {

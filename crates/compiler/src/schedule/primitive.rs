@@ -1,4 +1,6 @@
-//! The primitives of schedules: what each is given, how it is applied, and its text.
+//! The list of all schedule primitives as one enum: their named fields, their text (`split(k_C, 8,
+//! ko, ki)`), and `apply`, which runs a list of them on a loop nest through the functions of the
+//! sibling files and stops with a [`Refused`] at the first that cannot be applied.
 
 use super::dependence::shared_loops_are_independent;
 use super::winograd::{self, WinogradTile};
@@ -15,7 +17,7 @@ use std::fmt;
 pub struct Refused {
     /// The primitive's text.
     pub primitive: String,
-    /// What it would break, or what it did not find.
+    /// The rule that it would break, or the name that it did not find.
     pub reason: String,
 }
 
@@ -42,7 +44,7 @@ pub enum Primitive {
     Reorder { loops: Vec<String> },
     /// Distributes a loop over the statements of its body, one name a statement.
     Fission { of: String, names: Vec<String> },
-    /// Shrinks a buffer to what one iteration of a loop uses and declares it there.
+    /// Shrinks a buffer to the part that one iteration of a loop uses and declares it there.
     Contract { buffer: String, at: String },
     /// Computes of a local buffer what an iteration of a loop reads, at its start.
     ComputeAt { buffer: String, at: String },
@@ -56,8 +58,8 @@ pub enum Primitive {
     /// Copies what one iteration of a loop reads of a data input, at its start, in the order of
     /// its reads.
     PackNear { buffer: String, at: String, packed: String },
-    /// Asks for what the innermost loop that moves through a buffer reads, about so many cache
-    /// lines before it is read.
+    /// Prefetches the elements that the innermost loop that moves through a buffer reads, about
+    /// this many cache lines before they are read.
     Prefetch { buffer: String, lines: i64 },
     /// Writes the body of a loop out twice, without tests for the iterations at which all of them
     /// hold.
@@ -66,8 +68,8 @@ pub enum Primitive {
     Skip { buffer: String },
     /// Accumulates a reduction separately for each iteration of a loop, then combines.
     Rfactor { of: String, partial: String },
-    /// Compares the elements of a buffer, of which only the largest or the least is wanted, where
-    /// they are made, and does not store them.
+    /// Reduces a buffer where it is stored and does not store it: for a buffer of which only the
+    /// largest or the least element is read.
     ReduceAtStore { buffer: String, partial: String },
     /// Computes a 3x3 convolution of stride 1 or 2, summed into a buffer, by Winograd's
     /// minimal filtering.

@@ -1,11 +1,15 @@
-//! The rfactor primitive: partial results side by side, combined at the end, so that a reduction
-//! runs in vector lanes or several independent chains.
+//! The primitive `rfactor(loop, partial)`, as in Halide and TVM: iterations of a reduction loop
+//! accumulate into separate partial results, which are combined at the end, so that a reduction
+//! runs in vector lanes or in several independent chains. Input: a loop nest with a loop around one
+//! accumulation; output: the nest with the buffer of partial results, or the reason why not.
+//! `primitive.rs` lists and applies all primitives.
 
 use super::loops::named;
 use super::structure::buffer;
 use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt};
 use squall_core::expr::{Affine, Expr, Var};
 
+/// Gives each iteration of the reduction loop `name` a partial result in the buffer `partial`.
 pub fn rfactor(n: &mut Nest, name: &str, partial: &str) -> Result<(), String> {
     let l = named(n, name)?;
     let (var, extent) = (l.var, l.extent);
@@ -22,7 +26,8 @@ pub fn rfactor(n: &mut Nest, name: &str, partial: &str) -> Result<(), String> {
     if buffer(n, partial).is_ok() {
         return Err(format!("the name `{partial}` is taken"));
     }
-    // The outermost loop around it that only reduces: partial results live around that.
+    // The outermost loop around it that only reduces; partial results are declared around that
+    // loop.
     let mut chain = Vec::new();
     chain_to(&n.body, var, &mut chain);
     let top = chain

@@ -1,6 +1,9 @@
-//! The skip primitive: steps of a sum whose prepared factor is 0 by the test that it was made with
-//! are left out. A strided backward pass to the data has such steps, because its phases differ in
-//! how many taps of the filter they read (`core/src/operator/convolution.rs`).
+//! The primitive `skip(buffer)`: leaves out the steps of a sum whose prepared factor is 0 by the
+//! test that it was made with. A strided backward convolution to the data has such steps, because
+//! its phases differ in how many taps of the filter they read (`core/src/operator/convolution.rs`).
+//! Input: a loop nest in which `buffer` is prepared under one test; output: the nest with that test
+//! around the sum's statement, or the reason why not. `primitive.rs` lists and applies all
+//! primitives.
 
 use super::pack::path_to;
 use super::structure::buffer;
@@ -8,8 +11,8 @@ use crate::nest::{Loop, Nest, Scope, Stmt, accesses, visit};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
 use squall_core::workload::Reducer;
 
-/// Around the largest statement that only adds products with `name` and is the same in all that
-/// decides the test: the test. Nothing but a product by 0 is left out.
+/// Puts the test around the largest statement that only adds products with `name` and within which
+/// the test does not change. Nothing but a product by 0 is left out.
 pub fn skip(n: &mut Nest, name: &str) -> Result<(), String> {
     let sum = sum(n, name)?;
     wrap(&mut n.body, &sum, 0);
@@ -32,7 +35,8 @@ fn sum(n: &Nest, name: &str) -> Result<Sum, String> {
         .ok_or_else(|| format!("`{name}` is no factor of a sum's only statement"))?;
     let mut path = Vec::new();
     path_to(&n.body, b, &mut path);
-    // Index i of the factor, at the sum, is what the variable of its i-th loop is where it is made.
+    // Index i of the factor where the sum reads it corresponds to the variable of the i-th loop
+    // that makes it.
     let at_sum = |c: &Cond| {
         let mut to = c.index.clone();
         for (v, a) in made_at.iter().zip(&index) {
@@ -60,7 +64,8 @@ fn sum(n: &Nest, name: &str) -> Result<Sum, String> {
     Ok(Sum { factor: b, target, conds, depth })
 }
 
-/// The variables of a store's loops and the conditions under which what it stores to `b` is not 0.
+/// The variables of a store's loops, and the conditions under which the value stored to `b` is not
+/// 0.
 fn zeros(prepare: &[Stmt], b: Source) -> Option<(Vec<Option<Var>>, Vec<Cond>)> {
     let mut found = Vec::new();
     visit(prepare, &mut |s| {

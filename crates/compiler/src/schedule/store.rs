@@ -1,5 +1,7 @@
-//! The reduce_at_store primitive: a buffer of which only the largest (or least) element is wanted
-//! is not stored. What would be stored is compared where it is made.
+//! The primitive `reduce_at_store(buffer, partial)`: a buffer of which only the largest (or least)
+//! element is read later is not stored. Each value is compared with the extremum so far at the
+//! place where it would be stored. The ranges of dynamic quantisation are found so
+//! (`sketch/range.rs`). `primitive.rs` lists and applies all primitives.
 
 use super::pack::path_to;
 use super::structure::{buffer, drop_buffer};
@@ -7,9 +9,9 @@ use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt, accesses, visit, visit_
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::workload::Reducer;
 
-/// Where `name` is stored, its elements are combined into one place for each of its innermost
-/// index; those take its place in the reduction that alone reads it. Elements may be stored more
-/// than once, so that sums are refused.
+/// Where `name` is stored, its elements are instead combined into a partial result for each value
+/// of its innermost index, and the reduction that alone reads the buffer reads the partial results.
+/// Elements may be stored more than once, so that sums are refused.
 pub fn reduce_at_store(n: &mut Nest, name: &str, partial: &str) -> Result<(), String> {
     let b = buffer(n, name)?;
     if buffer(n, partial).is_ok() {
@@ -30,7 +32,7 @@ pub fn reduce_at_store(n: &mut Nest, name: &str, partial: &str) -> Result<(), St
         Stmt::Loop(Loop { var, extent, mode: Mode::Serial, start: None, body: vec![stmt] })
     };
     let index = |var: Var| vec![Affine::var(var)];
-    // The loops over the buffer become one over the places.
+    // The loops over the buffer become one loop over the partial results.
     let Found { op, target, to, outermost } = found;
     let combine = Stmt::Update { op, buffer: target, index: to, value: Expr::load(p, index(end)) };
     let combine = each(end, combine);
@@ -78,7 +80,8 @@ fn reduction(n: &Nest, b: Source, name: &str) -> Result<(usize, Found), String> 
     if !matches!(op, Reducer::Max | Reducer::Min) {
         return Err("elements that are stored twice would count twice".into());
     }
-    // Each dimension has a loop of its own over all of it, and these are all loops from one on.
+    // Each dimension has its own loop over the whole extent, and these are all loops from
+    // `outermost` on.
     let shape = &n.buffer(b).shape;
     let mut over = Vec::new();
     for (a, extent) in index.iter().zip(shape) {

@@ -1,14 +1,20 @@
-//! Primitives that move statements between loops: inline, join and fission.
+//! Schedule primitives that move statements between loops: `inline(buffer)` computes a stage where
+//! it is read, `join(first, second)` merges two adjacent loops of equal extent, and `fission(loop,
+//! [names])` distributes a loop over the statements of its body. Input: a loop nest and names;
+//! output: the rewritten nest, or the reason why not. `primitive.rs` lists and applies all
+//! primitives.
 
 use super::dependence::{DependenceAxis, exchangeable, independent};
 use super::loops::{fresh, named};
 use crate::nest::{Loop, Nest, Scope, Start, Stmt, accesses, rewrite, substitute};
 use squall_core::expr::{Affine, Expr, Source, Var};
 
+/// The buffer of a name.
 pub fn buffer(n: &Nest, name: &str) -> Result<Source, String> {
     n.find_buffer(name).ok_or_else(|| format!("there is no buffer `{name}`"))
 }
 
+/// Replaces reads of an intermediate by the expression that computes it, and drops its buffer.
 pub fn inline(n: &mut Nest, name: &str) -> Result<(), String> {
     let b = buffer(n, name)?;
     if n.buffer(b).scope != Scope::Workspace {
@@ -56,7 +62,7 @@ pub fn inline(n: &mut Nest, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes the hints for a buffer that is removed or moves to where no hint reaches it.
+/// Removes the prefetch hints of a buffer that is removed, or moved to where no hint reaches it.
 pub fn drop_hints(n: &mut Nest, b: Source) {
     fn without(stmts: &mut Vec<Stmt>, b: Source) {
         stmts.retain_mut(|s| match s {

@@ -1,8 +1,10 @@
-//! The transforms of Winograd's minimal filtering F(m, r): m outputs of a filter of r taps from
-//! m + r - 1 multiplications (Winograd 1980; Lavin and Gray, CVPR 2016), by the construction of
-//! Toom and Cook from interpolation points 0, 1, -1, 2, -2, 1/2, -1/2 and infinity.
+//! The transforms of Winograd's minimal filtering F(m, r): m outputs of a filter of r taps from m +
+//! r - 1 multiplications (Winograd 1980; Lavin and Gray, CVPR 2016), by the construction of Toom
+//! and Cook from interpolation points 0, 1, -1, 2, -2, 1/2, -1/2 and infinity.
 //!
-//! A stretch of input d, a filter g and the outputs y obey y = A^T ((G g) * (B^T d)).
+//! Input: m and r; output: the matrices A, B and G of [`Transforms`]. A stretch of input d, a
+//! filter g and the outputs y obey y = A^T ((G g) * (B^T d)). The primitive `winograd` on CPUs and
+//! the sketch `gpu/winograd` use them.
 //!
 //! With a stride s the taps whose places have the same remainder are a filter of stride 1 over
 //! every s-th element (Yepez and Ko, IEEE TVLSI 2020): side by side, their transforms are those of

@@ -1,11 +1,14 @@
-//! The version primitive: the body of a loop is written out twice, for the inside of an image
-//! without tests and for its border with them. LLVM calls that loop versioning.
+//! The primitive `version(loop)`: the body of a loop is emitted twice, once without padding tests
+//! for the inside of an image and once with them for its border, and a test at run time chooses.
+//! LLVM calls this loop versioning. Input: a loop nest; output: the nest with the statement
+//! `version` in the loop (`emit/versions.rs` prints the two bodies). `primitive.rs` lists and
+//! applies all primitives.
 
 use super::loops::named;
 use crate::nest::{Loop, Mode, Nest, Stmt, inside, share};
 use squall_core::expr::Var;
 
-/// Puts the versions into the loop, where the tests in it hold at some of its iterations.
+/// Marks the loop for two versions, if the tests in its body hold at some of its iterations.
 pub fn version(n: &mut Nest, name: &str) -> Result<(), String> {
     let l = named(n, name)?;
     if !matches!(l.mode, Mode::Serial | Mode::Parallel | Mode::Unroll | Mode::Step) {
@@ -25,7 +28,7 @@ pub fn version(n: &mut Nest, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The loops around a variable, its own the last.
+/// Collects the loops around a variable's loop, and that loop last.
 fn path_to<'n>(stmts: &'n [Stmt], var: Var, path: &mut Vec<&'n Loop>) -> bool {
     for s in stmts {
         match s {

@@ -1,5 +1,9 @@
-//! Collapsing axes that every access walks through in one stride: a 1x1 convolution over 56 x 56
-//! positions is a matrix product over 3136.
+//! Collapsing axes: fuses loops that every access walks through with one common stride. A 1x1
+//! convolution over 56 x 56 positions becomes a matrix product over 3136 rows.
+//!
+//! Input and output is a sketch's loop nest; the primitives that were applied (`reshape` of each
+//! buffer, then `fuse` of the two loops) are added to the sketch's prefix. The rules of tiles, rows
+//! and elementwise kernels call this before they choose tiles.
 
 use super::attempt;
 use crate::nest::{Loop, Nest, Stmt, accesses};

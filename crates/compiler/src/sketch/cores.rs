@@ -1,10 +1,13 @@
-//! Work on sketches that the cores share: opening the space of one takes milliseconds, for which
-//! advice cannot wait once for each.
+//! A parallel map over the machine's cores, for building the spaces (all legal values of the knobs)
+//! of several sketches at once. Building the space of one takes milliseconds; when a user only asks
+//! for advice on a kernel, doing so one after another would be felt. Input: a list of items and a
+//! function; output: the results in order. `tile/mod.rs` calls this for its sketches.
 
 use std::panic::resume_unwind;
 use std::thread::available_parallelism;
 
-/// What is made of some items, in their order; those of which nothing can be made are left out.
+/// The results of `make` for all items, in the items' order, without those for which it gives
+/// `None`.
 pub fn made_on_all_cores<T: Send, R: Send>(
     items: Vec<T>,
     make: &(dyn Fn(T) -> Option<R> + Sync),

@@ -1,5 +1,10 @@
-//! Convolutions of bytes as those of floats over the same memory: each byte is an element, and sums
-//! are floats. Winograd's filtering then needs a third of the products. Sums are not exact so:
+//! Convolutions of bytes rewritten as convolutions of 32-bit floats over the same memory: each byte
+//! becomes one element, and the sums are floats. Input is a workload over packed bytes (`u8x4`,
+//! four bytes an element), output the same workload over single bytes that are converted when they
+//! are read.
+//!
+//! The rewriting opens Winograd's filtering to quantised convolutions, which then needs a third of
+//! the products; `sketch/mod.rs` derives the sketches of `winograd` for it. The sums are not exact:
 //! of 16 million results of random convolutions 36 were rounded to the next step.
 
 use super::factors::{ahead, put_ahead};
@@ -10,8 +15,9 @@ use squall_core::{DType, TensorKind, Workload};
 /// Bytes of an element of four.
 const FOUR: i64 = 4;
 
-/// The workload by floats; none where it is no convolution of images, whose channels lie last, by
-/// constant filters, or where it gives floats: those of dynamic models are exact sums.
+/// The workload over floats; `None` where it is not a convolution of images with channels last by
+/// constant filters, or where its result is floats: those of dynamically quantised models must be
+/// exact sums.
 pub(super) fn by_floats(w: &Workload) -> Option<Workload> {
     if w.output().dtype != DType::U8 {
         return None;

@@ -1,4 +1,7 @@
-//! Elementwise kernels: one pass, vector lanes along the last axis, several vectors in flight.
+//! The rule for elementwise kernels on CPUs: workloads without a reduction. All stages are inlined
+//! into one pass over the output, with vector lanes along the last axis, several vectors unrolled,
+//! blocks of them, and optionally threads. The one sketch is named `map`; its knobs are `lanes`,
+//! `unroll`, `block` and `parallel`. `mod.rs` lists the rules.
 
 use super::short::{parallel, split, unroll, vectorize};
 use super::{Facts, Sketch, collapse::collapse, powers, start};
@@ -8,6 +11,7 @@ use squall_core::Space;
 use squall_core::expr::Names;
 use squall_core::space::{Knob, Role, Term};
 
+/// The sketch of an elementwise workload; none for other workloads.
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     let w = f.workload;
     if w.stages.iter().any(|s| s.reduction.is_some()) {

@@ -1,8 +1,14 @@
-//! Sketches: the ways to make a workload's kernel that rules derive from its expression (after
-//! Ansor, OSDI 2020, section 4), each with its open choices as knobs.
+//! Sketches: the ways to structure a workload's kernel, derived by rule from its tensor expression
+//! (after Ansor, OSDI 2020, section 4). A sketch leaves its choices, such as tile sizes, open as
+//! knobs.
 //!
-//! A sketch is a nest that base primitives have brought into shape (stages joined, axes
-//! collapsed), a space, and a function from configurations to the rest of the schedule.
+//! Input: a workload and a target. Output ([`sketches`]): tunables, each a space of legal
+//! configurations and a function from a configuration to kernel source. A CPU's sketch consists of
+//! a loop nest that some primitives have already brought into shape (stages joined, axes
+//! collapsed), a space, and a function from a configuration to the rest of the schedule; a GPU's
+//! sketch (`gpu`) writes the whole nest. Each rule is a submodule with a function `derive`, listed
+//! in `RULES`: the first rule that yields any sketch wins, and then other algorithms (`phases`,
+//! `winograd`, ..) add theirs. Where no rule applies, plain loops remain (`plain`).
 
 mod attention;
 mod back_to_back;
@@ -43,17 +49,18 @@ pub use range::counterpart;
 /// Stack that a kernel may use for its tiles; a thread has a few MiB.
 const MOST_STACK: u64 = 512 << 10;
 
-/// Outputs along an axis of a GPU's Winograd tiles, which no knob says.
+/// The outputs along each axis of a tile of Winograd's on a GPU, for which there is no knob.
 const GPU_TILE: i64 = 2;
 
-/// Whether a sketch of a name is wanted.
+/// A test whether the sketch of a name is wanted.
 pub type Wanted<'a> = dyn Fn(&str) -> bool + Sync + 'a;
 
-/// What a rule is given.
+/// The input of a rule: a workload and a target.
 pub(crate) struct Facts<'a> {
     pub workload: &'a Workload,
     pub target: &'a Target,
-    /// Which tiles are wanted: opening the space of one takes milliseconds.
+    /// Which sketches by tiles are wanted: the others are not derived, because building the space
+    /// of one takes milliseconds.
     pub wanted: &'a Wanted<'a>,
 }
 
@@ -67,37 +74,39 @@ impl<'a> Facts<'a> {
 /// The part of a schedule that knobs decide.
 type Primitives = Box<dyn Fn(&Configuration) -> Vec<Primitive> + Send + Sync>;
 
-/// The kernel of a configuration, by its symbol.
+/// A function from a configuration and the kernel's symbol to the kernel.
 type Text = Box<dyn Fn(&Configuration, &str) -> Result<KernelSource, RealizeError> + Send + Sync>;
 
-/// What makes a sketch's kernels in place of its nests, which have the same loops and are there for
-/// what is seen of a kernel before it is measured.
+/// A text template that makes a sketch's kernels in place of its nests. The nests have the same
+/// loops and are there for the features, which are read before a kernel is measured.
 pub(crate) struct Template {
-    /// A text that knobs fill in.
+    /// The text, filled in by the values of the knobs.
     pub text: Text,
-    /// How many times fewer cycles it takes than the nest, which is mostly arithmetic.
+    /// How many times fewer cycles than the nest the template's kernel takes; the nest is mostly
+    /// arithmetic.
     pub faster: f32,
 }
 
-/// A derived sketch.
+/// A sketch for CPUs that a rule derived.
 pub(crate) struct Sketch {
     pub name: String,
     pub target: Target,
     pub space: Space,
     /// The nest that `prefix` brought into shape.
     pub base: Nest,
-    /// What was applied to the plain nest to get `base`.
+    /// The primitives that made `base` of the plain nest.
     pub prefix: Vec<Primitive>,
     pub primitives: Primitives,
     /// See [`KernelSource::full_optimisation`].
     pub full_optimisation: bool,
     /// Present where kernels are not printed from nests.
     pub template: Option<Template>,
-    /// Present where a kernel is the loop over the parts of two operators: it has their nests.
+    /// Present for sketches of two operators back to back: the kernel is a loop over parts, around
+    /// the nests of both operators.
     pub both: Option<back_to_back::BackToBack>,
 }
 
-/// A rule of sketches.
+/// A rule that derives sketches for CPUs.
 struct Rule {
     derive: fn(&Facts<'_>) -> Vec<Sketch>,
     /// Whether it has a sketch for operators one behind the other
@@ -191,7 +200,8 @@ pub fn sketches(w: &Workload, t: &Target) -> Vec<Arc<dyn Tunable>> {
     derive(w, t).into_iter().map(|s| open(s, t)).collect()
 }
 
-/// The same of a CPU, those whose names are wanted, where any is; all of them elsewhere.
+/// The sketches of a CPU whose names are wanted, if there is any; otherwise, and for GPUs, all
+/// sketches.
 pub fn sketches_wanted(w: &Workload, t: &Target, wanted: &Wanted<'_>) -> Vec<Arc<dyn Tunable>> {
     let found = match t.kind {
         TargetKind::Cpu => derive_wanted(&Facts { wanted, ..Facts::new(w, t) }),
@@ -294,7 +304,7 @@ fn printed(
     Ok(derived.print(&n, symbol))
 }
 
-/// What rules derive, for any device: a space, and the nest of each of its configurations.
+/// A derived sketch for any device: a space, and the nest of each of its configurations.
 pub(crate) trait Derived: Send + Sync {
     fn name(&self) -> &str;
     fn space(&self) -> &Space;
@@ -302,7 +312,7 @@ pub(crate) trait Derived: Send + Sync {
     /// The nest in the device's dialect.
     fn print(&self, n: &Nest, symbol: &str) -> KernelSource;
 
-    /// What a cost model sees of a nest.
+    /// The features of a nest for the cost model.
     fn features(&self, n: &Nest, t: &Target) -> Vec<f32> {
         features::extract(n, t)
     }
@@ -406,8 +416,8 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// The space of all constraints; without those of good kernels where no configuration meets
-    /// them.
+    /// The space under all constraints; without the constraints of good kernels where no
+    /// configuration meets them.
     pub fn open(self) -> Option<Space> {
         let all: Vec<Term> = self.must.iter().chain(&self.should).cloned().collect();
         Space::new(self.knobs.clone(), &all).or_else(|_| Space::new(self.knobs, &self.must)).ok()

@@ -1,11 +1,13 @@
-//! Products of bf16 by pairs: the same workload over the same memory, in which two numbers that lie
-//! side by side along the reduction are one element. One instruction multiplies the pairs of all
-//! lanes where a CPU has `vdpbf16ps`, with twice the rate of floats.
+//! Products of bf16 by pairs: a workload over bf16 is rewritten over elements `bf16x2`, two numbers
+//! that lie side by side along the reduction, in the same memory. One instruction (`vdpbf16ps`)
+//! then multiplies the pairs of all lanes, at twice the rate of floats.
 //!
-//! Data must have the reduction's axis last in memory, as images with their channels last and rows
-//! of a product do. Weights that do not are put in pairs ahead of the call, and data that is read
-//! often enough in a copy. A first layer of stride two has its channels first: there the copy that
-//! has a border is made of pairs along a row, and a window of odd width gets a column of zeros.
+//! The data must have the reduction's axis last in memory, as images with their channels last and
+//! the rows of a matrix product do. Weights in another order are brought into pairs before the
+//! call, and data in another order is copied into pairs if each element is read often enough. A
+//! first layer of stride two has its channels first: there the padded copy is made of pairs along a
+//! row, and a window of odd width gets a column of zeros. `sketch/mod.rs` derives the sketches by
+//! tiles for the rewritten workload.
 
 use super::factors::{self, only_product, put_ahead, readers};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
@@ -15,8 +17,8 @@ use squall_core::{DType, TensorKind, Workload};
 /// How often each element of data must be read for a copy of pairs to pay off.
 const WORTH_PAIRING: i64 = 16;
 
-/// The workload by pairs; none where nothing is multiplied that could be. Its inputs are the same
-/// bytes as those of the given one.
+/// The workload over pairs; `None` where it has no product of bf16 that pairs can compute. Its
+/// inputs are the same bytes as those of the given workload.
 pub fn by_pairs(w: &Workload) -> Option<Workload> {
     if !w.inputs.iter().any(|i| i.dtype == DType::Bf16) {
         return None;
@@ -38,12 +40,12 @@ pub(super) fn is_by_pairs(w: &Workload) -> bool {
     of_inputs.chain(w.stages.iter().map(|s| s.dtype)).any(|d| d == DType::Bf16x2)
 }
 
-/// A reduction's axis in a workload, of which two steps become one.
+/// A reduction's axis in a workload, two steps of which become one.
 struct Pairing<'a> {
     w: &'a Workload,
     main: usize,
     by: Var,
-    /// Whether the copy with a border is made of pairs, in the place of what it copies.
+    /// Whether pairs are made in the padded copy of the data, which they replace.
     window: bool,
 }
 
@@ -62,7 +64,8 @@ impl Pairing<'_> {
         made.check().ok().map(|()| made)
     }
 
-    /// A factor of the product as an element of pairs, with what it is read from made so.
+    /// A factor of the product as a read of pairs, after the input or copy that it is read from was
+    /// changed to pairs.
     fn factor(&self, e: &Expr, made: &mut Workload, ahead: &mut Vec<Stage>) -> Option<Expr> {
         let Expr::Load { source, index } = e else { return None };
         let (last, outer) = index.split_last()?;
@@ -103,7 +106,7 @@ impl Pairing<'_> {
         })
     }
 
-    /// Makes what is read one of pairs: an input, or a copy of one with a border.
+    /// Changes a source to pairs: an input, or a padded copy of one.
     fn view(&self, s: Source, made: &mut Workload) -> Option<()> {
         if readers(self.w, s) != 1 {
             return None;

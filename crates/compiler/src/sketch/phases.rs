@@ -1,10 +1,12 @@
-//! Strided convolutions by phases: of a stride of two, the padded copy of an image has the even
-//! elements of a row side by side, and the odd ones behind them. Vectors of results then load
-//! neighbours for each tap of the filter, where they would take every second element of two
-//! vectors; what is apart in the image is brought together once, when it is copied.
+//! Strided convolutions by phases: with a stride of two, the padded copy of an image stores the
+//! even elements of a row side by side and the odd ones behind them. For each tap of the filter a
+//! vector of results then loads neighbours, where it would gather every second element; the
+//! gathering is done once, when the image is copied.
 //!
-//! With stride `t` and place `s = t * so + si` of the filter along a row, a sum reads the copy at
-//! `[.., si, q + so]`. Places behind the filter's last are 0 by a test, and are skipped.
+//! The rewriting is one of the workload (a tensor expression): with stride `t` and tap `s = t * so
+//! + si` along a row, the sum reads the copy at `[.., si, q + so]`. Taps behind the filter's last
+//! are 0 by a test and are skipped. The sketches are those of `tile` for the rewritten workload;
+//! their names end in `,phases`.
 
 use super::factors::{ahead, only_product, put_ahead, readers};
 use super::{Facts, Sketch, tile};
@@ -12,7 +14,7 @@ use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
 use squall_core::workload::{Axis, Stage};
 use squall_core::{TensorKind, Workload};
 
-/// What the names of these sketches end with.
+/// The end of the names of these sketches.
 const MARK: &str = ",phases";
 
 /// The sketches whose lanes are results along a row.
@@ -20,15 +22,15 @@ pub(super) fn derive(facts: &Facts<'_>) -> Vec<Sketch> {
     let Some((w, lanes)) = by_phases(facts.workload) else { return Vec::new() };
     let named = |name: &str| format!("{name}{MARK}");
     let along = format!("tile@{lanes},pad=");
-    // Without a copy each load would be of elements that are apart, as it was.
+    // Without a copy each load would gather strided elements, as before the rewriting.
     let is_of_copy = |name: &str| name.starts_with(&along) && !name.contains("guard");
     let wanted = |name: &str| is_of_copy(name) && (facts.wanted)(&named(name));
     let list = tile::derive(&Facts { workload: &w, wanted: &wanted, ..*facts });
     list.into_iter().map(|s| Sketch { name: named(&s.name), ..s }).collect()
 }
 
-/// The workload by phases, and the name of the axis of its results' rows; none where no copy with
-/// a border is multiplied by a weight, or where the filter takes no steps along its rows.
+/// The workload by phases, and the name of the output's axis along a row; `None` where the sum does
+/// not multiply a padded copy by a weight, or has no stride along rows.
 fn by_phases(w: &Workload) -> Option<(Workload, String)> {
     let (main, x, y) = only_product(w, Binary::Mul)?;
     let stage = &w.stages[main];
@@ -45,11 +47,11 @@ fn by_phases(w: &Workload) -> Option<(Workload, String)> {
 /// A sum of products that reads a row of a copy at `stride * rows + taps`, and a weight at `taps`.
 struct Strided {
     main: usize,
-    /// The stage of the copy.
+    /// The position of the stage that makes the padded copy.
     copy: usize,
     /// The input of the filter, and its dimension of taps along a row.
     filter: (Source, usize),
-    /// The axes of a row's results and of the filter along a row.
+    /// The axis of the results along a row, and the axis of the filter along a row.
     rows: Var,
     taps: Var,
     stride: i64,
@@ -77,7 +79,7 @@ impl Strided {
         let is_alone = at.iter().enumerate().all(|(d, i)| d == dim || !uses(i));
         let body = &w.stages[copy].body;
         let is_copy = w.stages[copy].reduction.is_none() && matches!(body, Expr::Select { .. });
-        // Of a larger stride most phases would have no tap.
+        // With a larger stride most phases would have no tap.
         let extent = w.stages[main].reduce_axes().last()?.extent;
         let fits = is_weight
             && stride / 2 <= extent
@@ -130,7 +132,8 @@ impl Strided {
         made.check().ok().map(|()| made)
     }
 
-    /// Makes the last axis of a copy two: the phase, and what it has of a row.
+    /// Splits the last axis of a copy in two: the phase, and the place in the phase's elements of a
+    /// row.
     fn copy_by_phases(&self, s: &mut Stage, [phase, place]: [&Axis; 2]) {
         let at = s.axes.len() - 1;
         let width = s.axes[at].extent;
@@ -139,7 +142,7 @@ impl Strided {
         s.axes.extend([phase.clone(), place.clone()]);
         let to = |v: Var| if v.0 as usize == at { own.clone() } else { Affine::var(v) };
         let mut body = s.body.map_vars(to);
-        // What no result reads may be behind the copy's end.
+        // Elements that no result reads may lie behind the copy's end.
         if self.stride * place.extent > width
             && let Expr::Select { conds, .. } = &mut body
             && !conds.iter().any(|c| c.index.uses(Var(at as u32)))

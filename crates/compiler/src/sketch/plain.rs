@@ -1,5 +1,12 @@
-//! Plain loops: the untuned default that gains are measured from, and the reference in double
-//! precision that every kernel's output is compared with.
+//! Plain loops of a workload (a tensor expression), in two versions. `sketch` is the untuned kernel
+//! with one configuration, simple C compiled with full optimisation, which is what reported gains
+//! are measured from. `reference` computes in double precision, and every measured kernel's output
+//! is compared with its result.
+//!
+//! Input: a workload. Output: a sketch without knobs, or kernel source. Both lower the workload
+//! stage by stage (`nest/lower.rs`) and accumulate in scalars. A reference with many operations
+//! instead moves a contiguous loop inside the reduction and runs on all threads, because a matrix
+//! product of 4096 would take minutes otherwise.
 
 use super::{Facts, Sketch, start};
 use crate::emit::{Options, emit};
@@ -31,7 +38,7 @@ pub(super) fn scalars(n: &mut Nest) -> Vec<Primitive> {
     done
 }
 
-/// Outermost loops that only accumulate into one element, with what they accumulate into.
+/// The outermost loops that only accumulate into one element, each with the buffer of that element.
 fn reductions(stmts: &[Stmt], out: &mut Vec<(Var, Source)>) {
     for s in stmts {
         if let Stmt::Loop(l) = s {
@@ -47,7 +54,7 @@ fn reductions(stmts: &[Stmt], out: &mut Vec<(Var, Source)>) {
     }
 }
 
-/// Whether the loop or one inside it moves through the index.
+/// Whether the index depends on the loop's variable or on that of a loop inside it.
 fn moves(body: &[Stmt], v: Var, index: &[Affine]) -> bool {
     let mut vars = vec![v];
     crate::nest::visit(body, &mut |s| {
@@ -90,7 +97,8 @@ pub fn reference(w: &Workload, symbol: &str) -> KernelSource {
     reference_of(w, symbol, w.flop() >= LARGE)
 }
 
-/// The same; whether it is made as large ones are is given.
+/// The reference, with `is_large` saying whether it is parallel and moves loops inside of
+/// reductions.
 pub fn reference_of(w: &Workload, symbol: &str, is_large: bool) -> KernelSource {
     let mut n = lower(w);
     // The output is computed in a double-precision intermediate and rounded once.
@@ -99,7 +107,7 @@ pub fn reference_of(w: &Workload, symbol: &str, is_large: bool) -> KernelSource 
         n.buffers[i].scope = Scope::Workspace;
         n.buffers[i].name = format!("{}_exact", out.name);
         let exact = Source(i as u32);
-        // Of a part of a larger box, only that part is written.
+        // Where the output is a part of a larger box, only that part is written.
         let extents = match w.has_gaps() {
             true => w.output().shape(),
             false => vec![out.elements()],
@@ -132,7 +140,7 @@ pub fn reference_of(w: &Workload, symbol: &str, is_large: bool) -> KernelSource 
     emit(&n, symbol, Options { threads: 1, double: true, full_optimisation: true })
 }
 
-/// A reference with at least so many operations uses all threads that its process may use.
+/// The number of operations from which on a reference uses all threads that its process may use.
 const LARGE: u64 = 1 << 27;
 
 /// Intermediates are kept in the precision that is computed in, but whole numbers of 32 bits, which
@@ -149,8 +157,8 @@ fn is_whole(d: DType) -> bool {
     d == DType::I32 || d.is_packed()
 }
 
-/// Makes sums side by side instead of one after another, and shares the outermost loop among
-/// threads: a product of 4096 would take minutes otherwise.
+/// Computes neighbouring sums together instead of one after another, and shares the outermost loop
+/// among threads: a product of 4096 would take minutes otherwise.
 fn stream(n: &mut Nest, s: &mut Stmt) {
     let Stmt::Loop(l) = s else { return };
     let only_one =
@@ -197,8 +205,8 @@ fn apart(n: &Nest, update: &[Stmt], v: Var) -> usize {
     accesses(update).iter().filter(|a| !a.write && step(a).abs() > 1).count()
 }
 
-/// Takes the loop of a variable out of the loops around a reduction, and puts it around the first
-/// value of the sums, and around their update.
+/// Removes the loop of a variable from the loops around a reduction, and puts one around the
+/// initial value of the sums and one around their update.
 fn side_by_side(n: &mut Nest, stmts: &mut Vec<Stmt>, side: Var) {
     let [Stmt::Loop(l)] = &mut stmts[..] else { return };
     if l.var == side {

@@ -1,6 +1,11 @@
-//! Row kernels: softmax, layer normalisation, pooling over everything, reductions along the
-//! contiguous axis. Stages are joined at the rows; reductions run in vector lanes and several
-//! chains (rfactor); intermediates shrink to one row.
+//! The rule for row kernels on CPUs: softmax, layer normalisation, global pooling, and reductions
+//! along the contiguous axis.
+//!
+//! All stages of the workload (a tensor expression) are joined at the loops over rows, so that
+//! intermediates shrink to one row. Each pass over a row is vectorised; a reduction runs in vector
+//! lanes and in several independent chains (`rfactor`). There are two sketches, `rows` and
+//! `rows,recompute`: elementwise intermediates are kept for the row or computed again at each use.
+//! [`joined`] is also what `gpu/rows.rs` starts from. `mod.rs` lists the rules.
 
 use super::short::{parallel, split, unroll, vectorize};
 use super::{Facts, Sketch, attempt, collapse::collapse, powers, start};
@@ -10,7 +15,7 @@ use squall_core::Space;
 use squall_core::expr::Names;
 use squall_core::space::{Knob, Role, Term};
 
-/// One pass over the row: loop name, extent, whether it reduces.
+/// One pass over the row: its loop's name and extent, and whether it reduces.
 #[derive(Clone)]
 pub(super) struct Pass {
     name: String,
@@ -18,6 +23,7 @@ pub(super) struct Pass {
     reduces: bool,
 }
 
+/// The sketches of a workload whose stages can be joined at rows; none for other workloads.
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     let w = f.workload;
     if w.stages.iter().all(|s| s.reduction.is_none()) {
@@ -26,7 +32,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     shaped(f, false).into_iter().chain(shaped(f, true)).collect()
 }
 
-/// All stages joined at the rows.
+/// A nest with all stages joined at the loops over rows.
 pub(super) struct Joined {
     pub nest: Nest,
     prefix: Vec<Primitive>,
@@ -233,7 +239,7 @@ fn passes(n: &Nest, row: &str) -> Option<Vec<Pass>> {
                 Stmt::Store { .. } => false,
                 _ => return None,
             };
-            // Lanes need the pass to be contiguous in what it reads most.
+            // Lanes need the pass to be contiguous in the tensor that it reads most.
             let name = n.var(p.var).to_string();
             let contiguous = accesses(body).iter().any(|a| {
                 squall_core::workload::flatten(a.index, &n.buffer(a.buffer).shape)

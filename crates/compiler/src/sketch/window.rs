@@ -1,15 +1,19 @@
-//! A first layer by pairs along its rows, with the channels of both copies last. Tiles of AMX read
-//! rows of the left factor as they lie: with channels first such a row has the pairs of one
-//! window's row of one channel, four for a filter of seven. With channels last it has those of all
-//! channels, twelve, and a third of the instructions give the same sums.
+//! A first layer by pairs (`pairs.rs`), rearranged for AMX: in the copies of both factors the
+//! channels move to the last axis. Input and output are workloads; `sketch/mod.rs` derives AMX
+//! sketches for the result, whose names end in `,last`.
+//!
+//! An AMX tile reads contiguous rows of the left factor. With channels first such a row holds one
+//! row of the window of one channel, which is four pairs for a filter of width seven. With channels
+//! last the row holds all three channels, twelve pairs, and a third of the instructions give the
+//! same sums.
 
 use super::factors::readers;
 use squall_core::Workload;
 use squall_core::expr::{Affine, Binary, Expr, Source, Var};
 use squall_core::workload::Stage;
 
-/// A workload by pairs, with the channels last in both copies that its products are made of; none
-/// where the pairs lie along the channels, and where a factor is no copy.
+/// The workload by pairs with the channels last in the copies of both factors; `None` where the
+/// pairs lie along the channels, or where a factor is not a copy.
 pub(super) fn channels_last(paired: &Workload) -> Option<Workload> {
     let mut made = paired.clone();
     let main = made.stages.iter().position(|s| s.reduction.is_some())?;
@@ -43,15 +47,16 @@ pub(super) fn channels_last(paired: &Workload) -> Option<Workload> {
     made.check().ok().map(|()| made)
 }
 
-/// The stage that a factor is read from and where; none where that is no elementwise stage which
-/// only this factor reads.
+/// The position of the stage that a factor is read from, and the index of the read; `None` where
+/// the source is not an elementwise stage that only this factor reads.
 fn copied<'a>(w: &Workload, factor: &'a Expr) -> Option<(usize, &'a [Affine])> {
     let Expr::Load { source, index } = factor else { return None };
     let at = (source.0 as usize).checked_sub(w.inputs.len())?;
     (readers(w, *source) == 1 && w.stages[at].reduction.is_none()).then_some((at, index))
 }
 
-/// Whether a variable is one place of an index by itself, before the last, and no part of another.
+/// Whether a variable alone is one dimension of an index, not the last one, and is part of no other
+/// dimension.
 fn alone(index: &[Affine], v: Var) -> bool {
     let mut used = index.iter().enumerate().filter(|(_, i)| i.uses(v));
     let first = used.next();
@@ -59,7 +64,7 @@ fn alone(index: &[Affine], v: Var) -> bool {
         && used.next().is_none()
 }
 
-/// Where the `i`-th of a list is once that at `from` was moved to `to`, the last.
+/// The new position of element `i` of a list whose element at `from` was moved to `to`, the end.
 fn after_move(i: u32, from: u32, to: u32) -> u32 {
     match i {
         _ if i == from => to,
@@ -76,7 +81,7 @@ fn move_last(s: &mut Stage, dim: usize) {
     s.body = s.body.map_vars(|v| Affine::var(Var(after_move(v.0, dim as u32, to))));
 }
 
-/// A load of a stage of which an axis was moved to the end.
+/// A load of a stage, one axis of which was moved to the end.
 fn with_last(e: Expr, moved: &[(Source, usize)]) -> Expr {
     match e {
         Expr::Load { source, mut index } => {

@@ -1,14 +1,19 @@
-//! 3x3 convolutions of stride 1 and 2 by Winograd's minimal filtering, beside the direct sketches.
-//! Which of them is faster depends on the shape, and whether Winograd's is precise enough on the
-//! task's tolerance.
+//! The rule for 3x3 convolutions of stride 1 and 2 by Winograd's minimal filtering on CPUs, added
+//! beside the direct sketches. Which algorithm is faster depends on the shape; whether Winograd's
+//! is precise enough depends on the task's tolerance, which is compared with [`expected_error`].
+//!
+//! The schedule of the sketch consists of the primitive `winograd` (`schedule/winograd`), and a
+//! prefetch of the filters if the knob `prefetch` asks for one. The tile is given by further knobs:
+//! `m` outputs of a tile, `rows` of tiles in a block, `vectors` and `tiles` of the register tile,
+//! `unroll`, the loop `order`, and what threads share (`parallel_over`).
 
 use super::{Draft, Facts, Sketch, divisors, start};
 use crate::schedule::{Convolution, Primitive, WinogradThreads, WinogradTile, find_convolution};
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{Configuration, DType};
 
-/// Largest error, relative to the largest output, that is to be expected of F(m x m, 3x3) in
-/// single precision: about twice what was seen on 64 to 512 channels.
+/// The largest error to expect of F(m x m, 3x3) in single precision, relative to the largest
+/// output: about twice the error that was seen on 64 to 512 channels.
 fn expected_error(m: i64) -> f64 {
     match m {
         2 => 4e-6,
@@ -19,17 +24,18 @@ fn expected_error(m: i64) -> f64 {
     }
 }
 
-/// The same where results are bytes: with tiles of two to four outputs two results in a million
-/// were rounded to the next step (`tests/byte_shapes.rs`).
+/// The error to expect where results are bytes: with tiles of two to four outputs two results in a
+/// million were rounded to the next step (`tests/byte_shapes.rs`).
 const ERROR_OF_BYTES: f64 = 2e-5;
 
-/// Bytes of transformed filters beyond which no shape gains.
+/// The most bytes of transformed filters; no shape with more of them gains from Winograd's
+/// filtering.
 const MOST_FILTERS: i64 = 64 << 20;
 
 /// Elements of a block's buffers that a thread's stack has room for, beside its register tiles.
 const STACK_ELEMENTS: i64 = (super::MOST_STACK as i64 - (32 << 10)) / 4;
 
-/// The sketch of stride 1, and of stride 2.
+/// The names of the sketch for stride 1 and of the sketch for stride 2.
 const NAMES: [&str; 2] = ["winograd", "winograd,stride=2"];
 
 /// The share of a direct convolution's products that a sketch of this name needs, with tiles of
@@ -40,6 +46,7 @@ pub(super) fn share_of_products(name: &str, m: i64) -> f64 {
     (size * size) as f64 / (9 * m * m) as f64
 }
 
+/// The sketch of a workload that is a 3x3 convolution; none for other workloads.
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     sketch(f).into_iter().collect()
 }
@@ -149,9 +156,9 @@ fn tile_constraints(d: &mut Draft, f: &Facts<'_>, conv: &Convolution, lanes: i64
     d.should.push(enough.at_most(accumulators()));
 }
 
-/// Adds the knob for what threads share out: the parts of each phase, or whole blocks, each of
-/// which one thread takes through all phases. Then there are enough blocks, and their buffers fit a
-/// thread's stack.
+/// Adds the knob `parallel_over`, the unit that threads share: the parts of each phase, or whole
+/// blocks, each of which one thread takes through all phases. For whole blocks there must be enough
+/// blocks, and their buffers must fit a thread's stack.
 fn parallel_over(d: &mut Draft, conv: &Convolution, threads: i64) {
     let knob = Knob::words("parallel_over", Role::Choice, &["phases", "blocks"])
         .formerly("deal", &[("0", "phases"), ("1", "blocks")]);

@@ -1,11 +1,12 @@
-//! Products of bytes by words: the same workload over the same memory, in which the four bytes
-//! of an element are widened to words of 16 bits in a copy, two words an element. A CPU that has
-//! no products of bytes multiplies words (`vpmaddwd`); widened as they are loaded, bytes take more
-//! instructions than their products do.
+//! Products of bytes by words, for CPUs without instructions that multiply bytes: a workload over
+//! packed bytes (four an element) is rewritten so that copies widen the bytes to 16-bit integers,
+//! two of them an element (`i16x2`). The CPU then multiplies words (`vpmaddwd`). Widening bytes at
+//! each load would take more instructions than the products themselves.
 //!
-//! Weights are widened ahead of the call, data by the copy that has the border or by one of its
-//! own. Each copy has one axis more, before its last: the bytes 0 and 2, then the bytes 1 and 3, so
-//! that vectors of elements make vectors of words.
+//! Weights are widened before the call, data by the padded copy or by a copy of its own. Each copy
+//! has one more axis before its last, of extent 2: bytes 0 and 2 of an element, then bytes 1 and 3,
+//! so that vectors of elements make vectors of words. `sketch/mod.rs` derives the sketches by tiles
+//! for the rewritten workload and leaves the choice to the tuner.
 
 use super::factors::{self, only_product, put_ahead, readers};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Unary, Var};
@@ -15,7 +16,8 @@ use squall_core::{DType, TensorKind, Workload};
 /// How often each element of data must be read for a copy of words to pay off.
 const WORTH_WIDENING: i64 = 16;
 
-/// The workload by words; none where no bytes are multiplied, or data is read too rarely.
+/// The workload over words; `None` where it does not multiply bytes, or reads its data too rarely
+/// for a copy to pay off.
 pub(super) fn by_words(w: &Workload) -> Option<Workload> {
     let (main, x, y) = only_product(w, Binary::Dot)?;
     let mut made = Widening { w, main, made: w.clone(), ahead: Vec::new() };
@@ -34,18 +36,19 @@ struct Widening<'a> {
     w: &'a Workload,
     main: usize,
     made: Workload,
-    /// Copies of inputs, which come before all other stages.
+    /// Stages that copy inputs, to be inserted before all other stages.
     ahead: Vec<Stage>,
 }
 
 impl Widening<'_> {
-    /// The reduction's axis of the two halves of an element: the last.
+    /// The variable of the reduction over the two halves of an element, the last axis.
     fn half(&self) -> Var {
         let stage = &self.w.stages[self.main];
         Var((stage.axes.len() + stage.reduce_axes().len()) as u32)
     }
 
-    /// A factor of the product as an element of words, with what it is read from made so.
+    /// A factor of the product as a read of words, after the input or copy that it is read from was
+    /// widened.
     fn factor(&mut self, e: &Expr, halves: [Unary; 2]) -> Option<Expr> {
         let Expr::Load { source, index } = e else { return None };
         if readers(self.w, *source) != 1 {
@@ -85,8 +88,8 @@ impl Widening<'_> {
         Some(Expr::Load { source: *source, index })
     }
 
-    /// The variables that data is read by where each dimension is read by one alone, in order: a
-    /// copy then has what is read, and not what a stride leaves out.
+    /// The variables that data is read by, where each dimension is read by one of them alone, in
+    /// order: a copy then holds the elements that are read, without those that a stride leaves out.
     fn as_read(&self, index: &[Affine]) -> Option<Vec<Var>> {
         let one = |i: &Affine| match i.terms() {
             [(v, _)] => Some(*v),
@@ -97,7 +100,8 @@ impl Widening<'_> {
         apart.then_some(vars)
     }
 
-    /// The axes of a copy of what some variables of the product read, and what it reads.
+    /// The axes of a copy of the elements that some variables of the product read, and the copied
+    /// value.
     fn copied(&self, vars: &[Var], load: Expr) -> (Vec<Axis>, Expr) {
         let stage = &self.w.stages[self.main];
         let all = || stage.axes.iter().chain(stage.reduce_axes());
@@ -122,7 +126,7 @@ fn renumbered(index: &[Affine], vars: &[Var]) -> Vec<Affine> {
     index.iter().map(|i| i.map_vars(|v| Affine::var(Var(place(v) as u32)))).collect()
 }
 
-/// The axes of a copy of a whole tensor, and what it reads.
+/// The axes of a copy of a whole tensor, and the copied value.
 fn whole(source: Source, shape: &[i64]) -> (Vec<Axis>, Expr) {
     let axes = shape.iter().enumerate().map(|(d, &n)| Axis::new(format!("i{d}"), n)).collect();
     let index = (0..shape.len()).map(|d| Affine::var(Var(d as u32))).collect();

@@ -1,6 +1,9 @@
-//! Two operators one behind the other.
+//! Workloads of two operators back to back (the second alone reads the first's result), for tests
+//! of the sketches (kernel structures with open knobs) that make them one kernel: expansion and
+//! depthwise convolution, convolution and pooling, and others, in both layouts. Each is a name and
+//! a text that `semantics.rs` and `gpu.rs` parse.
 
-/// What [`super::CASES`] are, of these.
+/// Names and texts of the workloads, like [`super::CASES`].
 pub const BACK_TO_BACK: &[(&str, &str)] = &[
     (
         "expand_and_depthwise",

@@ -1,4 +1,6 @@
-//! What cases are run with: inputs, and the device that they are made for.
+//! Inputs and a device for the test workloads: random values from a seed, split into data and
+//! weights, and the target description of an NVIDIA H200. Tests of sketches feed the inputs to a
+//! workload's evaluation and to its kernels.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -12,7 +14,7 @@ pub fn inputs(w: &Workload, seed: u64) -> Vec<Vec<f64>> {
     w.inputs.iter().map(|i| (0..i.shape.iter().product::<i64>()).map(|_| one()).collect()).collect()
 }
 
-/// Data and weights apart, each in order.
+/// The values of data inputs and the values of weights, each in order.
 pub fn split_inputs(w: &Workload, all: &[Vec<f64>]) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
     let pick = |k: TensorKind| {
         w.inputs.iter().zip(all).filter(|(i, _)| i.kind == k).map(|(_, v)| v.clone()).collect()

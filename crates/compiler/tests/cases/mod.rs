@@ -1,4 +1,8 @@
-//! Small workloads of every kind, with odd sizes, and inputs for them.
+//! Test workloads: small tensor expressions of every kind (convolutions, products, pools, softmax,
+//! ..) as text, with odd sizes, so that tiles do not divide extents. Each is a name and a text in
+//! the workload language; the tests (`semantics.rs`, `gpu.rs`, ..) parse it and run every sketch (a
+//! kernel structure with open knobs) on it. The sibling files have further lists of one kind each.
+
 #![allow(dead_code, unused_imports)] // each test uses its part
 mod back_to_back;
 mod given;

@@ -1,6 +1,8 @@
-//! Convolutions that read several values.
+//! Test workloads of convolutions that read several tensors: a gate, or a concatenation whose parts
+//! are read where they lie (`select` between tensors). Each is a name and a text that
+//! `semantics.rs` and `gpu.rs` parse and run every sketch on.
 
-/// What [`super::CASES`] are, of these.
+/// Names and texts of the workloads, like [`super::CASES`].
 pub const PARTS: &[(&str, &str)] = &[
     (
         "conv_after_gate",

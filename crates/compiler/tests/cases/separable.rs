@@ -1,6 +1,8 @@
-//! A depthwise convolution with the pointwise ones beside it.
+//! Test workloads of a depthwise convolution fused with the pointwise convolutions beside it
+//! (inverted residuals), the workload kind `separable_conv2d`, which GPU sketches make one kernel.
+//! Each is a name and a text that `gpu.rs` parses and runs every sketch on.
 
-/// What [`super::CASES`] are, of these.
+/// Names and texts of the workloads, like [`super::CASES`].
 pub const SEPARABLE: &[(&str, &str)] = &[
     (
         "inverted_residual",

@@ -1,6 +1,8 @@
-//! Convolutions of stride two.
+//! Test workloads of convolutions with stride two, in both layouts, with and without padding; the
+//! sketches (kernel structures with open knobs) by phases (`sketch/phases.rs`) apply to them. Each
+//! is a name and a text that `semantics.rs` parses and runs every sketch on.
 
-/// What [`super::CASES`] are, of these.
+/// Names and texts of the workloads, like [`super::CASES`].
 pub const STRIDED: &[(&str, &str)] = &[
     (
         "conv3x3_s2",

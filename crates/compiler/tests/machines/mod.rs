@@ -1,5 +1,8 @@
-//! What compiles and runs test programs: this machine's compiler, and a cross compiler and an
-//! emulator of ARM where both are installed; and kernels that are held to their workloads on them.
+//! Helpers that compile and run generated kernels in tests: on this machine by its C compiler, and
+//! for ARM by a cross compiler and an emulator where both are installed. Input: kernels, cases with
+//! inputs, and compiler flags; output: the kernels' results, which the helpers compare with the
+//! direct evaluation of the workload (a tensor expression).
+
 #![allow(dead_code)] // each test uses its part
 
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -19,7 +22,8 @@ pub fn at_level(isa: Isa) -> Target {
     Target::at_level(isa, &[Bytes(32 << 10), Bytes(1 << 20)])
 }
 
-/// Shows the nests of sampled configurations of the wanted sketches of a workload; gives how many.
+/// Calls `each` with the nests of sampled configurations of the wanted sketches of a workload;
+/// returns how many there were.
 pub fn sampled_nests(
     w: &Workload,
     targets: &[Target],
@@ -74,8 +78,8 @@ pub fn sampled_kernels(cases: &[Case], targets: &[Target]) -> Vec<(usize, Kernel
     kernels
 }
 
-/// A program that calls every kernel of every case and prints the bits of what it gives, a line
-/// each.
+/// A C program that calls every kernel of every case and prints the bits of each output, one line a
+/// kernel.
 fn program(kernels: &[(usize, KernelSource)], cases: &[Case]) -> String {
     let mut main = String::from("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n");
     for (c, (w, raw)) in cases.iter().enumerate() {
@@ -228,7 +232,7 @@ impl Machine {
         assert!(o.status.success(), "{}", String::from_utf8_lossy(&o.stderr));
     }
 
-    /// What a program of some sources prints. All cores compile them.
+    /// The output of a program compiled of some sources, on all cores.
     pub fn output(&self, sources: &[PathBuf], folder: &Path) -> String {
         let objects: Vec<PathBuf> = sources.iter().map(|s| s.with_extension("o")).collect();
         let (next, cores) = (AtomicUsize::new(0), std::thread::available_parallelism());

@@ -1,11 +1,13 @@
-//! Calls of plain kernels, compiled by the C compilers at hand (warnings are errors) and run.
+//! Helpers of `plain.rs` and `nbits.rs`: a [`Case`] is a call of a plain kernel (C for one ONNX
+//! operator) with operands and expected results. Cases are printed into one C program, compiled by
+//! the compilers at hand with warnings as errors, run, and their printed results compared.
 
 use squall_compiler::plain;
 use squall_core::DType;
 use squall_core::graph::{Constant, OperatorCall};
 use std::fmt::Write as _;
 
-/// A call with the elements of all operands that it has, and those of its results, one result
+/// A call with the elements of its operands, and the expected elements of its results, one result
 /// behind the other.
 pub struct Case {
     pub call: OperatorCall,
@@ -34,10 +36,11 @@ fn c_name(d: DType) -> &'static str {
     }
 }
 
-/// What a program says of a call's results.
+/// The C text that checks and prints a call's results.
 struct Results {
     names: Vec<String>,
-    /// Marks the places behind them, tells whether a mark is gone, and prints them as one line.
+    /// Text that marks the memory behind the results, tests whether a mark was overwritten, and
+    /// prints the results as one line.
     mark: String,
     overrun: String,
     print: String,
@@ -77,7 +80,7 @@ fn literal(x: f64) -> String {
 const NETWORKS: [&str; 5] =
     ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"];
 
-/// One program that runs all cases and prints their results; what it printed, case by case.
+/// Compiles and runs one program of all cases; returns the results that it printed, case by case.
 fn run(compiler: &str, level: &[&str], cases: &[Case]) -> Vec<Vec<f64>> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -133,7 +136,7 @@ fn run(compiler: &str, level: &[&str], cases: &[Case]) -> Vec<Vec<f64>> {
     text.lines().map(|l| l.split_whitespace().map(|w| w.parse().unwrap()).collect()).collect()
 }
 
-/// What CUDA's headers say, for threads that run one after another.
+/// A stand-in for CUDA's headers, for threads that run one after another.
 const THREADS: &str = "#include <math.h>
 #include <string.h>
 struct place { unsigned x, y, z; };
@@ -143,8 +146,8 @@ extern place blockIdx, threadIdx, blockDim, gridDim;
 static inline float __int_as_float(int i) { float x; memcpy(&x, &i, 4); return x; }
 ";
 
-/// The same cases by their functions for a GPU, as C++ by the letter: all threads of a phase run
-/// one after another, in order and against it.
+/// Runs the cases by their GPU functions, compiled as standard C++: all threads of a phase run one
+/// after another, once in order and once in reverse.
 fn run_on_threads(cases: &[Case]) -> Vec<Vec<f64>> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -212,7 +215,7 @@ fn compilers() -> Vec<&'static str> {
     found
 }
 
-/// Compares what a call gives with what is expected.
+/// Compares the results of a call with the expected ones.
 fn compare(what: &str, case: &Case, got: &[f64]) {
     let near = |(a, b): (&f64, &f64)| {
         a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-5 * b.abs().max(1.0)
@@ -221,8 +224,8 @@ fn compare(what: &str, case: &Case, got: &[f64]) {
     assert!(right, "{what}: {:?}\n{got:?} instead of {:?}", case.call, case.want);
 }
 
-/// Compiles calls with further flags, as those of a level of instructions, and compares what they
-/// give with what is expected.
+/// Compiles calls with further flags, such as those of an instruction level, and compares their
+/// results with the expected ones.
 pub fn check_at(level: &[&str], cases: &[Case]) {
     for compiler in compilers() {
         for (case, got) in cases.iter().zip(run(compiler, level, cases)) {
@@ -231,8 +234,8 @@ pub fn check_at(level: &[&str], cases: &[Case]) {
     }
 }
 
-/// Compares what calls give, on this machine's processor and as threads of a GPU, with what is
-/// expected.
+/// Compares the results of calls, on this machine's processor and as threads of a GPU, with the
+/// expected ones.
 pub fn check(cases: &[Case]) {
     check_at(&[], cases);
     let there = std::process::Command::new("c++").arg("--version").output().is_ok();

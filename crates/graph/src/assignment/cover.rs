@@ -1,12 +1,14 @@
-//! Which kernels cover a model, as a line: what records keep of a choice of kernels. Layouts are
-//! not part of it.
+//! The cover of a model as one line of text: which kernels compute it, without layouts. Example:
+//! `0+1,-2,3+4+5` is a kernel of nodes 0 and 1, node 2 without a kernel, and a kernel of nodes 3 to
+//! 5. Records keep a network's choice of kernels as such a line, and `covered_by` turns it back
+//! into an assignment.
 
 use super::{Assignment, Choice, Step};
 use std::collections::HashMap;
 
 impl Assignment {
-    /// The steps in order of execution, divided by commas: a kernel by the numbers of its nodes
-    /// with a plus between them, a node without a kernel by its own with a minus ahead.
+    /// The steps in order of execution, separated by commas: a kernel by the numbers of its nodes
+    /// with a plus between them, a node without a kernel by its number with a minus ahead.
     pub fn cover_line(&self) -> String {
         let word = |s: &Step| match *s {
             Step::Kernel(i) => {
@@ -18,8 +20,8 @@ impl Assignment {
         self.choice.steps.iter().map(word).collect::<Vec<_>>().join(",")
     }
 
-    /// The same model by the kernels of such a line, everything in the model's layout; what is
-    /// wrong where the line is of another model or no legal cover.
+    /// The assignment of the model by the kernels of a line, with all values in the model's layout;
+    /// an error where the line belongs to another model or is no legal cover.
     pub fn covered_by(&self, line: &str) -> Result<Assignment, String> {
         let numbers = |word: &str| -> Result<Vec<usize>, String> {
             let one = |n: &str| n.parse().map_err(|_| format!("`{n}` is no number of a node"));

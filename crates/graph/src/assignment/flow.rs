@@ -1,5 +1,6 @@
-//! An assignment as a picture needs it: which operators each step computes, and from which steps
-//! its values come.
+//! The steps of an assignment as a graph for pictures and reports: for each step the operators that
+//! it computes, its task, and the steps whose values it reads. Input: an assignment; output: a list
+//! of [`FlowStep`]s in order of execution.
 
 use super::{Assignment, Step, operator, reads};
 use crate::candidate::root;
@@ -11,7 +12,7 @@ use std::collections::HashMap;
 pub struct FlowStep {
     /// The names of its nodes and their operators, in order.
     pub nodes: Vec<(String, String)>,
-    /// Its task; none of a node without a kernel.
+    /// Its task; `None` for a node without a kernel.
     pub task: Option<TaskId>,
     /// The steps whose values it reads, each once, ascending.
     pub from: Vec<usize>,

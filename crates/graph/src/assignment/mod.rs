@@ -1,7 +1,9 @@
-//! The second stage: which candidates cover the model, in which order, and in which layout each
-//! value lies. A solver makes a [`Choice`]; an [`Assignment`] is a choice that was found legal,
-//! with the tasks that come of it. It can be run ([`Assignment::run`]) and planned
-//! ([`Assignment::plan`]).
+//! The second stage of the graph compiler: an assignment says which fusion candidates cover the
+//! model, in which order they run, and in which layout each value lies. Input:
+//! [`Candidates`](crate::Candidates) and a [`Choice`] that a solver (`../solvers`) or a user's text
+//! made; output: an [`Assignment`], a choice that was found legal (`verify.rs`), with one tuning
+//! task for each different kernel. It prints and parses (`text.rs`), can be run step by step
+//! ([`Assignment::run`]), and becomes a plan ([`Assignment::plan`]).
 
 mod cover;
 pub mod flow;
@@ -31,35 +33,37 @@ pub enum Step {
     Node(usize),
 }
 
-/// What a solver chooses.
+/// A solver's choice of kernels and places.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Choice {
-    /// In order of execution.
+    /// The steps in order of execution.
     pub steps: Vec<Step>,
-    /// Of values that do not lie as in the model, and have memory of their own.
+    /// The layouts of values that do not lie as in the model and have memory of their own.
     pub layouts: BTreeMap<ValueId, Layout>,
-    /// Of values that lie in the memory of others: what moves data between the two then moves none.
+    /// The sites of values that lie in the memory of other values: nodes that move data between the
+    /// two then copy nothing.
     pub sites: BTreeMap<ValueId, Site>,
 }
 
 impl Choice {
-    /// Where a value lies.
+    /// The layout of a value in memory of its own.
     pub fn layout(&self, v: ValueId) -> Layout {
         self.layouts.get(&v).copied().unwrap_or(Layout::Model)
     }
 
-    /// Where the elements of a value are: in another's memory, or in its own.
+    /// The place of a value's elements, in another value's memory or in its own.
     pub fn site(&self, model: &Model, v: ValueId) -> Option<Site> {
         self.sites.get(&v).cloned().or_else(|| Site::own(model, v, self.layout(v)))
     }
 
-    /// Whether a value is just as the model has it: in its own memory or as one stretch in
+    /// Whether a value lies as the model has it: in its own memory, or as one contiguous stretch of
     /// another's.
     pub fn is_plain(&self, v: ValueId) -> bool {
         self.layout(v) == Layout::Model && self.sites.get(&v).is_none_or(Site::is_dense)
     }
 
-    /// Where a value lies, as a kernel that touches it has to know; none where that cannot be.
+    /// How a value lies, for the rewriting of a kernel that reads or writes it; `None` where its
+    /// layout needs an image and it is none.
     pub fn lies(&self, model: &Model, v: ValueId) -> Option<Lies<'_>> {
         let v = root(model, v);
         match self.sites.get(&v) {
@@ -87,9 +91,9 @@ impl Choice {
 /// A legal cover of a model by kernels.
 #[derive(Clone)]
 pub struct Assignment {
-    /// Names and shapes of what the caller gives.
+    /// Names and shapes of the model's inputs.
     pub inputs: Vec<(String, Vec<i64>)>,
-    /// Names and shapes of what it gets.
+    /// Names and shapes of the model's outputs.
     pub outputs: Vec<(String, Vec<i64>)>,
     candidates: Arc<Candidates>,
     choice: Choice,
@@ -108,7 +112,7 @@ impl fmt::Debug for Assignment {
 }
 
 impl Assignment {
-    /// The assignment of a choice; what is wrong where it is not legal.
+    /// The assignment of a choice; an error with the fault where the choice is not legal.
     pub fn new(candidates: Arc<Candidates>, choice: Choice) -> Result<Assignment, String> {
         verify::verify(&candidates, &choice)?;
         let model = &candidates.model;
@@ -129,12 +133,12 @@ impl Assignment {
         &self.candidates.model
     }
 
-    /// What was chosen from.
+    /// The candidates that the choice was made from.
     pub fn candidates(&self) -> &Arc<Candidates> {
         &self.candidates
     }
 
-    /// What was chosen.
+    /// The choice.
     pub fn choice(&self) -> &Choice {
         &self.choice
     }

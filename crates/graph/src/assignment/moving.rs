@@ -1,5 +1,7 @@
-//! What a node that moves data has to copy once its values lie as they were chosen to: for each of
-//! its operands the elements that are not in their place already.
+//! The copies that remain of a node that moves data, once its values have the layouts and sites
+//! (places in another value's memory) that an assignment chose: for each operand the place of its
+//! elements and the place where they belong. Where the two are equal nothing is copied. Input: a
+//! choice and a node; output: a list of [`Carried`]. `plan/build.rs` turns the others into copies.
 
 use super::Choice;
 use crate::candidate::root;
@@ -8,7 +10,7 @@ use crate::site::Site;
 use crate::view::{View, input};
 use squall_core::graph::ValueId;
 
-/// Elements of an operand, and where they go; equal where nothing is to be copied.
+/// The elements of an operand, and the place where they belong; equal places need no copy.
 pub struct Carried {
     /// The operand's position.
     pub operand: usize,
@@ -21,7 +23,7 @@ pub struct Carried {
 }
 
 impl Carried {
-    /// Whether the elements are there already.
+    /// Whether the elements already lie where they belong.
     pub fn is_done(&self) -> bool {
         let alike =
             |a: &Site, b: &Site| (a.host, a.offset, a.factors()) == (b.host, b.offset, b.factors());
@@ -29,8 +31,8 @@ impl Carried {
     }
 }
 
-/// What a node carries, its values where the choice has them; why not, where it is none whose moves
-/// can be seen through.
+/// The elements that a node moves, with its values where the choice has them; an error where the
+/// node is none whose move can be expressed by strides.
 pub fn carried(view: &View<'_>, choice: &Choice, node: usize) -> Result<Vec<Carried>, String> {
     let n = &view.model.nodes[node];
     if !is_seen_through(n) {

@@ -1,7 +1,6 @@
-//! The text of an assignment: steps in order of execution, the layouts of values that do not lie as
-//! in the model, and the sites of those that lie in the memory of others: after `at` the elements
-//! before the first, then for each dimension its extents times their strides. A kernel is named by
-//! the rule that found it and the nodes that it covers.
+//! Prints and parses the text of an assignment: the layouts of values that do not lie as in the
+//! model, the sites of values that lie in the memory of others, and the steps in order of
+//! execution. A kernel is named by the rule that found it and the nodes that it covers.
 //!
 //! ```text
 //! assignment "net"
@@ -10,6 +9,9 @@
 //! kernel anchored "conv" "relu"
 //! node "reshape"
 //! ```
+//!
+//! A site is the offset of the first element after `at`, then `extent*stride` for each dimension
+//! (`1` for an extent of 1). Users write covers by hand in this text (`--assignment FILE`).
 
 use super::{Assignment, Choice, Step};
 use crate::candidates::Candidates;

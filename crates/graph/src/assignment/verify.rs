@@ -1,5 +1,7 @@
-//! Whether a choice is a legal cover: every value is there when it is read, every result is given
-//! once, and all that touch a value agree on its layout.
+//! Checks that a choice of kernels and layouts is a legal cover of a model: every node that has to
+//! run is in a step, every value is computed once and before it is read, and all steps that touch a
+//! value agree on its layout and site. Input: fusion candidates (sets of nodes that may be one
+//! kernel) and a choice; output: nothing, or the first fault in words. `Assignment::new` calls it.
 
 use super::moving::carried;
 use super::{Choice, Step, reads, workload};
@@ -12,7 +14,7 @@ use squall_core::DType;
 use squall_core::graph::{Model, ValueId};
 use std::collections::{BTreeSet, HashSet};
 
-/// Says what is wrong with a choice.
+/// Checks a choice; the error says the first fault.
 pub fn verify(candidates: &Candidates, choice: &Choice) -> Result<(), String> {
     let m = &candidates.model;
     order(candidates, choice)?;
@@ -24,6 +26,7 @@ pub fn verify(candidates: &Candidates, choice: &Choice) -> Result<(), String> {
     layouts(candidates, choice)
 }
 
+/// The nodes of a step.
 fn nodes(candidates: &Candidates, step: &Step) -> Vec<usize> {
     match *step {
         Step::Kernel(i) => candidates.list.get(i).map_or(Vec::new(), |c| c.nodes.clone()),
@@ -31,7 +34,7 @@ fn nodes(candidates: &Candidates, step: &Step) -> Vec<usize> {
     }
 }
 
-/// A step as messages name it.
+/// The name of a step in messages.
 fn named(candidates: &Candidates, step: &Step) -> String {
     match *step {
         Step::Kernel(i) => format!("kernel `{}`", candidates.list[i].name),
@@ -107,7 +110,7 @@ fn layouts(candidates: &Candidates, choice: &Choice) -> Result<(), String> {
     }
     for step in &choice.steps {
         match *step {
-            // What nodes read is looked at with what they move.
+            // Values that nodes read are checked with the moves of the node.
             Step::Node(_) => {}
             Step::Kernel(i) => {
                 let made = candidates.list[i].feeds.iter().filter(|f| f.is_made());

@@ -1,7 +1,8 @@
-//! Products of activations that are quantised in every run: their bytes have a scale and a zero
-//! point that the run computes, and a product or a convolution gives floats again, into which the
-//! nodes behind it are fused. Readers write `DynamicQuantizeLinear` out as several nodes; the ones
-//! that make its bytes are recognised here.
+//! Dynamic quantisation in the rewriting of quantised models to kernels of bytes (`mod.rs`):
+//! products and convolutions of activations whose scale and zero point the run computes. The reader
+//! writes `DynamicQuantizeLinear` out as several nodes of floats; this file recognises the nodes
+//! that make the bytes, and replaces a product of them by an operator over bytes (`ProductBytes`,
+//! `ConvProductBytes`) that gives floats, into which following nodes are fused.
 
 use super::{Attributes, Call, Rewriter, of_bytes};
 use crate::view::{input, is_standard};
@@ -10,13 +11,13 @@ use squall_core::graph::infer::bytes::{FOUR, Weights};
 use squall_core::graph::{Constant, Node, ValueId};
 use squall_core::operator::{MatMul, OFFSET_UNIT};
 
-/// An activation that is quantised in every run, as nodes of floats make it.
+/// An activation that is quantised in every run, as recognised from nodes of floats.
 struct Activation {
-    /// The floats that hold its bytes.
+    /// The float value that holds its quantised integers.
     whole: ValueId,
-    /// What is divided by the scale and rounded.
+    /// The value that is divided by the scale and rounded.
     from: ValueId,
-    /// One number each.
+    /// The scale, a value of one number.
     scale: ValueId,
     zero: ValueId,
     /// Whether the zero point is known to be zero.
@@ -24,8 +25,8 @@ struct Activation {
 }
 
 impl Rewriter<'_> {
-    /// `MatMul` or `Conv` of such an activation, less its zero point, by constant bytes. Gives
-    /// whether it was replaced.
+    /// Replaces a `MatMul` or `Conv` of such an activation, less its zero point, by constant bytes.
+    /// Returns whether it did.
     pub fn dynamic(&mut self, n: &Node) -> bool {
         let made = if is_standard(n, "Conv") {
             self.dynamic_convolution(n)
@@ -36,8 +37,9 @@ impl Rewriter<'_> {
         made.is_some()
     }
 
-    /// The lower end of a range, zero or below, of a tensor that is never below zero: it is zero,
-    /// and the tensor is not read for it. Gives whether it was replaced.
+    /// Replaces the lower end of a quantisation range (the minimum of a tensor and 0) by the
+    /// constant 0 where the tensor is never negative, so that the tensor is not read for it.
+    /// Returns whether it did.
     pub fn least(&mut self, n: &Node) -> bool {
         let (&[Some(a), Some(b)], &[y]) = (&n.inputs[..], &n.outputs[..]) else { return false };
         let of = |v: ValueId| {
@@ -55,6 +57,7 @@ impl Rewriter<'_> {
         true
     }
 
+    /// Replaces a matrix product.
     fn dynamic_product(&mut self, n: &Node) -> Option<()> {
         let &[Some(x), Some(w)] = &n.inputs[..] else { return None };
         let y = *n.outputs.first()?;
@@ -99,7 +102,8 @@ impl Rewriter<'_> {
         Some(())
     }
 
-    /// Packed weights, with the sums of each channel's: with this zero point these are the offsets.
+    /// Packed weights, with the sum of each channel's weights: with this zero point the sums are
+    /// the offsets.
     fn sums_of(&mut self, of: &str, whole: ValueId, form: Weights) -> Option<Vec<ValueId>> {
         let attributes = Attributes::default().word("form", form.name()).int("zero", -1);
         self.folded(of, "PackBytes", attributes, &[Some(whole)], 3)
@@ -136,7 +140,7 @@ impl Rewriter<'_> {
         self.result(of, of_bytes("ToBytes", &[zeros], as_it_is))
     }
 
-    /// What an activation without its zero point is made of.
+    /// The activation that a value, less its zero point, was quantised from.
     fn activation(&mut self, v: ValueId) -> Option<Activation> {
         let by = |v: ValueId, op: &str| self.producer(v).filter(|n| is_standard(n, op));
         let is_one = |v: ValueId| self.view.shape(v).is_some_and(|s| s.iter().all(|e| *e == 1));

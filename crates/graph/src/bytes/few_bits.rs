@@ -1,14 +1,17 @@
-//! Products with weights of few bits that become kernels: a CPU's are tuned as other tasks are.
+//! Marks the products with weights of 4 or 8 bits (`MatMulNBits`) that are to be tuned kernels, by
+//! the attribute `kernel`. Input and output: a model. It is done for CPUs only; on a GPU such a
+//! product stays a plain operator, C that is generated for one node without tuning.
+//! `fuse/anchor/few_bits.rs` makes the kernels.
 
 use crate::fuse::anchor::few_bits;
 use crate::view::View;
 use squall_core::graph::infer::nbits::DOMAIN;
 use squall_core::graph::{Attribute, Model};
 
-/// What says that a product is to be a kernel of its own; a GPU's stays a plain operator.
+/// The attribute of a product that is to be a tuned kernel.
 pub const KERNEL: &str = "kernel";
 
-/// The model with its products of few bits as kernels; none where there is nothing to change.
+/// The model with its products of few bits marked as kernels; `None` where there are none.
 pub fn marked(model: &Model) -> Option<Model> {
     let view = View::new(model);
     let is_product = |i: &usize| {

@@ -1,12 +1,13 @@
-//! The end of the rewriting: nodes of which nothing is read go, and a product whose bytes only a
-//! sum reads makes that too.
+//! The end of the rewriting of quantised models to kernels of bytes (`mod.rs`): nodes whose results
+//! nothing reads are removed, and a product or convolution whose bytes only a `SumBytes` reads
+//! takes that sum in. Input: all values and nodes of the rewriting; output: the finished model.
 
 use crate::numbered::{needed, numbered, root};
 use squall_core::graph::infer::nbits::DOMAIN;
 use squall_core::graph::{Constant, Model, Node, Value, ValueId};
 use std::collections::HashMap;
 
-/// The model of these nodes, without those that nothing needs.
+/// The model of these nodes, without the nodes that nothing needs.
 pub(super) fn finished(old: &Model, mut values: Vec<Value>, nodes: Vec<Node>) -> Model {
     let mut nodes = needed(&values, &old.outputs, nodes);
     take_sums_in(&mut values, &old.outputs, &mut nodes);
@@ -18,8 +19,8 @@ fn is(n: &Node, op: &str) -> bool {
     n.domain == DOMAIN && n.op == op
 }
 
-/// Lets convolutions and products make the sums that alone read them: they stand where the sums
-/// stood, for what else goes into these may be made later.
+/// Merges a sum into the convolution or product whose bytes it alone reads. The merged node stands
+/// where the sum stood, because the sum's other operands may be computed later than the product.
 fn take_sums_in(values: &mut Vec<Value>, outputs: &[ValueId], nodes: &mut Vec<Node>) {
     let mut reads: HashMap<ValueId, usize> = HashMap::new();
     let read = nodes.iter().flat_map(|n| n.inputs.iter().flatten()).chain(outputs);
@@ -36,7 +37,7 @@ fn take_sums_in(values: &mut Vec<Value>, outputs: &[ValueId], nodes: &mut Vec<No
         if !is(n, "SumBytes") {
             continue;
         }
-        // Of two products that a sum reads it is made with the later one.
+        // Where a sum reads two products, it is merged into the later one.
         let own = n.inputs.len() - 1;
         let alone = (0..own).filter_map(|j| {
             let v = n.inputs[j]?;
@@ -58,7 +59,7 @@ fn merged(values: &mut Vec<Value>, product: &Node, sum: &Node, j: usize) -> Opti
     let parameters = sum.inputs.last().copied().flatten()?;
     let parameters = match j {
         0 => parameters,
-        // Its own factor comes first.
+        // The product's own factor comes first.
         _ => {
             let v = values[parameters].clone();
             let Some(Constant::F32 { data, shape }) = &v.constant else { return None };

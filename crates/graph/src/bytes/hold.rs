@@ -1,4 +1,7 @@
-//! What holds a value's bytes: in which order they lie, and how bytes are entered and left.
+//! Holders: the bytes of a quantised tensor during the rewriting of quantised models to kernels of
+//! bytes (`mod.rs`), in row-major order, with channels last, or in both; and the nodes that convert
+//! floats to bytes (`ToBytes`), bytes to floats (`FromBytes`) and one order to the other, made once
+//! and only when something asks for them.
 
 use super::{Attributes, Call, Rewriter, of_bytes, over};
 use crate::view::{input, is_standard};
@@ -6,38 +9,38 @@ use squall_core::DType;
 use squall_core::graph::infer::bytes::filled;
 use squall_core::graph::{Attribute, Constant, Node, ValueId};
 
-/// Bytes `b` that stand for `(b - zero) * scale`, whatever the scale: a tensor of the model, in one
+/// A tensor of the model as bytes `b` that stand for `(b - zero) * scale` with any scale, in one
 /// order or in both.
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
-    /// As the model has it.
+    /// The bytes in the model's order.
     pub rows: Option<ValueId>,
-    /// With channels last, filled up; of images only.
+    /// The bytes with channels last, padded to whole groups of channels; for images only.
     pub last: Option<ValueId>,
-    /// The floats or integers that it is made of where no operator of bytes gives it.
+    /// The floats or integers that are converted to it, where no operator over bytes makes it.
     pub source: Option<ValueId>,
-    /// What floats of the source are divided by.
+    /// The step by which floats of the source are divided.
     pub step: f64,
     /// The byte that stands for 0.
     pub zero: i64,
     /// The extents in the model's order.
     pub shape: Vec<i64>,
-    /// Whether it stems from operators of bytes, so that its floats are made of it.
+    /// Whether operators over bytes make it, so that the floats of this tensor are made from it.
     pub is_made: bool,
 }
 
 impl Holder {
-    /// Channels, where it is an image.
+    /// The number of channels, if it is an image.
     pub fn channels(&self) -> Option<i64> {
         if let [_, c, _, _] = self.shape[..] { Some(c) } else { None }
     }
 
-    /// Whether all of an image's channels are its own.
+    /// Whether an image's channels need no padding.
     pub fn is_full(&self) -> bool {
         self.channels().is_some_and(|c| filled(c) == c)
     }
 
-    /// The bytes in the order in which they are; none where nothing gave them yet.
+    /// The bytes in the order in which they exist; `None` where nothing made them yet.
     pub fn held(&self) -> Option<Made> {
         self.last.map(Made::Last).or(self.rows.map(Made::Rows))
     }
@@ -55,14 +58,14 @@ pub(super) struct Steps {
 /// Bytes in an order.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Made {
-    /// As the model has them.
+    /// In the model's order.
     Rows(ValueId),
     /// With channels last.
     Last(ValueId),
 }
 
 impl Made {
-    /// Other bytes in the same order.
+    /// Another value of bytes in the same order.
     pub fn with(self, v: ValueId) -> Made {
         match self {
             Made::Rows(_) => Made::Rows(v),
@@ -85,7 +88,7 @@ pub(super) struct Quantised {
 }
 
 impl Rewriter<'_> {
-    /// What holds the bytes of floats.
+    /// The holder and the scale of a float value that stands for bytes.
     pub fn quantised(&self, v: ValueId) -> Option<Quantised> {
         self.floats.get(&self.view.root(v)).copied()
     }
@@ -189,7 +192,7 @@ impl Rewriter<'_> {
         n.outputs.first().is_some_and(|&y| self.leaves_as(&n.name, y, holder))
     }
 
-    /// The same of a value, by a node of this name.
+    /// Makes the value by a conversion node of this name.
     fn leaves_as(&mut self, name: &str, y: ValueId, holder: usize) -> bool {
         let h = &self.holders[holder];
         let (true, Some(held)) = (h.is_made, h.held()) else { return false };
@@ -262,7 +265,7 @@ impl Rewriter<'_> {
         self.result(of, Call { op: "Reshape", domain: "", inputs, attributes })
     }
 
-    /// A node that moves what is held: what holds its result.
+    /// Rewrites a node that moves bytes; returns the holder of its result.
     pub fn moves(&mut self, n: &Node) -> Option<usize> {
         let (&Some(x), &y) = (n.inputs.first()?, n.outputs.first()?) else { return None };
         let q = self.quantised(x)?;
@@ -286,7 +289,7 @@ impl Rewriter<'_> {
         self.holds(y, q, moved)
     }
 
-    /// `Split` of what is held: its parts are bytes, too. Gives whether it was replaced.
+    /// Rewrites a `Split` of bytes, whose parts are bytes, too. Returns whether it did.
     pub fn splits(&mut self, n: &Node) -> bool {
         let Some(holders) = self.parts(n) else { return false };
         let mut leave = true;
@@ -297,7 +300,7 @@ impl Rewriter<'_> {
         leave
     }
 
-    /// What holds the parts that a node splits bytes into.
+    /// The holders of the parts that a node splits bytes into.
     fn parts(&mut self, n: &Node) -> Option<Vec<usize>> {
         let q = self.quantised(input(n, 0)?)?;
         let from = self.as_rows(q.holder, &n.name)?;
@@ -307,12 +310,12 @@ impl Rewriter<'_> {
     }
 }
 
-/// What says how bytes are made of floats or of integers.
+/// The attributes of the conversion of floats or integers to bytes.
 fn entering(h: &Holder) -> Attributes {
     Attributes::default().float("scale", h.step).int("zero", h.zero)
 }
 
-/// What says how bytes in this order become the model's values of a type.
+/// The attributes of the conversion of bytes in this order to the model's values of a type.
 fn leaving(h: &Holder, held: Made, to: DType) -> Attributes {
     let attributes = Attributes::default().word("to", to.name());
     match (held, h.channels()) {

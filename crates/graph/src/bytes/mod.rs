@@ -1,10 +1,15 @@
-//! A quantised model rewritten so that its kernels read and write bytes. A reader leaves such a
-//! model as floats: `DequantizeLinear`, an operator of floats, `QuantizeLinear`. Here an operator
-//! between the two becomes one of bytes with its rounding (`core/src/graph/infer/bytes.rs`), and
-//! bytes go from one to the next. What has no operator of bytes stays as it is, between
-//! `FromBytes` and `ToBytes`; so does all of a model in which nothing is multiplied in bytes.
+//! Rewrites a quantised model so that its kernels read and write bytes (8-bit integers), for CPUs.
+//! A reader leaves such a model as floats: `DequantizeLinear`, an operator on floats,
+//! `QuantizeLinear`. Here the operator between the two becomes an operator over bytes that rounds
+//! its result itself (`core/src/graph/infer/bytes.rs`), and bytes pass from one to the next. A node
+//! without an operator over bytes stays as it is, between `FromBytes` and `ToBytes`; a model that
+//! multiplies nothing in bytes stays as a whole.
 //!
-//! Results differ from those of floats where a value lies between two steps: sums are exact here.
+//! Input and output: a model. Results differ from those of floats where a value lies between two
+//! steps, because sums are exact here. `operators` replaces nodes that end in `QuantizeLinear`,
+//! `windows` has convolutions and pools, `table` functions of one byte, `dynamic` scales computed
+//! at run time; `trace` recognises weights and roundings, `hold` keeps the bytes of each tensor,
+//! `finish` removes dead nodes.
 
 mod dynamic;
 mod few_bits;
@@ -29,7 +34,7 @@ pub use stayed::stayed;
 use std::collections::{BTreeMap, HashMap};
 
 /// The model with its quantised operators over bytes, and with products of few bits as kernels;
-/// none where there are none, or where the rewriting would break it.
+/// `None` where it has neither, or where the rewriting would break it.
 pub fn in_bytes(model: &Model) -> Option<Model> {
     let made = over_bytes(model);
     few_bits::marked(made.as_ref().unwrap_or(model)).or(made)
@@ -37,7 +42,7 @@ pub fn in_bytes(model: &Model) -> Option<Model> {
 
 /// The model with its quantised operators over bytes.
 fn over_bytes(model: &Model) -> Option<Model> {
-    // The second is what dynamic quantisation is written out as.
+    // The reader writes dynamic quantisation out with a `Round`.
     let marks = ["DequantizeLinear", "Round"];
     let is_marked = |n: &Node| marks.iter().any(|op| is_standard(n, op)) && !n.folded;
     if !model.nodes.iter().any(is_marked) {
@@ -52,27 +57,27 @@ fn over_bytes(model: &Model) -> Option<Model> {
     made.verify().is_ok().then_some(made)
 }
 
-/// A model while it is rewritten: the old nodes one after the other, each followed or replaced by
-/// what it becomes.
+/// A model while it is rewritten: the old nodes are visited one after the other, and each is kept,
+/// followed or replaced by new nodes.
 struct Rewriter<'a> {
     /// The old model.
     view: View<'a>,
-    /// Its values, and behind them those of the new nodes.
+    /// The old model's values, and behind them those of the new nodes.
     values: Vec<Value>,
     /// The new nodes.
     nodes: Vec<Node>,
-    /// The old nodes that give values, those among them that need no execution.
+    /// The old node that makes each value, folded nodes included.
     producers: HashMap<ValueId, &'a Node>,
-    /// What is held as bytes.
+    /// The tensors that are held as bytes.
     holders: Vec<Holder>,
-    /// Integers of the file, by their roots: who holds them.
+    /// For each integer value of the file, by its root, the number of its holder.
     integers: HashMap<ValueId, usize>,
     /// Floats that are bytes with a scale, by their roots.
     floats: HashMap<ValueId, Quantised>,
     /// Bytes of activations that are quantised in every run, by the floats that hold them, and
     /// whether their channels are last.
     dynamic: HashMap<(ValueId, bool), ValueId>,
-    /// Values of the old model of which no element is below zero.
+    /// Whether each value of the old model has no negative element.
     never_negative: Vec<bool>,
     /// Whether a product of bytes was made.
     multiplies: bool,
@@ -152,8 +157,8 @@ impl<'a> Rewriter<'a> {
         self.known(DType::F32, Constant::F32 { shape: vec![data.len() as i64], data })
     }
 
-    /// A new node that gives so many new values; those. None where its operator does not take what
-    /// it is given.
+    /// Adds a new node with `count` new values, and returns them; `None` where its operator does
+    /// not take the operands.
     fn results(&mut self, of: &str, call: Call<'_>, count: usize) -> Option<Vec<ValueId>> {
         let mut node = call.node(format!("{of}/{}/{}", call.op, self.values.len()));
         node.outputs = vec![0; count];
@@ -168,7 +173,7 @@ impl<'a> Rewriter<'a> {
         Some(outputs)
     }
 
-    /// The same of one value.
+    /// Adds a new node with one new value, and returns it.
     fn result(&mut self, of: &str, call: Call<'_>) -> Option<ValueId> {
         self.results(of, call, 1)?.pop()
     }

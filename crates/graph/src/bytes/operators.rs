@@ -1,4 +1,8 @@
-//! `QuantizeLinear`: the operator ahead of it becomes one of bytes, or its floats are entered.
+//! Replaces a `QuantizeLinear` and the operator ahead of it by one operator over bytes, in the
+//! rewriting of quantised models (`mod.rs`). Example: `Conv`, `Relu`, `QuantizeLinear` become
+//! `ConvBytes`, whose attributes hold the rounding. Where the operator has no form over bytes, its
+//! floats are converted by `ToBytes`. Input: a node; effect: new nodes and a holder (`hold.rs`) of
+//! the result's bytes.
 
 use super::hold::{Holder, Made, Quantised, Steps};
 use super::trace::Rounded;
@@ -11,7 +15,7 @@ use squall_core::graph::{Attribute, Node, ValueId};
 use squall_core::operator::{ByteRange, ByteResult, ByteSum, Gate, MatMul};
 
 impl<'a> Rewriter<'a> {
-    /// `QuantizeLinear`. Gives whether it was replaced.
+    /// Replaces a `QuantizeLinear`. Returns whether it did.
     pub fn quantise(&mut self, n: &'a Node) -> bool {
         let (Some(&Some(x)), Some(&y)) = (n.inputs.first(), n.outputs.first()) else {
             return false;
@@ -86,7 +90,7 @@ impl<'a> Rewriter<'a> {
         let of = &r.node.name;
         let h = self.holders[q.holder].clone();
         let is_last = axis == 1 && shape.len() == 4;
-        // Nothing that is added may have made it larger.
+        // No addend may have broadcast the result to a larger shape.
         if h.shape != shape || !h.is_made || (!is_last && axis + 1 != shape.len()) {
             return None;
         }

@@ -1,5 +1,7 @@
-//! Which values are never below zero: the least of such a tensor needs no pass over it where it is
-//! only compared with zero, as a range of quantisation is.
+//! Which values of a model are never negative, such as the results of `Relu`, `Sigmoid` or `Abs`.
+//! The minimum in a dynamic quantisation's range is then 0 and needs no pass over the tensor
+//! (`dynamic.rs`). Input: a model; output: one boolean for each value, by the sign that each
+//! operator's row in `core/src/operators` says.
 
 use crate::view::{View, float, input, int, ints, runs};
 use squall_core::graph::Node;
@@ -8,7 +10,7 @@ use squall_core::operators::{Sign, standard};
 /// For each value of a model, whether no element of it can be below zero.
 pub(super) fn never_negative(view: &View<'_>) -> Vec<bool> {
     let model = view.model;
-    // Of constants single numbers are looked at, the bounds of Clip and Max.
+    // Among constants only single numbers are looked at, such as the bounds of `Clip` and `Max`.
     let known = |v: usize| view.scalar(v).is_some_and(|x| x >= 0.0);
     let mut above: Vec<bool> = (0..model.values.len()).map(known).collect();
     for n in &model.nodes {
@@ -16,10 +18,11 @@ pub(super) fn never_negative(view: &View<'_>) -> Vec<bool> {
             n.outputs.iter().for_each(|&o| above[o] = true);
         }
     }
-    // A value under another name is what it is an alias of.
+    // An alias has the sign of its root.
     (0..above.len()).map(|v| above[v] || above[view.root(v)]).collect()
 }
 
+/// Whether a node's results are never negative.
 fn is_above(view: &View<'_>, above: &[bool], n: &Node) -> bool {
     let is = |v: usize| above[v] || above[view.root(v)];
     let mut operands = n.inputs.iter().flatten().map(|&v| is(v));

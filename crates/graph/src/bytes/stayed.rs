@@ -1,4 +1,7 @@
-//! Which operators of a model that multiplies bytes compute floats, and why.
+//! A report on the rewriting of quantised models to kernels of bytes (`mod.rs`): the operators of a
+//! model that still compute floats although the model multiplies bytes, each with the reason.
+//! Input: a rewritten model; output: a list that the command line shows to users who wonder about
+//! speed.
 
 use crate::candidates::moves_data;
 use crate::fuse::step::is_elementwise;
@@ -7,11 +10,11 @@ use squall_core::DType;
 use squall_core::graph::{Model, Node};
 use squall_core::tasks::Untuned;
 
-/// Operators that only rename, or that are the borders between bytes and floats.
+/// Operators that only rename, or that convert between bytes and floats.
 const BORDERS: &[&str] = &["Cast", "Constant", "Identity", "QuantizeLinear", "DequantizeLinear"];
 
-/// The nodes of a rewritten model that compute floats and are no elementwise steps, which join the
-/// kernels beside them, each with what keeps it from bytes. Nothing of a model without bytes.
+/// The nodes of a rewritten model that compute floats, each with the reason why. Elementwise nodes
+/// are left out, since they join neighbouring kernels. Empty for a model without bytes.
 pub fn stayed(model: &Model) -> Vec<Untuned> {
     let of_bytes = |n: &Node| n.op.ends_with("Bytes") && !is_standard(n, &n.op);
     if !model.nodes.iter().any(of_bytes) {
@@ -33,10 +36,10 @@ pub fn stayed(model: &Model) -> Vec<Untuned> {
     model.nodes.iter().filter(computes).map(named).collect()
 }
 
-/// What keeps a node from bytes.
+/// The reason why a node does not compute in bytes.
 fn reason(view: &View<'_>, n: &Node) -> &'static str {
     let is_activation = |i: usize| input(n, i).is_some_and(|v| !view.is_weight(v));
-    // What is multiplied by rounded numbers was brought to its steps in the run.
+    // A factor that is a `Sub` (of a zero point) was quantised with a scale that the run computes.
     let is_rounded = |i: usize| {
         let producer = input(n, i).and_then(|v| view.producer(view.root(v)));
         producer.is_some_and(|p| is_standard(&view.model.nodes[p], "Sub"))

@@ -1,5 +1,7 @@
-//! Functions of one byte: what elementwise operators make of one quantised tensor, rounded again,
-//! is a table of 256 bytes.
+//! Functions of one byte in the rewriting of quantised models to kernels of bytes (`mod.rs`):
+//! elementwise operators on one quantised tensor, up to its next rounding, become one `MapBytes`
+//! with a table of 256 bytes. Example: `DequantizeLinear`, `HardSwish`, `QuantizeLinear` become a
+//! lookup. The table is computed by evaluating the operators' expression for each byte.
 
 use super::hold::{Made, Quantised, Steps};
 use super::{Attributes, Rewriter, of_bytes};
@@ -10,7 +12,7 @@ use squall_core::expr::Expr;
 use squall_core::graph::{Constant, Node, ValueId};
 use squall_core::operator::{functions, placeholder};
 
-/// More operators than are looked through for one function.
+/// The deepest chain of operators that is looked through for one function.
 const DEEPEST: usize = 12;
 
 impl Rewriter<'_> {
@@ -37,7 +39,8 @@ impl Rewriter<'_> {
         Some(held.with(self.result(&n.name, call)?))
     }
 
-    /// A value as an expression of one tensor of bytes, which is the same wherever it is read.
+    /// A value as an expression of one tensor of bytes, which must be the same tensor wherever it
+    /// is read.
     fn expression(&self, v: ValueId, of: &mut Option<Quantised>, deepest: usize) -> Option<Expr> {
         if let Some(x) = self.number(v) {
             return Some(functions::c(decimal(x as f32)));

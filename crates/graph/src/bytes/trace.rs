@@ -1,5 +1,7 @@
-//! What is multiplied: constant weights, seen through to their integers, and what stands between a
-//! product and its rounding.
+//! Recognition for the rewriting of quantised models to kernels of bytes (`mod.rs`): traces a
+//! constant weight back to the signed bytes and the scale that it was dequantised from, and a
+//! `QuantizeLinear` back through limits, bias and factor to the operator whose result it rounds.
+//! Input: a value or node; output: [`TracedWeights`] or [`Rounded`].
 
 use super::Rewriter;
 use super::hold::Steps;
@@ -11,21 +13,21 @@ use squall_core::operator::ByteRange;
 /// Constant weights whose elements are bytes with a sign.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TracedWeights {
-    /// Floats that hold the bytes.
+    /// The float value that holds the bytes.
     pub whole: ValueId,
-    /// What they are multiplied by, a number or one for each channel; 1 if none.
+    /// Their scale, one number or one for each channel; `None` for 1.
     pub scale: Option<ValueId>,
 }
 
-/// An operator and what follows it up to its rounding.
+/// An operator with the nodes that follow it up to its rounding.
 #[derive(Clone, Debug)]
 pub(super) struct Rounded<'a> {
     pub node: &'a Node,
-    /// What is added to its result.
+    /// The addend of its result.
     pub bias: Option<ValueId>,
-    /// What the sum is multiplied by.
+    /// The factor of the sum.
     pub factor: Option<ValueId>,
-    /// Where the limits of a ReLU or of another clipping lie.
+    /// The limits of a ReLU or of another clipping.
     pub range: ByteRange,
     /// The step and the zero point of the rounding.
     pub step: f64,
@@ -45,7 +47,7 @@ impl Rounded<'_> {
 }
 
 impl<'a> Rewriter<'a> {
-    /// The weights that a constant of floats is made of.
+    /// The bytes and the scale that a constant of floats was dequantised from.
     pub fn weights(&self, v: ValueId) -> Option<TracedWeights> {
         if !self.view.is_weight(v) {
             return None;
@@ -60,8 +62,8 @@ impl<'a> Rewriter<'a> {
         self.is_whole(v).then_some(TracedWeights { whole: v, scale: None })
     }
 
-    /// Whether a constant of floats holds bytes with a sign: those of a file, or bytes without sign
-    /// less 128.
+    /// Whether a constant of floats holds signed bytes: those of the file, or unsigned bytes less
+    /// 128.
     fn is_whole(&self, v: ValueId) -> bool {
         let Some(made) = self.producer(v) else { return false };
         if is_standard(made, "Cast") {

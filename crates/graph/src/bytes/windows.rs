@@ -1,4 +1,7 @@
-//! Convolutions and pools of images of bytes.
+//! Convolutions and pools over images of bytes, in the rewriting of quantised models to kernels of
+//! bytes (`mod.rs`): their geometry with channels last and padded to groups, and the nodes
+//! `ConvBytes`, `MaxPoolBytes` and others that stand for them. Input: a node on floats with its
+//! rounding; output: the value of the new node's bytes.
 
 use super::hold::{Made, Quantised, Steps};
 use super::operators::limits;
@@ -10,7 +13,7 @@ use squall_core::graph::infer::{Ctx, Window, window};
 use squall_core::graph::{Node, ValueId};
 use squall_core::operator::{BytePool, ByteResult, Conv};
 
-/// A window of two dimensions as attributes; none of others, and of padding that cuts away.
+/// A window of two dimensions as attributes; `None` for other windows, and for negative padding.
 fn attributes(w: &Window) -> Option<Attributes> {
     let pads: Vec<i64> = w.before.iter().chain(&w.after).copied().collect();
     if w.kernel.len() != 2 || pads.iter().any(|p| *p < 0) {
@@ -29,8 +32,9 @@ impl Rewriter<'_> {
         window(&Ctx::new(n, self.view.model.opset, &self.values)).ok()
     }
 
-    /// The convolution that a node is over bytes with their channels last and filled up, what its
-    /// filters are packed as, and what says all of that; none where bytes do not suit its groups.
+    /// The geometry of a node's convolution over bytes with channels last and padded, the form in
+    /// which its filters are packed, and the attributes of the new node; `None` where its groups do
+    /// not suit bytes.
     pub fn geometry(
         &self,
         n: &Node,
@@ -121,7 +125,7 @@ impl Rewriter<'_> {
         w
     }
 
-    /// The pool over what is held, with its attributes.
+    /// The pool over held bytes, with its attributes.
     fn pool(&self, q: Quantised, w: &Window) -> Option<(BytePool, Attributes)> {
         let &[n, c, rows, columns] = &self.holders[q.holder].shape[..] else { return None };
         let ([p0, p1], [p2, p3]) = (pair(&w.before)?, pair(&w.after)?);

@@ -1,5 +1,8 @@
-//! The first stage: which sets of a model's nodes may be one kernel, found by the rules of fusion.
-//! What no kernel is made for is listed with the reason.
+//! The first stage of the graph compiler: fusion candidates, the sets of a model's nodes that may
+//! be one kernel. Input: a model; output: [`Candidates`], all that the rules of fusion (`../rules`)
+//! find at each node, and the reasons why the other nodes have no kernel. They may overlap; a
+//! solver (`../solvers`) chooses among them. `text.rs` prints and parses them, `verify.rs` checks
+//! them.
 
 mod text;
 mod verify;
@@ -19,15 +22,15 @@ use std::sync::Arc;
 pub struct Candidates {
     /// The model.
     pub model: Arc<Model>,
-    /// In the order of their first nodes; of one node smaller ones first.
+    /// The candidates in the order of their first nodes; at one node smaller ones first.
     pub list: Vec<FusionCandidate>,
-    /// For nodes with which no candidate begins: why not.
+    /// For each node with which no candidate begins, the reason.
     pub refused: BTreeMap<usize, String>,
 }
 
 impl Candidates {
-    /// Finds all of them, and of operators one behind the other those that are said to have a
-    /// kernel.
+    /// Finds all candidates; chains of operators only where `makes_chain` says that the device has
+    /// a kernel for them.
     pub fn of(model: Arc<Model>, makes_chain: MakesChain) -> Candidates {
         let view = View::new(&model);
         let (mut list, mut refused) = (Vec::new(), BTreeMap::new());
@@ -41,7 +44,8 @@ impl Candidates {
                 refused.insert(i, why_not(node));
             }
         }
-        // What a kernel reads in parts is no value of its own that others could read.
+        // A concatenation that a kernel reads in parts is never made, so that no other kernel can
+        // read it.
         let of_parts = list.iter().filter(|c| c.rule == JOINED);
         let joined: BTreeSet<ValueId> =
             of_parts.flat_map(|c| model.nodes[c.nodes[0]].outputs.clone()).collect();
@@ -52,7 +56,7 @@ impl Candidates {
         Candidates { model: model.clone(), list, refused }
     }
 
-    /// For each node the candidates that begin with it, by their places in the list.
+    /// For each node the candidates that begin with it, by their numbers in the list.
     pub fn by_first_node(&self) -> Vec<Vec<usize>> {
         let mut by = vec![Vec::new(); self.model.nodes.len()];
         for (i, c) in self.list.iter().enumerate() {
@@ -64,7 +68,7 @@ impl Candidates {
     }
 }
 
-/// What all rules find for a node; a reason only where no rule finds anything.
+/// The candidates of all rules at a node; a reason only where no rule finds any.
 fn found(
     view: &View<'_>,
     index: usize,

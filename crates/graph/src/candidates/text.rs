@@ -1,4 +1,5 @@
-//! The text of candidates. Names are those of the model, which the reader is given.
+//! Prints and parses the text of candidates, with the names of the model, which the parser is
+//! given:
 //!
 //! ```text
 //! candidates "net"
@@ -12,6 +13,9 @@
 //!   | ...
 //! refused "reshape" "it only renames dimensions: nothing is computed"
 //! ```
+//!
+//! A kernel is followed by the rule that found it, its nodes, the values that it reads and gives,
+//! the further layouts that it can take, and its workload.
 
 use super::Candidates;
 use crate::candidate::FusionCandidate;
@@ -54,7 +58,8 @@ impl fmt::Display for Candidates {
     }
 }
 
-/// A candidate while it is read: its workload is text, from a line on.
+/// A candidate while it is parsed, with the lines of its workload so far and the number of their
+/// first.
 struct Open {
     candidate: FusionCandidate,
     workload: String,
@@ -62,7 +67,7 @@ struct Open {
 }
 
 impl Candidates {
-    /// Reads the text of a model's candidates, and checks it.
+    /// Parses the text of a model's candidates, and verifies them.
     pub fn parse(text: &str, model: &Arc<Model>) -> Result<Candidates, TextError> {
         let names = Names::new(model);
         let mut all =

@@ -1,5 +1,7 @@
-//! What every candidate keeps: it reads what it says that it reads, gives what one of its nodes
-//! gives, and its workload is over tensors of those sizes.
+//! Checks fusion candidates (sets of nodes that may be one kernel) against their model: each covers
+//! existing nodes once, reads values that exist before it runs, gives a value of one of its nodes,
+//! and its workload has tensors of the model's sizes. Input: candidates, usually just parsed;
+//! output: nothing, or the first fault in words.
 
 use super::Candidates;
 use crate::candidate::{FusionCandidate, root};
@@ -8,7 +10,7 @@ use squall_core::TensorKind;
 use squall_core::graph::{MOST_ELEMENTS, Model};
 
 impl Candidates {
-    /// Checks all candidates against the model; says what is wrong with which.
+    /// Checks all candidates against the model; the error says which one is wrong and why.
     pub fn verify(&self) -> Result<(), String> {
         for c in &self.list {
             verify(&self.model, c).map_err(|e| format!("candidate `{}`: {e}", c.name))?;
@@ -17,6 +19,7 @@ impl Candidates {
     }
 }
 
+/// Checks one candidate.
 fn verify(m: &Model, c: &FusionCandidate) -> Result<(), String> {
     let mut nodes = c.nodes.clone();
     nodes.sort_unstable();

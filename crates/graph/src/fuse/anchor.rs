@@ -1,4 +1,8 @@
-//! Nodes that a task is built around: their plain workloads and what feeds them.
+//! Anchors: the operators that a fused kernel is built around (convolution, matrix product,
+//! pooling, reduction, softmax, normalisation). Input: a node; output: an [`Anchor`], its workload
+//! without fused operators, with the values that feed its inputs, or the reason why there is no
+//! kernel for it. `group.rs` lets elementwise nodes join it; the workloads themselves come from the
+//! builders in `core/src/operator/`.
 
 mod bytes;
 mod convolution;
@@ -16,21 +20,21 @@ use squall_core::{TensorKind, Workload};
 /// A node's plain workload, with the steps that are part of the node.
 #[derive(Clone)]
 pub struct Anchor {
-    /// A readable name.
+    /// A readable name, such as `conv2d_3x8x8_k4_3x3`.
     pub stem: String,
-    /// Without steps.
+    /// The workload of the operator alone.
     pub workload: Workload,
-    /// One for each input of the plain workload.
+    /// One feed for each input of the workload.
     pub feeds: Vec<Feed>,
-    /// Bias and factors of the node itself.
+    /// The elementwise steps of the node itself, such as a bias.
     pub steps: Epilogue,
-    /// One for each operand of the steps.
+    /// One feed for each operand of the steps.
     pub step_feeds: Vec<Feed>,
-    /// The result as the graph sees it.
+    /// The shape of the result in the graph.
     pub shape: Vec<i64>,
-    /// Where the result goes.
+    /// The value of the result.
     pub output: ValueId,
-    /// What an added weight is called.
+    /// The name of an added weight in workloads.
     pub bias_name: &'static str,
     /// Whether input 1 can be scaled along its first axis to scale the channels of the result.
     pub scalable: bool,
@@ -38,9 +42,10 @@ pub struct Anchor {
 
 pub use few_bits::few_bits;
 
+/// A function that builds the anchor of a node.
 type Build = fn(&View<'_>, &Node) -> Result<Anchor, String>;
 
-/// The operators that a task is built around.
+/// The operators that are anchors, with the functions that build their workloads.
 const ANCHORS: &[(&str, Build)] = &[
     ("Conv", conv),
     ("ConvTranspose", convolution::transposed),
@@ -144,7 +149,7 @@ struct Windows {
     stride: [i64; 2],
     pads: [i64; 4],
     dilation: [i64; 2],
-    /// What the graph says of the result.
+    /// The rows and columns of the result in the graph.
     positions: [i64; 2],
 }
 

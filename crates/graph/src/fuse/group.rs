@@ -1,5 +1,7 @@
-//! Groups of nodes that one kernel computes: an anchor or an elementwise node, grown by the
-//! elementwise nodes that follow.
+//! Groups: sets of nodes that one kernel computes, an anchor (`anchor.rs`) or an elementwise node,
+//! grown step by step by the elementwise nodes that read its result. Input: a node; output: a
+//! group, whose [`Kernel`] has a name, a workload and a feed for each input. The rules of fusion
+//! (`../rules`) make candidates of groups.
 
 use super::anchor::Anchor;
 use super::step::{is_commutative, is_elementwise, norm, step};
@@ -12,22 +14,23 @@ use squall_core::tasks::named;
 use squall_core::{TensorKind, Workload};
 use std::collections::BTreeMap;
 
-/// More nodes than are followed to find where values come together again.
+/// The most nodes that are followed to find where branches of values come together again, as in a
+/// residual.
 const MOST_PENDING: usize = 12;
 
-/// More inputs than a node of a kernel may have.
+/// The most inputs of a node that joins a kernel.
 const MOST_INPUTS: usize = 8;
 
 /// Nodes that one kernel computes.
 #[derive(Clone)]
 pub struct Group {
-    /// In order of joining.
+    /// The nodes in the order in which they joined.
     pub nodes: Vec<usize>,
-    /// Where the result goes.
+    /// The value of the result.
     pub output: ValueId,
     anchor: Option<Anchor>,
     steps: Epilogue,
-    /// One for each operand of the steps.
+    /// One feed for each operand of the steps.
     feeds: Vec<Feed>,
     /// Values inside the group, as expressions of operands.
     inside: BTreeMap<ValueId, Expr>,
@@ -36,11 +39,11 @@ pub struct Group {
 
 /// A group as a kernel.
 pub struct Kernel {
-    /// Anchor and steps, in words.
+    /// A readable name of the anchor and the steps.
     pub name: String,
-    /// What is computed.
+    /// The workload.
     pub workload: Workload,
-    /// One for each input.
+    /// One feed for each input of the workload.
     pub feeds: Vec<Feed>,
 }
 
@@ -146,8 +149,8 @@ impl Group {
         }
         let mut order: Vec<usize> = (0..node.inputs.len()).collect();
         if is_commutative(&node.op) {
-            // What the group has computed comes first, then tensors of the full size: one text for
-            // both orders.
+            // The group's own value comes first, then tensors of the full size: both orders give
+            // one text.
             order.sort_by_key(|&i| node.inputs[i].map_or(3, |id| self.rank(view, id)));
         }
         let adds = matches!(node.op.as_str(), "Add" | "Sub" | "Sum");
@@ -178,7 +181,7 @@ impl Group {
         }
     }
 
-    /// What stands for a value: an expression of the group, a number, or an operand.
+    /// The expression that stands for a value: one of the group, a number, or an operand.
     fn value(&mut self, view: &View<'_>, id: ValueId, adds: bool) -> Result<Expr, String> {
         let root = view.root(id);
         if let Some(e) = self.inside.get(&root) {

@@ -1,5 +1,6 @@
-//! Kernels of several nodes: what an anchor computes ([`anchor`]), what elementwise nodes add to it
-//! ([`step`]), and how the two grow together ([`group`]). Rules of fusion are made of these.
+//! The parts that the rules of fusion (`../rules`) are made of, to build one kernel of several
+//! nodes: anchors, the operators that a kernel is built around ([`anchor`]), elementwise nodes as
+//! expressions ([`step`]), and groups, in which elementwise nodes join an anchor ([`group`]).
 
 pub mod anchor;
 pub mod group;

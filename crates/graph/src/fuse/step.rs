@@ -1,4 +1,7 @@
-//! Elementwise nodes as expressions of their inputs.
+//! Elementwise nodes as steps of a fused kernel. Input: a node and expressions for its operands;
+//! output: the expression of its result and a short name (`relu`). The formulas come from the
+//! operators' rows in `core/src/operators/elementwise.rs`. A batch normalisation counts as
+//! elementwise, with parameters that are folded into factors and addends (`feed.rs`).
 
 use crate::feed::Norm;
 use crate::view::{View, float, input, int};
@@ -9,7 +12,7 @@ use squall_core::operators::{Operands, standard};
 /// Whether an operator computes each element from the elements at the same place, as a step of a
 /// kernel.
 pub fn is_elementwise(op: &str) -> bool {
-    // At inference, a norm by known statistics is a product and a sum.
+    // At inference, a batch normalisation by known statistics is a product and a sum.
     standard(op).is_some_and(|row| row.formula().is_some()) || op == "BatchNormalization"
 }
 
@@ -18,8 +21,8 @@ pub fn is_commutative(op: &str) -> bool {
     standard(op).and_then(|row| row.each).is_some_and(|each| each.commutes)
 }
 
-/// The node's result and what the step is called. `args` stand for the inputs that are given, in
-/// order; those of [`is_commutative`] operators in any order.
+/// The expression of the node's result and the name of the step. `args` stand for the inputs that
+/// are given, in order; those of [`is_commutative`] operators in any order.
 pub fn step(view: &View<'_>, node: &Node, args: &[Option<Expr>]) -> Result<(Expr, String), String> {
     let each = standard(&node.op).and_then(|row| row.each);
     let formula = each.and_then(|each| each.formula);
@@ -32,7 +35,7 @@ pub fn step(view: &View<'_>, node: &Node, args: &[Option<Expr>]) -> Result<(Expr
     Ok((formula.of(&operands)?, tag))
 }
 
-/// The normalisation that a node is.
+/// The parameters of a node that is a batch normalisation.
 pub fn norm(view: &View<'_>, node: &Node, shape: &[i64]) -> Result<Norm, String> {
     let &[_, channels, ..] = shape else {
         return Err(format!("its input {shape:?} has no channels"));

@@ -1,5 +1,6 @@
-//! Regions and loops of a model that computes in floats of 16 bits: their bodies are widened like
-//! the model around them. Values of 16 bits are left where the file's own type can be seen.
+//! Widening the bodies of regions and loops in a model of 16-bit floats: the nodes inside are
+//! widened like the model around them (`halves.rs`). Input and output: a body, which is a model of
+//! its own. Values keep their 16 bits where the file's own type is visible.
 
 use super::Widener;
 use crate::numbered::root as root_of;
@@ -7,7 +8,7 @@ use squall_core::DType;
 use squall_core::graph::infer::region::{self, BODY};
 use squall_core::graph::{Attribute, Model, Node, ValueId};
 
-/// The bodies of a model's nodes, and those of theirs.
+/// The bodies of a model's nodes, and the bodies of the nodes inside them.
 pub(super) fn bodies(model: &Model) -> Vec<&Model> {
     let own = model.nodes.iter().filter_map(region::body);
     own.flat_map(|b| std::iter::once(b).chain(bodies(b))).collect()
@@ -23,8 +24,8 @@ impl Widener {
     }
 }
 
-/// A body with 32-bit floats in the place of those of 16 bits. Those results of a region whose
-/// memory grows leave it in the file's format.
+/// A body with 32-bit floats in place of 16-bit ones. A region's results of growing memory (whose
+/// extents only the run knows) leave it in the file's format.
 fn widened(body: &Model, is_region: bool) -> Model {
     let half = |v: &ValueId| body.values[*v].dtype.filter(|d| d.is_half());
     let any = body.values.iter().any(|v| v.dtype.is_some_and(DType::is_half));
@@ -51,7 +52,7 @@ fn widened(body: &Model, is_region: bool) -> Model {
             *v = narrow;
         }
     }
-    // A conversion that changes nothing hands its operand on.
+    // A conversion that changes nothing is replaced by its operand.
     let root = |v: ValueId| root_of(&w.values, v);
     let mut nodes = w.nodes.clone();
     nodes.retain(|n| !n.folded);

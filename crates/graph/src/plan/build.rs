@@ -1,5 +1,8 @@
-//! From an assignment to its plan: each step's work over blocks of their own, which `merge.rs` then
-//! places inside each other where that saves copies.
+//! Builds a plan (a network as steps over blocks of memory) from an assignment (the kernels that
+//! cover a model, and its layouts): each step becomes work on blocks of memory (a kernel, a copy, a
+//! fill or a plain operator), and all that depends on weights alone is computed now. Input: an
+//! assignment and the model's weights; output: a [`Plan`](super::Plan). Each value first gets a
+//! block of its own; `merge.rs`, `compose.rs` and `same.rs` then remove copies.
 
 use super::movement::{self, Pattern, Piece};
 use super::{
@@ -27,8 +30,8 @@ impl Assignment {
         self.plan_over(weights, &Placed::new())
     }
 
-    /// The same where some weights stay where they are: they must be among those that
-    /// [kernels alone read](Assignment::read_by_kernels_alone).
+    /// The same with some weights left outside of the plan: they must be among those that [kernels
+    /// alone read](Assignment::read_by_kernels_alone).
     pub fn plan_over(&self, weights: Weights, placed: &Placed) -> Result<Plan, String> {
         let model = self.model();
         let mut state = State { model, values: HashMap::new() };
@@ -90,8 +93,8 @@ impl Assignment {
         Ok(b.plan)
     }
 
-    /// The values that steps read or that the caller gets, by their roots. What only nodes read of
-    /// which nothing is read is not among them.
+    /// The roots of values that steps or the caller read, without values that only nodes with
+    /// unread results read.
     fn used(&self) -> HashSet<ValueId> {
         let model = self.model();
         let mut used: HashSet<ValueId> = model.outputs.iter().map(|&v| root(model, v)).collect();
@@ -127,7 +130,7 @@ struct Builder<'a> {
     sources: HashMap<ValueId, ValueSource>,
     /// Constants that the plan has already.
     known: HashMap<ValueId, usize>,
-    /// What steps read or the caller gets, by their roots.
+    /// The roots of values that steps or the caller read.
     used: HashSet<ValueId>,
     /// Where the extents of values are that only the run knows.
     bounded: HashMap<ValueId, BoundedOutput>,
@@ -250,8 +253,8 @@ impl Builder<'_> {
         Ok(place)
     }
 
-    /// A node whose operands or results do not lie as in the model: what is not in its place
-    /// already is copied there.
+    /// A node that moves data and whose operands or results do not lie as in the model: elements
+    /// that are not in their place already are copied there.
     fn seen_through(&mut self, index: usize) -> Result<(), String> {
         for c in carried(self.view, self.choice, index)? {
             let result = self.place(c.result)?;
@@ -298,7 +301,7 @@ impl Builder<'_> {
         all.map(|&v| self.root(v)).any(apart)
     }
 
-    /// That a value's extents are known ahead of the run.
+    /// Checks that a value's extents are known ahead of the run.
     fn not_bounded(&self, id: ValueId) -> Result<(), String> {
         if !self.bounded.contains_key(&self.root(id)) {
             return Ok(());
@@ -316,7 +319,7 @@ impl Builder<'_> {
         let node = &model.nodes[index];
         let at = |e: String| format!("node `{}` ({}): {e}", node.name, node.op);
         let is_known = node.outputs.iter().all(|o| self.state.get(*o).is_some());
-        // A node of which nothing is read has no step: a function without results is none.
+        // A node whose results nothing reads has no step: a function without results is none.
         if is_known || !is_needed(model, node, &self.used) {
             return Ok(());
         }

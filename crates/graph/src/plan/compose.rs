@@ -1,9 +1,11 @@
-//! Copies of copies: where a block is only copied from, and a copy alone made it, those who copy
-//! from it read what it was made of, and the block vanishes.
+//! Composes copies of copies in a plan (a network as steps over blocks of memory): where a block is
+//! made by one copy and only copied from, its readers copy from the original source instead, and
+//! the block is removed. Input and output: a plan. A transpose of a slice thus becomes one strided
+//! copy. `build.rs` calls this.
 
 use super::{BlockPlace, Plan, Stride, ValueSource, Work};
 
-/// More axes than a composed copy may have.
+/// The most axes of a composed copy.
 const MOST_AXES: usize = 8;
 
 /// Composes copies from first to last, so that chains of them become one.
@@ -23,8 +25,8 @@ pub fn compose(plan: &mut Plan) {
     drop_unused(plan);
 }
 
-/// What the readers of a copy's block do where they read from its source; none where the block must
-/// stay.
+/// The work of each reader of a copy's block after it reads from the copy's source; `None` where
+/// the block must stay.
 fn composed(plan: &Plan, at: usize) -> Option<Vec<(usize, Work)>> {
     let Work::Copy { from, from_offset, to, axes } = &plan.steps[at].work else { return None };
     let block = to.block;
@@ -36,7 +38,7 @@ fn composed(plan: &Plan, at: usize) -> Option<Vec<(usize, Work)>> {
     }
     let inner = Dense::of(axes, plan.blocks[block].elements)?;
     let (source, between) = (plan.dtype(from), plan.blocks[block].dtype);
-    // What is rounded on the way stays rounded.
+    // A rounding to 16 bits on the way must not be lost.
     if source != between && between.is_half() {
         return None;
     }
@@ -82,8 +84,8 @@ impl Dense {
         (next == elements).then_some(Dense(axes))
     }
 
-    /// What another copy, which reads the block from an element on along some axes, reads of the
-    /// source: the first element there, and its axes.
+    /// For another copy, which reads the block from an element on along some axes: its first
+    /// element in the source, and its axes there.
     fn behind(&self, first: usize, axes: &[Stride]) -> Option<(isize, Vec<Stride>)> {
         // The last coordinate that is reached along each axis.
         let mut reached = Vec::new();
@@ -186,7 +188,7 @@ mod tests {
         }
     }
 
-    /// What the last block holds where the input counts up.
+    /// The contents of the last block for an input that counts up.
     fn run(p: &Plan) -> Vec<usize> {
         let mut blocks: Vec<Vec<usize>> =
             p.blocks.iter().map(|b| vec![usize::MAX; b.elements]).collect();

@@ -1,5 +1,7 @@
-//! Kernels of other formats than 32-bit floats in a plan: what lies between them takes their
-//! format, and what does not, such as the caller's tensors, is converted by a copy.
+//! Number formats in a plan (a network as steps over blocks of memory): after tasks were changed to
+//! 16-bit formats (`squall/src/in_precision.rs`), blocks between kernels take the kernels' format,
+//! and a converting copy is inserted where a block must keep another one, such as the caller's
+//! inputs and outputs. Input and output: a plan; the formats come from the tasks' workloads.
 
 use super::same::drop_same;
 use super::{BlockPlace, Plan, PlanConstant, PlanStep, Stride, ValueSource, Work};
@@ -7,13 +9,13 @@ use squall_core::{DType, TaskId, Workload};
 use std::collections::HashMap;
 
 impl Plan {
-    /// Lets each kernel read and write the formats that its workload says. The model's inputs and
-    /// outputs, and what plain operators take and give, stay as they are.
+    /// Lets each kernel read and write the formats of its workload. The model's inputs and outputs,
+    /// and the operands and results of plain operators, keep their formats.
     pub fn in_formats(&mut self, of: &HashMap<TaskId, &Workload>) -> Result<(), String> {
         let preferred = preferred(self, of);
         let given: Vec<DType> = self.outputs.iter().map(|p| self.blocks[p.block].dtype).collect();
         let mut r = Rewriter {
-            // What the model itself says stays.
+            // A 16-bit format of the model itself stays.
             is_decided: self.blocks.iter().map(|b| b.dtype.is_half()).collect(),
             plan: self,
             preferred,
@@ -41,7 +43,7 @@ impl Plan {
     }
 }
 
-/// For each block the format that a kernel reads or writes it in, where that is not the usual one.
+/// For each block the 16-bit format in which a kernel reads or writes it, if any does.
 fn preferred(plan: &Plan, of: &HashMap<TaskId, &Workload>) -> Vec<Option<DType>> {
     let mut list = vec![None; plan.blocks.len()];
     for step in &plan.steps {
@@ -65,7 +67,7 @@ type Named = (String, String);
 
 struct Rewriter<'a> {
     plan: &'a mut Plan,
-    /// Blocks of which it is known in which format they are.
+    /// Whether the format of each block is decided.
     is_decided: Vec<bool>,
     preferred: Vec<Option<DType>>,
     /// Places that were converted already.
@@ -74,7 +76,7 @@ struct Rewriter<'a> {
     steps: Vec<PlanStep>,
 }
 
-/// Whether numbers of one format can become those of the other.
+/// Whether a copy can convert numbers of one format to the other.
 fn converts(from: DType, to: DType) -> bool {
     let known = |d: DType| d == DType::F32 || d.is_half();
     from != to && known(from) && known(to)
@@ -160,7 +162,7 @@ impl Rewriter<'_> {
         Ok(())
     }
 
-    /// Gives a block its format, unless it has it. Whole numbers stay what they are.
+    /// Gives a block its format, unless that is decided. Integers stay integers.
     fn decide(&mut self, block: usize, dtype: DType) {
         if !std::mem::replace(&mut self.is_decided[block], true)
             && converts(self.plan.blocks[block].dtype, dtype)
@@ -169,7 +171,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// What a step reads, in the format that it wants.
+    /// The source that a step reads, converted to the format that the step wants.
     fn read(
         &mut self,
         from: ValueSource,
@@ -214,8 +216,8 @@ impl Rewriter<'_> {
         BlockPlace { block: self.plan.blocks.len() - 1, offset: 0 }
     }
 
-    /// Where a step writes what it gives in a format; a copy behind it converts that where the
-    /// place has another one.
+    /// The place that a step writes its result to in a format; a copy behind it converts the result
+    /// where the final place has another format.
     fn write(
         &mut self,
         to: BlockPlace,
@@ -292,7 +294,7 @@ mod tests {
             },
         };
         let named = ("c".to_string(), "Copy".to_string());
-        // In the other direction: what is copied as it is would be one block.
+        // In the other direction the copy changes nothing, and both blocks become one.
         let mut turned = copy(place(1), place(2), 4, &named);
         if let Work::Copy { from_offset, axes, .. } = &mut turned.work {
             (*from_offset, axes[0].from) = (3, -1);

@@ -1,12 +1,13 @@
-//! Concatenations without copies: what a whole block is copied into becomes the block's own place,
-//! so that its producer writes there at once. Larger concatenations go first: where features are
-//! gathered again and again (DenseNet), the largest holds them all and the smaller ones are parts
-//! of it.
+//! Concatenations without copies: where a step copies a whole block into a part of a larger one,
+//! the block is placed inside the larger one, so that its producer writes there directly. Larger
+//! concatenations go first: in networks that concatenate repeatedly (DenseNet), the largest holds
+//! all blocks, and smaller concatenations are parts of it. Input and output: a plan (a network as
+//! steps over blocks of memory); `build.rs` calls this.
 
 use super::{BlockPlace, Plan, PlanStep, Stride, ValueSource, Work, alignment};
 use std::collections::BTreeMap;
 
-/// A step that copies a stretch as it is.
+/// A step that copies contiguous elements unchanged.
 #[derive(Clone, Copy)]
 struct Stretch {
     step: usize,
@@ -15,10 +16,11 @@ struct Stretch {
     extent: usize,
 }
 
-/// For each block, the place inside another that it became.
+/// For each block the place inside another block that it was given, if any.
 struct Placed(Vec<Option<BlockPlace>>);
 
 impl Placed {
+    /// The final place of a place in a block that may lie inside another one.
     fn locate(&self, mut p: BlockPlace) -> BlockPlace {
         while let Some(outer) = self.0[p.block] {
             p = BlockPlace { block: outer.block, offset: outer.offset + p.offset };
@@ -52,7 +54,8 @@ pub fn merge(plan: &mut Plan) {
     rename(plan, &placed);
 }
 
-/// Blocks that are made by copying stretches alone; larger ones, then later ones, last.
+/// Blocks that only copies of contiguous elements write, with these copies; sorted so that larger
+/// blocks, and then later ones, come last.
 fn targets(plan: &Plan) -> Vec<(usize, Vec<Stretch>)> {
     let mut made: BTreeMap<usize, Option<Vec<Stretch>>> = BTreeMap::new();
     let mut last = vec![0; plan.blocks.len()];

@@ -1,5 +1,12 @@
-//! The last stage: an assignment as a program over blocks of memory. What is known before a call is
-//! computed ahead of it; what remains are kernels and moves of data between places.
+//! Plans, the last stage of the graph compiler: a plan is an assignment (the kernels that cover a
+//! model, and its layouts) as a program over blocks of memory. Everything that is known before a
+//! call (folded weights, scaled filters) is computed and stored as constants; the steps that remain
+//! are kernels, copies, fills and plain operators, each with the places that it reads and writes.
+//!
+//! Input: an assignment and weights (`build.rs`); output: a [`Plan`], which prints and parses
+//! (`text.rs`) and is verified (`verify.rs`). `squall/src/network` prints it as one program.
+//! `movement.rs` turns nodes that move data into copies; `merge.rs`, `compose.rs` and `same.rs`
+//! remove copies; `format.rs` inserts conversions of number formats.
 
 mod build;
 mod compose;
@@ -13,13 +20,13 @@ mod verify;
 use squall_core::graph::OperatorCall;
 use squall_core::{DType, TaskId};
 
-/// Bytes between places that kernels may be given.
+/// The alignment in bytes of places that are passed to kernels.
 const ALIGNED_BYTES: usize = 64;
 
-/// Elements of f32 between places that kernels may be given: 64 bytes.
+/// The alignment of places that are passed to kernels in elements of f32: 64 bytes.
 pub const ALIGNMENT: usize = alignment(DType::F32);
 
-/// Elements of a type between places that kernels may be given: 64 bytes.
+/// The alignment of places that are passed to kernels in elements of a type: 64 bytes.
 pub const fn alignment(dtype: DType) -> usize {
     match dtype {
         DType::F64 | DType::I64 | DType::U64 => ALIGNED_BYTES / 8,
@@ -41,7 +48,7 @@ pub const fn alignment(dtype: DType) -> usize {
 pub struct Block {
     /// The type.
     pub dtype: DType,
-    /// How many.
+    /// The number of elements.
     pub elements: usize,
 }
 
@@ -54,27 +61,27 @@ pub struct BlockPlace {
     pub offset: usize,
 }
 
-/// What a step reads.
+/// An operand of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueSource {
     /// Index into [`Plan::constants`].
     Constant(usize),
-    /// What an earlier step wrote.
+    /// A place that an earlier step wrote.
     Block(BlockPlace),
 }
 
-/// One axis of a move: `extent` elements, so far apart in the target and in the source.
+/// One axis of a copy: `extent` elements, with a stride in the target and one in the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stride {
-    /// How many.
+    /// The number of elements.
     pub extent: usize,
-    /// Distance in the target.
+    /// The stride in the target, in elements.
     pub to: usize,
     /// Distance in the source; a mirror goes backwards.
     pub from: isize,
 }
 
-/// What a step does.
+/// The work of a step.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // the names say it
 pub enum Work {
@@ -85,7 +92,7 @@ pub enum Work {
     Copy { from: ValueSource, from_offset: usize, to: BlockPlace, axes: Vec<Stride> },
     /// A copy without a pattern: (target, source, length) each.
     Runs { from: ValueSource, to: BlockPlace, runs: Vec<[usize; 3]> },
-    /// The same number everywhere: of whole numbers and booleans the one that it is cut to.
+    /// One number in all elements; for integers and booleans it is converted to the type.
     Fill { to: BlockPlace, elements: usize, value: f32 },
     /// A node that no kernel is made for, as a generated C function: its operands and results, as
     /// far as it has them. `extents` is where a bounded operator says the extents of its results.
@@ -97,7 +104,7 @@ pub enum Work {
     },
 }
 
-/// What a plain operator is generated from; none in a plan that was read from a text.
+/// The call that a plain operator is generated from; `None` in a plan that was read from a text.
 #[derive(Clone, Debug, Default)]
 pub struct PlainCall(pub Option<Box<OperatorCall>>);
 
@@ -120,7 +127,7 @@ impl Work {
         }
     }
 
-    /// What is read.
+    /// The sources that the work reads.
     pub fn reads(&self) -> Vec<ValueSource> {
         match self {
             Work::Kernel { inputs, .. } => inputs.clone(),
@@ -131,12 +138,12 @@ impl Work {
     }
 }
 
-/// A boolean that a run has found, and what it has to be.
+/// A condition of a step: a boolean that the run computes, and the value that it must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct When {
     /// The boolean: the first element there.
     pub flag: ValueSource,
-    /// What it has to be.
+    /// The value that it must have.
     pub is: bool,
 }
 
@@ -147,15 +154,15 @@ pub struct PlanStep {
     pub node: String,
     /// The node's operator.
     pub op: String,
-    /// It does nothing unless all of these hold: the step is of a branch that may not be taken.
-    /// What reads its results does so under the same conditions at least.
+    /// The conditions under which the step runs: all must hold, since the step belongs to a branch
+    /// that may not be taken. Steps that read its results have at least the same conditions.
     pub when: Vec<When>,
-    /// What is done.
+    /// The work.
     pub work: Work,
 }
 
 impl PlanStep {
-    /// What is read: by the work, and to know whether it is to be done.
+    /// The sources that the work and the conditions read.
     pub fn reads(&self) -> Vec<ValueSource> {
         let mut all = self.work.reads();
         all.extend(self.when.iter().map(|w| w.flag));
@@ -166,11 +173,11 @@ impl PlanStep {
 /// Numbers that are known before a call, in the order in which a kernel reads them.
 #[derive(Clone, Debug)]
 pub struct PlanConstant {
-    /// What they are made of, in words.
+    /// A text that says what the constant is made of.
     pub name: String,
     /// The type of each.
     pub dtype: DType,
-    /// How many.
+    /// The number of elements.
     pub elements: usize,
     /// The numbers' bytes as memory holds them; none in a plan that was read from a text.
     pub data: Vec<u8>,
@@ -238,7 +245,7 @@ pub struct BoundedOutput {
     pub output: usize,
     /// Where the run writes extents, as int64.
     pub extents: BlockPlace,
-    /// How many stand there before those of this output.
+    /// The number of extents there that belong to earlier outputs.
     pub before: usize,
     /// How many dimensions it has.
     pub rank: usize,

@@ -1,6 +1,8 @@
-//! Nodes that only move data, as copies. Where each element comes from is found by evaluating the
-//! node on indices instead of numbers, and read back as strides: one rule for all such operators,
-//! which cannot disagree with constant folding.
+//! Nodes that only move data, as copies. The source of each element of the result is found by
+//! evaluating the node on element numbers instead of values, and the numbers are read back as
+//! strides. One rule thus serves all moving operators, and cannot disagree with constant folding,
+//! whose evaluators (`core/src/graph/fold`) it uses. Input: a node with the shapes of its operands;
+//! output: [`Moved`], a list of strided copies. Called by `build.rs`.
 
 use super::Stride;
 use squall_core::graph::{Attribute, Constant, Node};
@@ -8,22 +10,22 @@ use squall_core::operators::{self, Moving};
 
 /// An input of a node.
 pub enum MoveOperand {
-    /// Not given.
+    /// An optional input that is absent.
     Absent,
-    /// Made by a step, of this shape.
+    /// A value of this shape that a step computes.
     Made(Vec<i64>),
-    /// Known ahead.
+    /// A value that is known before the run.
     Known(Constant),
 }
 
 /// A result of a node.
 #[derive(Debug, PartialEq)]
 pub struct Moved {
-    /// How many elements it has.
+    /// The number of elements.
     pub elements: usize,
-    /// What stands where no operand's element goes.
+    /// The value of elements that no operand gives.
     pub fill: Option<f32>,
-    /// Copies that make it.
+    /// The copies that make the result.
     pub pieces: Vec<Piece>,
 }
 
@@ -36,7 +38,7 @@ pub struct Piece {
     pub to: usize,
     /// The first element in the operand.
     pub from: usize,
-    /// The others.
+    /// How the further elements lie.
     pub pattern: Pattern,
 }
 

@@ -1,10 +1,12 @@
-//! Copies that change nothing: of whole blocks, in order, to blocks of the same format. They are
-//! left where a model's file converts what a kernel has in the other format by itself.
+//! Removes copies that change nothing: of a whole block, in order, to a block of the same format.
+//! They are left over where a model's file converts a value to a format that the kernel gives
+//! anyway. Input and output: a plan (a network as steps over blocks of memory); both blocks of such
+//! a copy become one.
 
 use super::compose::drop_unused;
 use super::{BlockPlace, Plan, ValueSource, Work};
 
-/// Lets both blocks of each such copy be one.
+/// Unites the two blocks of each copy that changes nothing.
 pub fn drop_same(plan: &mut Plan) {
     let mut at = 0;
     while at < plan.steps.len() {
@@ -19,7 +21,7 @@ pub fn drop_same(plan: &mut Plan) {
     drop_unused(plan);
 }
 
-/// Of a step that copies a block as it is, the block that may go and the one that stands for it.
+/// For a step that copies a block unchanged: the block to remove and the block that replaces it.
 fn same(plan: &Plan, at: usize) -> Option<(usize, usize)> {
     let step = &plan.steps[at];
     let Work::Copy { from: ValueSource::Block(from), from_offset: 0, to, axes } = &step.work else {
@@ -38,7 +40,7 @@ fn same(plan: &Plan, at: usize) -> Option<(usize, usize)> {
         };
         plan.steps.iter().enumerate().filter(writes).map(|(i, _)| i)
     };
-    // What is written into either block afterwards must not show in the other.
+    // Later writes to one block must not show in the other.
     if written(from.block).any(|i| i >= at) || written(to.block).any(|i| i != at) {
         return None;
     }
@@ -90,7 +92,7 @@ mod tests {
     #[test]
     fn copies_of_one_format_vanish_and_others_stay() {
         use DType::{F16, F32};
-        // What comes in and what goes out have memory of their own.
+        // Inputs and outputs have memory of their own.
         let p = plan(
             &[F16, F16, F32, F32],
             vec![copy(0, 1, 4, 1), copy(1, 2, 4, 1), copy(2, 3, 4, 1)],

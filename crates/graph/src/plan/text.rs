@@ -1,5 +1,7 @@
-//! The text of a plan. `b2+64` is the place 64 elements into block 2, `c3` constant 3. Constants
-//! are named; their numbers stay with the weights.
+//! Prints and parses the text of a plan (a network as steps over blocks of memory). `b2+64` is the
+//! place 64 elements into block 2, `c3` is constant 3; a copy has the target, the source, an offset
+//! and `[extent:target stride:source stride]` for each axis. Constants are printed by name; their
+//! numbers stay with the weights.
 //!
 //! ```text
 //! plan
@@ -96,7 +98,7 @@ fn listed<T: fmt::Display>(list: &[T]) -> String {
     })
 }
 
-/// What may be absent: `-` then.
+/// Prints optional items, with `-` for an absent one.
 fn maybe<T: fmt::Display>(list: &[Option<T>]) -> String {
     list.iter().fold(String::new(), |mut s, x| {
         let _ = match x {

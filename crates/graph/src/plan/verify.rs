@@ -1,12 +1,14 @@
-//! What every plan keeps: all that is read and written lies inside its block, and nothing is read
-//! that no step, input or constant gave.
+//! Checks a plan (a network as steps over blocks of memory): all that is read and written lies
+//! inside its block, nothing is read before a step, input or constant gave it, and conditions are
+//! booleans. Input: a plan, just built, rewritten or parsed; output: nothing, or the step that is
+//! wrong and why.
 
 use super::{BlockPlace, Plan, Stride, ValueSource, Work};
 use squall_core::DType;
 
 impl Plan {
-    /// Checks the plan; says which step is wrong and why. What a kernel reads of a block is its
-    /// task's affair: here only where that begins.
+    /// Checks the plan; the error says which step is wrong and why. How much a kernel reads of a
+    /// block is its task's affair: only the start of the place is checked here.
     pub fn verify(&self) -> Result<(), String> {
         let ends = self.inputs.iter().zip(&self.input_elements);
         if self.inputs.len() != self.input_elements.len()
@@ -44,7 +46,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether so many elements from a place on lie inside its block.
+    /// Checks that `elements` elements from a place on lie inside its block.
     fn inside(&self, p: &BlockPlace, elements: usize) -> Result<(), String> {
         match (self.blocks.get(p.block), p.offset.checked_add(elements)) {
             (None, _) => Err(format!("there is no block {}", p.block)),
@@ -61,7 +63,7 @@ impl Plan {
             ValueSource::Constant(c) if *c < self.constants.len() => Ok(()),
             ValueSource::Constant(c) => Err(format!("there is no constant {c}")),
             ValueSource::Block(p) => match written.get(p.block) {
-                // What has no elements needs no writer.
+                // A block without elements needs no writer.
                 Some(w) if *w || self.blocks[p.block].elements == 0 => self.inside(p, 0),
                 _ => Err(format!("block {} holds nothing by then", p.block)),
             },
@@ -123,7 +125,7 @@ impl Plan {
         }
     }
 
-    /// Whether a source has so many elements.
+    /// Checks that a source has `elements` elements.
     fn holds(&self, source: &ValueSource, elements: usize) -> Result<(), String> {
         match source {
             ValueSource::Block(p) => self.inside(p, elements),

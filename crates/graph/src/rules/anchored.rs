@@ -1,5 +1,7 @@
-//! An operator that reduces (a convolution, a product, a pool, a softmax) with the elementwise
-//! nodes that follow it.
+//! The rule `anchored`: an operator that reduces (a convolution, a product, a pool, a softmax), its
+//! anchor, together with the elementwise nodes that follow it, as one kernel. It gives one
+//! candidate for each number of followers at which a single value leaves the group. The rule is
+//! listed in `mod.rs` and built of the parts in `../fuse`.
 
 use super::{blamed, sizes};
 use crate::candidate::FusionCandidate;

@@ -1,5 +1,8 @@
-//! A product, its softmax along the last axis, and the product that reads it: the table between
-//! them, which has a place for each pair of tokens, is never stored.
+//! The rule `attention`: a matrix product, a softmax along its last axis, and the product that
+//! reads the softmax, as one kernel (FlashAttention). The matrix of scores between them, with an
+//! element for each pair of tokens, is never stored. Input: the first product's node; output:
+//! fusion candidates (sets of nodes that may be one kernel) with the elementwise nodes (scale,
+//! mask) in between. The rule is listed in `mod.rs` and built of the parts in `../fuse`.
 
 use super::{grown, only_reader};
 use crate::candidate::FusionCandidate;
@@ -36,7 +39,7 @@ pub fn find(view: &View<'_>, node: usize) -> Option<Result<Vec<FusionCandidate>,
     (!list.is_empty()).then_some(Ok(list))
 }
 
-/// The only reader of a value, where it is of this operator.
+/// The only reader of a value, if it is a standard operator of this name.
 fn reader(view: &View<'_>, v: ValueId, op: &str) -> Option<usize> {
     only_reader(view, v).filter(|&n| {
         let node = &view.model.nodes[n];

@@ -1,7 +1,9 @@
-//! Operators one behind the other, each of which alone reads what the one before makes, as one
-//! kernel that stores nothing of what lies between: a pointwise convolution and the depthwise one
-//! behind it, a convolution and its pooling, two products, a norm of rows and the product that
-//! reads them. Which of these a device has kernels for, its sketches say.
+//! The rule `chain`: two or three operators one behind the other, each of which alone reads the
+//! result of the one before, as one kernel that stores nothing in between. Examples: a pointwise
+//! and a depthwise convolution, a convolution and its pooling, two products, a normalisation of
+//! rows and the product that reads it. Only chains for which the device's sketches say that they
+//! have a kernel become candidates (`makes_chain`). The rule is listed in `mod.rs` and built of the
+//! parts in `../fuse`.
 
 use super::{MakesChain, behind, grown};
 use crate::candidate::FusionCandidate;
@@ -12,7 +14,7 @@ use crate::view::{View, is_standard};
 /// The rule's name.
 pub const NAME: &str = "chain";
 
-/// The names that rules had of which this one was made. Assignments of older builds have them.
+/// The names of older rules that this one replaced. Assignments of older builds contain them.
 pub const OLDER: &[&str] = &["back_to_back", "separable", "pooled", "products", "normed"];
 
 /// See [`super::Find`]. Where nothing is found, the anchored rule says why.

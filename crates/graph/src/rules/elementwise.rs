@@ -1,4 +1,6 @@
-//! Elementwise nodes one after the other.
+//! The rule `elementwise`: an elementwise node and the elementwise nodes that follow it as one
+//! kernel. It gives one candidate for each number of followers at which a single value leaves the
+//! group. The rule is listed in `mod.rs` and built of the parts in `../fuse`.
 
 use super::{blamed, sizes};
 use crate::candidate::FusionCandidate;

@@ -1,5 +1,7 @@
-//! A convolution that reads ranges of channels of several values: the concatenation ahead of it,
-//! where it is one that its reader reads in parts (`ranges.rs`).
+//! The rule `joined`: a convolution that reads ranges of channels of several values, together with
+//! the concatenation ahead of it, as one kernel that reads the parts where they lie. It applies
+//! only to concatenations that the rewriting `ranges.rs` marked. The rule is listed in `mod.rs` and
+//! built of the parts in `../fuse`.
 
 use super::{grown, only_reader};
 use crate::candidate::FusionCandidate;

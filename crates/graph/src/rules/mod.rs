@@ -1,5 +1,7 @@
-//! The rules of fusion: each finds the sets of nodes that may be one kernel. A rule is a file here
-//! and a line in [`RULES`].
+//! The rules of fusion: each rule looks at one node of a model and finds the sets of nodes,
+//! beginning with it, that may be one kernel. Input: a view of a model and a node; output:
+//! [`FusionCandidate`]s, or the reason why there are none. `candidates/mod.rs` runs all rules at
+//! every node. A rule is a file here, built of the parts in `../fuse`, and a line in [`RULES`].
 
 mod anchored;
 mod attention;
@@ -15,18 +17,18 @@ use crate::fuse::group::Group;
 use crate::view::{View, input, is_of_known_domain};
 use squall_core::graph::ValueId;
 
-/// The kernels that a rule finds to begin with a node, smallest first; none where the rule is not
-/// about such nodes, and the reason where it is and finds nothing.
+/// A rule's function: the kernels that it finds to begin with a node, smallest first; `None` where
+/// the rule is not about such nodes, and the reason where it is and finds nothing.
 pub type Find = fn(&View<'_>, usize, MakesChain) -> Option<Result<Vec<FusionCandidate>, String>>;
 
-/// A rule.
+/// A rule of fusion.
 pub struct Rule {
     /// Its name in texts.
     pub name: &'static str,
-    /// What it does.
+    /// Its function.
     pub find: Find,
-    /// Whether its kernels may be slower than those that they stand for: costs say whether one is
-    /// taken, and no rule of thumb does.
+    /// Whether its kernels may be slower than the separate kernels that they replace: then only
+    /// times, known or estimated, decide for them, never greedy fusion.
     pub is_for_costs: bool,
 }
 
@@ -41,18 +43,18 @@ pub const RULES: &[Rule] = &[
     Rule { name: chain::NAME, find: chain::find, is_for_costs: true },
 ];
 
-/// Whether a candidate may be slower than the kernels that it stands for: costs say whether it is
-/// taken.
+/// Whether a candidate may be slower than the separate kernels that it replaces, so that only times
+/// decide for it.
 pub fn is_for_costs(candidate: &FusionCandidate) -> bool {
     RULES.iter().any(|r| r.name == candidate.rule && r.is_for_costs)
 }
 
-/// The rule that a name in a text is of, which an older build may have written.
+/// The present name of a rule for a name in a text, which an older build may have written.
 pub fn named(name: &str) -> &str {
     if chain::OLDER.contains(&name) { chain::NAME } else { name }
 }
 
-/// The rule of what comes ahead of an operator.
+/// The rule of elementwise nodes ahead of an operator.
 pub const PROLOGUE: &str = prologue::NAME;
 /// The rule of two products with a softmax between them.
 pub const ATTENTION: &str = attention::NAME;
@@ -61,7 +63,8 @@ pub const JOINED: &str = joined::NAME;
 /// The rule of results that are quantised in every run.
 pub const RANGE: &str = range::NAME;
 
-/// A group and what it grows to, one kernel for each size at which a single value leaves it.
+/// The candidates of a group and of all that it grows to, one for each size at which a single value
+/// leaves it.
 fn sizes(rule: &str, view: &View<'_>, group: Group) -> Result<Vec<FusionCandidate>, String> {
     let mut list = vec![FusionCandidate::of_group(rule, view, &group)?];
     let mut group = group;
@@ -100,7 +103,8 @@ fn behind(view: &View<'_>, made: &Group) -> Option<Group> {
     grown(view, Group::around(reader, anchor)).pop()
 }
 
-/// What the reader found wrong with a node says more than what follows from it.
+/// A fault that the model's reader found in a node explains more than the faults that follow from
+/// it.
 fn blamed<T>(view: &View<'_>, node: usize, made: Result<T, String>) -> Result<T, String> {
     made.map_err(|why| view.model.nodes[node].problem.clone().unwrap_or(why))
 }

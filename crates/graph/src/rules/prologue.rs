@@ -1,6 +1,8 @@
-//! Elementwise nodes ahead of a convolution or a product that alone reads what they make, with the
-//! elementwise nodes that follow it: a batch normalisation with its ReLU, a factor, the gate of a
-//! channel.
+//! The rule `prologue`: elementwise nodes ahead of a convolution or matrix product that alone reads
+//! their result, with the elementwise nodes that follow it, as one kernel. The kernel computes the
+//! elementwise part where it reads its operand. Examples: a batch normalisation with its ReLU, a
+//! scalar factor, a channel's gate. The rule is listed in `mod.rs` and built of the parts in
+//! `../fuse`.
 
 use super::{blamed, grown};
 use crate::candidate::FusionCandidate;
@@ -12,7 +14,7 @@ use crate::view::{View, input};
 /// The rule's name.
 pub const NAME: &str = "prologue";
 
-/// The operators whose kernels compute what they read.
+/// The operators whose kernels can compute elementwise nodes where they read their operand.
 const ANCHORS: &[&str] = &["Conv", "MatMul", "Gemm"];
 
 /// See [`super::Find`]. Where nothing is found, the elementwise rule says why.
@@ -32,7 +34,7 @@ pub fn find(view: &View<'_>, node: usize) -> Option<Result<Vec<FusionCandidate>,
     (!list.is_empty()).then_some(Ok(list))
 }
 
-/// The only node that reads what a group makes, as its first operand alone.
+/// The only node that reads a group's result, if it reads the result once, as its first operand.
 fn reader(view: &View<'_>, before: &Group) -> Option<usize> {
     let v = before.output;
     let [reader] = view.users(v)[..] else { return None };

@@ -1,7 +1,8 @@
-//! A convolution or a product of bytes whose result is quantised in every run: its largest element,
-//! with the scale that follows, is one kernel, and its bytes are another. Both compute the result,
-//! which is stored by none: where an element takes few operations, that is cheaper than to write
-//! and read it.
+//! The rule `range`: a convolution or product of bytes whose result is quantised dynamically (with
+//! a scale from its largest element). One kernel computes the result only to find its largest
+//! element and scale, a second kernel computes it again and rounds it to bytes. The result in
+//! floats is never stored: where an element takes few operations, computing it twice is cheaper
+//! than writing and reading it. The rule is listed in `mod.rs` and built of the parts in `../fuse`.
 
 use super::grown;
 use crate::candidate::FusionCandidate;
@@ -13,7 +14,7 @@ use squall_core::graph::infer::nbits;
 /// The rule's name.
 pub const NAME: &str = "range";
 
-/// Operators whose results are quantised in every run.
+/// Operators on bytes whose results may be quantised dynamically.
 const PRODUCTS: &[&str] = &["ProductBytes", "ConvProductBytes"];
 
 /// See [`super::Find`]. Where nothing is found, the anchored rule says why.
@@ -27,7 +28,8 @@ pub fn find(view: &View<'_>, node: usize) -> Option<Result<Vec<FusionCandidate>,
         let users = view.users(made.output);
         let of = |op: &str| users.iter().copied().find(|&u| view.model.nodes[u].op == op);
         let largest = of("ReduceMax").filter(|&u| is_standard(&view.model.nodes[u], "ReduceMax"));
-        // Where both ends of a range are looked for, the result is computed too often.
+        // Where both the minimum and the maximum are needed, the result would be computed too
+        // often.
         let (Some(largest), Some(bytes), [_, _]) = (largest, of("ToBytes"), users) else {
             continue;
         };

@@ -1,35 +1,37 @@
-//! The cheapest cover as one programme: for each value whether it is stored, for each group of
-//! images whether its channels lie last, and for each stored value the cheapest kernel of those
-//! that give it whose inputs are stored. Exact, by elimination; what a kernel computes on the way
-//! may be computed by another one, too.
+//! The cheapest cover of a model as one optimisation problem: for each value whether it is stored,
+//! for each group of images whether its channels lie last, and for each stored value the cheapest
+//! kernel that gives it from stored inputs. Input: a [`CoverProblem`] with the time of each kernel
+//! in each layout; output: a [`Cover`], the exact optimum, found by `elimination.rs`. A value may
+//! be computed inside several kernels. `whole.rs` builds the problem from fusion candidates (sets
+//! of nodes that may be one kernel).
 
 use super::elimination::{Factor, least_cost};
 
-/// More choices than a table of one value's costs is made for: 2^16 entries.
+/// The most choices that the cost table of one value may depend on: 2^16 entries.
 const MOST_CHOICES: usize = 16;
 
-/// More than any sum of times that can be met, in nanoseconds, and small enough that sums of
+/// A cost in nanoseconds above any sum of times that occurs, and small enough that sums of
 /// thousands stay exact to a nanosecond.
 const IMPOSSIBLE: f64 = 1e13;
 
-/// A kernel that gives a value.
+/// A kernel that can give a value.
 #[derive(Clone, Debug)]
 pub struct Producer {
-    /// The values that it reads, of those that are chosen about.
+    /// The values that it reads, among those that the problem decides on.
     pub reads: Vec<usize>,
     /// The groups of images that it touches.
     pub groups: Vec<usize>,
-    /// Its time for each combination, bit `i` of whose number says whether the channels of
-    /// `groups[i]` lie last; none where it cannot be.
+    /// Its time for each combination of layouts: bit `i` of the index says whether the channels of
+    /// `groups[i]` lie last; `None` where the kernel cannot take that combination.
     pub times: Vec<Option<f64>>,
 }
 
-/// What there is to choose.
+/// The problem of choosing a cover.
 #[derive(Clone, Debug, Default)]
 pub struct CoverProblem {
     /// For each value the kernels that give it, and whether it has to be stored.
     pub values: Vec<(Vec<Producer>, bool)>,
-    /// How many groups of images there are.
+    /// The number of groups of images.
     pub groups: usize,
 }
 
@@ -45,7 +47,7 @@ pub struct Cover {
 }
 
 impl CoverProblem {
-    /// The same where this kernel gives the value, whatever that costs.
+    /// The same problem with this kernel forced to give the value, whatever that costs.
     pub fn with(&self, v: usize, producer: usize) -> CoverProblem {
         let mut forced = self.clone();
         forced.values[v] = (vec![self.values[v].0[producer].clone()], true);
@@ -59,7 +61,8 @@ impl CoverProblem {
         p.times[bits.fold(0, |b, (i, &g)| b | usize::from(last[g]) << i)]
     }
 
-    /// The cheapest kernel for a value, and its time; `stored` and `last` say what is chosen.
+    /// The cheapest kernel for a value, and its time, where `chosen` says which values are stored
+    /// and which groups have their channels last.
     fn cheapest(&self, v: usize, chosen: &[bool]) -> Option<(usize, f64)> {
         let list = self.values[v].0.iter().enumerate().filter_map(|(i, p)| {
             let there = p.reads.iter().all(|&u| chosen[u]);
@@ -172,7 +175,7 @@ mod tests {
             let best = brute_force(&p);
             let cover = p.solve().unwrap();
             assert_eq!(cover.time, best, "{p:?}");
-            // What was chosen is a cover, and takes as long as it says.
+            // The choice is a cover, and its time is the one that it states.
             let stored = |v: &usize| cover.producer[*v].is_some();
             let mut time = 0.0;
             for (v, (list, required)) in p.values.iter().enumerate() {

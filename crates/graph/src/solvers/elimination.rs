@@ -1,21 +1,24 @@
 //! The least sum of costs over yes-or-no choices, where each cost depends on a few of them: exact,
-//! by eliminating one choice after the other (bucket elimination, Dechter 1999). Networks are
-//! nearly chains, so the tables on the way stay small.
+//! by eliminating one choice after the other (bucket elimination, Dechter 1999). Input: the number
+//! of choices and a list of [`Factor`]s, cost tables; output: the best choices, or `None` where a
+//! table would grow too large. Networks are nearly chains, so the tables stay small. `layouts.rs`
+//! and `cover.rs` use it.
 
 use std::collections::BTreeSet;
 
 /// A cost that depends on some choices.
 pub struct Factor {
-    /// The choices, ascending.
+    /// The choices that the cost depends on, ascending.
     pub scope: Vec<usize>,
-    /// For each combination, bit `i` of whose number is the choice `scope[i]`.
+    /// The cost of each combination: bit `i` of the index is the choice `scope[i]`.
     pub costs: Vec<f64>,
 }
 
-/// Entries of all tables together; a network that needs more is given up on.
+/// The most entries of all tables together; a problem that needs more is given up.
 const MOST_ENTRIES: usize = 1 << 22;
 
 impl Factor {
+    /// The cost for given choices.
     fn cost(&self, chosen: &[bool]) -> f64 {
         let bits =
             self.scope.iter().enumerate().fold(0, |b, (i, &v)| b | usize::from(chosen[v]) << i);
@@ -24,13 +27,13 @@ impl Factor {
 }
 
 /// The choices of least total cost; "no" where both are equal as they are decided. All "no" where
-/// the network is no near-chain.
+/// the problem needs too large tables.
 pub fn cheapest(choices: usize, factors: Vec<Factor>) -> Vec<bool> {
     least_cost(choices, factors).map_or_else(|| vec![false; choices], |(chosen, _)| chosen)
 }
 
 /// The choices of least total cost, and that cost; "no" where both are equal as they are decided.
-/// None where the network is no near-chain.
+/// `None` where the problem needs too large tables.
 pub fn least_cost(choices: usize, factors: Vec<Factor>) -> Option<(Vec<bool>, f64)> {
     let mut around: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); choices];
     let mut with: Vec<Vec<usize>> = vec![Vec::new(); choices];
@@ -43,7 +46,7 @@ pub fn least_cost(choices: usize, factors: Vec<Factor>) -> Option<(Vec<bool>, f6
     let mut factors: Vec<Option<Factor>> = factors.into_iter().map(Some).collect();
     let mut open: BTreeSet<(usize, usize)> =
         around.iter().enumerate().map(|(v, a)| (a.len(), v)).collect();
-    // What decides each eliminated choice, given those eliminated after it.
+    // The cost tables that decide each eliminated choice, given the choices eliminated after it.
     let mut decided: Vec<(usize, Vec<Factor>)> = Vec::new();
     let mut chosen = vec![false; choices];
     let mut entries = 0usize;
@@ -70,7 +73,7 @@ pub fn least_cost(choices: usize, factors: Vec<Factor>) -> Option<(Vec<bool>, f6
         factors.push(Some(Factor { scope, costs }));
         decided.push((v, bucket));
     }
-    // What is left depends on nothing any more.
+    // The remaining tables depend on no choice any more.
     let rest = factors.into_iter().flatten().map(|f| f.cost(&chosen)).sum();
     for (v, bucket) in decided.into_iter().rev() {
         chosen[v] = least(v, &bucket, &mut chosen).0;
@@ -78,7 +81,7 @@ pub fn least_cost(choices: usize, factors: Vec<Factor>) -> Option<(Vec<bool>, f6
     Some((chosen, rest))
 }
 
-/// The better value of a choice where the others of its costs are chosen.
+/// The better value of a choice, given the other choices that its costs depend on.
 fn least(v: usize, bucket: &[Factor], chosen: &mut [bool]) -> (bool, f64) {
     let mut cost = |yes: bool| {
         chosen[v] = yes;

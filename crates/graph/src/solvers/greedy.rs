@@ -1,6 +1,8 @@
-//! Greedy fusion: in the order of the model, each node that no kernel covers yet begins the largest
-//! kernel whose inputs are all there by then. No cost is asked: a residual that is computed later
-//! ends a kernel, nothing comes ahead of an operator, and one operator is in a kernel.
+//! Greedy fusion, the solver `greedy`: in the model's order, each node that no kernel covers yet
+//! begins the largest fusion candidate (a set of nodes that may be one kernel) whose inputs are
+//! computed by then. No times are asked, so candidates of rules that only times can decide
+//! (prologues, chains, attention) are left out, and an operand that is computed later, such as a
+//! residual, ends a kernel. `mod.rs` lists the solvers.
 
 use super::Cost;
 use crate::assignment::{Choice, Step};

@@ -1,7 +1,12 @@
-//! The images of an assignment: values of four dimensions that kernels alone write and read, in
-//! loops that can go over them in either order, with a convolution or a pool among those kernels or
-//! connected to them by other images. Where moves along the channels are seen through, the images
-//! that one joins are laid out alike.
+//! The images of an assignment (the kernels that cover a model, and its layouts): values of four
+//! axes whose channels may lie first or last, because only kernels read and write them. Images
+//! count only if a convolution or pool is among those kernels or connected to them through other
+//! images. Images that a move joins, such as the parts of a concatenation along channels, form a
+//! group with one layout.
+//!
+//! Input: fusion candidates (sets of nodes that may be one kernel) and a choice of steps; output:
+//! [`Images`] with their groups and the kernels that touch them. `layouts.rs` and `whole.rs` choose
+//! the layouts.
 
 use crate::assignment::{Choice, Step, reads};
 use crate::candidate::{FusionCandidate, root};
@@ -14,10 +19,10 @@ use squall_core::Workload;
 use squall_core::graph::{Model, Node, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// More images than a kernel is asked about in all combinations.
+/// The most images of one kernel whose layouts are considered in all combinations.
 const MOST_TOUCHED: usize = 6;
 
-/// Workloads whose loops go over images as such: only with them does the order of axes matter.
+/// The kinds of workloads whose loops go over images: only for them does the order of axes matter.
 /// Heads of attention have four axes too.
 const OF_IMAGES: &[&str] = &[
     "conv2d",
@@ -31,18 +36,18 @@ const OF_IMAGES: &[&str] = &[
 pub struct Images<'a> {
     all: &'a Candidates,
     steps: &'a [Step],
-    /// Images whose channels may lie last, each with the number of its group: those of a group lie
-    /// alike.
+    /// Images whose channels may lie last, each with the number of its group; the images of a group
+    /// have one layout.
     pub values: BTreeMap<ValueId, usize>,
-    /// How many groups.
+    /// The number of groups.
     pub groups: usize,
-    /// The kernels that touch one.
+    /// The kernels that read or write an image.
     pub kernels: Vec<Kernel>,
     /// Images that moves join.
     joined: Vec<Vec<ValueId>>,
 }
 
-/// A kernel with the groups of images that it touches, each once.
+/// A kernel with the groups of images that it reads or writes, each once.
 pub struct Kernel {
     candidate: usize,
     /// Ascending.
@@ -50,17 +55,17 @@ pub struct Kernel {
 }
 
 impl<'a> Images<'a> {
-    /// Looks for images. Nodes that move data pin what they touch, unless `through` says that moves
-    /// along the channels are seen through.
+    /// Finds the images. A node that moves data fixes the layout of its values, unless `through`
+    /// says that moves along the channels need no copy.
     pub fn new(all: &'a Candidates, choice: &'a Choice, through: bool) -> Images<'a> {
         let images = Images::found(all, choice, through);
-        // An image that one of its kernels cannot take in the other order stays as it is.
+        // An image that one of its kernels cannot take with channels last keeps its layout.
         let takes = |c: &FusionCandidate, v| c.layouts.contains(&(v, Layout::ChannelsLast));
         images.taken(&takes)
     }
 
-    /// The same of all kernels of a model at once, moves along the channels seen through: that one
-    /// of them cannot take an image in the other order says nothing against it.
+    /// Finds the images among all candidates of a model at once, with moves along the channels seen
+    /// through; an image stays one even if some candidate cannot take it with channels last.
     pub fn of_all(all: &'a Candidates, choice: &'a Choice) -> Images<'a> {
         Images::found(all, choice, true).taken(&|_, _| true)
     }
@@ -106,7 +111,7 @@ impl<'a> Images<'a> {
             match *step {
                 Step::Node(n) if is_joint(&m.nodes[n]) || shuffles.nodes.contains(&n) => {}
                 Step::Node(_) => reads(all, step).iter().for_each(|v| _ = made.remove(v)),
-                // What is made of weights ahead would not know an image in its new order.
+                // Feeds that are made of weights ahead do not know an image in its new order.
                 Step::Kernel(i) => {
                     let ahead = all.list[i].feeds.iter().filter(|f| f.is_made());
                     ahead.flat_map(Feed::values).for_each(|v| _ = made.remove(&root(m, v)));
@@ -120,7 +125,8 @@ impl<'a> Images<'a> {
         images
     }
 
-    /// Without those that a kernel does not take, and those far from any convolution.
+    /// Drops the images that a kernel does not take in the other order, and images that are far
+    /// from any convolution.
     fn taken(mut self, takes: &dyn Fn(&FusionCandidate, ValueId) -> bool) -> Images<'a> {
         let mut refused = BTreeSet::new();
         for k in &self.kernels {
@@ -182,8 +188,8 @@ impl<'a> Images<'a> {
         self.kernels = self.find_kernels();
     }
 
-    /// The groups that convolutions and pools touch, and those that share a kernel with one of
-    /// them.
+    /// The groups that convolutions and pools touch, and the groups connected to them by shared
+    /// kernels.
     fn near_windows(&self) -> BTreeSet<usize> {
         let mut kernels: Vec<Vec<usize>> = vec![Vec::new(); self.groups];
         for (k, kernel) in self.kernels.iter().enumerate() {
@@ -244,7 +250,7 @@ impl Shuffles {
         let node = |s: &Step| if let Step::Node(n) = *s { Some(n) } else { None };
         let steps: BTreeSet<usize> = choice.steps.iter().filter_map(node).collect();
         let moves = |n: &usize| steps.contains(n);
-        // The node before the last one, where it alone reads what that one gives.
+        // The node before a node, if the latter alone reads its result.
         let before = |n: usize| {
             let v = view.root(input(&m.nodes[n], 0)?);
             let alone = view.users(v) == [n] && !view.is_output(v);

@@ -1,7 +1,11 @@
-//! Moves of data without moving: what only puts elements elsewhere becomes a place in memory. A
-//! part of a concatenation is stored where the whole has it; a transposed, sliced or gathered
-//! value is read where its elements are. Where a kernel cannot go over its values so, or would
-//! lose its vectors, the copy stays.
+//! Moves of data without copies: a node that only moves elements becomes a place in memory (a site,
+//! `../site.rs`). The part of a concatenation is stored directly inside the whole; a transposed,
+//! sliced or gathered value is read where its elements lie. Where a kernel cannot read or write its
+//! values so, or would lose its vector accesses, the copy stays.
+//!
+//! Input: fusion candidates (sets of nodes that may be one kernel) and a choice; output: the choice
+//! with sites (places in another value's memory). It is the solver `in-place`, and the last step of
+//! other solvers (`settled`).
 
 use super::Cost;
 use crate::assignment::moving::carried;
@@ -18,7 +22,7 @@ use squall_core::DType;
 use squall_core::graph::ValueId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Channels side by side that fill a vector.
+/// The fewest neighbouring channels that still fill a vector.
 const LEAST_NEIGHBOURS: i64 = 16;
 
 /// See [`super::Solve`].
@@ -26,8 +30,8 @@ pub fn solve(all: &Candidates, choice: Choice, _: &Cost<'_>) -> Choice {
     settled(all, &choice)
 }
 
-/// What attention alone reads and writes lies in the memory of others, wherever that saves a copy.
-/// See [`super::Solve`].
+/// The solver for GPUs: only values that attention kernels alone read and write are placed in the
+/// memory of others, wherever that saves a copy. See [`super::Solve`].
 pub fn of_attention(all: &Candidates, choice: Choice, _: &Cost<'_>) -> Choice {
     let dense = Choice { sites: BTreeMap::new(), ..choice };
     settled_around(all, &dense, Some(ATTENTION))
@@ -38,8 +42,8 @@ pub fn settled(all: &Candidates, choice: &Choice) -> Choice {
     settled_around(all, choice, None)
 }
 
-/// The same of values that no kernels of other rules touch than this, if one is given: those of a
-/// GPU, which fetches several elements at once from aligned places, and whose sketch of attention
+/// The same, and if a rule is given only for values that no kernels of other rules touch. GPUs ask
+/// for that: they fetch several elements at once from aligned places, and their sketch of attention
 /// knows no axis in parts.
 fn settled_around(all: &Candidates, choice: &Choice, rule: Option<&'static str>) -> Choice {
     let view = View::new(&all.model);
@@ -54,14 +58,14 @@ fn settled_around(all: &Candidates, choice: &Choice, rule: Option<&'static str>)
     s.choice
 }
 
-/// A choice whose moves are looked at one after the other.
+/// A choice while its moves are replaced by places, one after the other.
 struct Settling<'a> {
     all: &'a Candidates,
     view: &'a View<'a>,
     choice: Choice,
-    /// Nodes that run as moves, and can be seen through.
+    /// Nodes that run as moves and can be expressed as places.
     nodes: BTreeSet<usize>,
-    /// Values that other steps than kernels and those nodes touch, or whose place is fixed.
+    /// Values whose place is fixed, or that a step other than a kernel or such a move touches.
     fixed: BTreeSet<ValueId>,
     /// The kernels that read a value, and the one that gives it.
     kernels: BTreeMap<ValueId, Vec<usize>>,
@@ -172,7 +176,7 @@ impl<'a> Settling<'a> {
     /// channels, a vector of them is enough, in whatever order these lie.
     fn is_smooth(&self, c: &FusionCandidate, v: ValueId) -> bool {
         let Some(site) = self.choice.sites.get(&v) else { return true };
-        // What is read in parts is read channel by channel.
+        // Values that are read in parts are read channel by channel.
         if c.rule == JOINED {
             return true;
         }
@@ -183,14 +187,14 @@ impl<'a> Settling<'a> {
                 let few = |f: &Factor| f.stride == 1 && f.extent >= LEAST_NEIGHBOURS;
                 let windows = ["conv2d", "depthwise_conv2d"].contains(&kind);
                 let sums = kind == "conv2d" && c.feeds.first() == Some(&Feed::Value(v));
-                // Of one channel a kernel reads no more than a copy would.
+                // Of a single channel a kernel reads no more than a copy would.
                 channels.last().is_some_and(|f| f.stride == 1)
                     || (sums && channels.iter().any(few))
                     || (windows && channels.is_empty())
             }
             _ => false,
         };
-        // A product packs tiles of what it reads across, as a copy would.
+        // A product packs tiles of an operand that it reads across memory, as a copy would.
         let products = ["matmul", "batch_matmul", "attention"];
         let is_product = products.contains(&kind);
         let packs = is_product && site.factors().iter().any(|f| f.stride == 1);
@@ -235,7 +239,8 @@ impl<'a> Settling<'a> {
         }
     }
 
-    /// Puts a value to a place, and what it was moved from to where it is there.
+    /// Gives a value a site, and, if a move made the value, the corresponding site to the value
+    /// that it was moved from, and so on.
     fn pull_up(&mut self, v: ValueId, site: Site, uncut: bool) -> bool {
         if !self.put(v, site.clone(), uncut) {
             return false;
@@ -251,8 +256,8 @@ impl<'a> Settling<'a> {
         false
     }
 
-    /// A move of one operand: its producer stores where the last of a chain of moves has the
-    /// elements, or what follows reads them where they are.
+    /// Handles a move of one operand: either the operand's producer stores where the end of a chain
+    /// of moves has the elements, or the readers read them where they are.
     fn chain(&mut self, node: usize) {
         let n = &self.view.model.nodes[node];
         let Some(x) = self.operand(node, 0) else { return };

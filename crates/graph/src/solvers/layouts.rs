@@ -1,6 +1,8 @@
-//! Layouts of images between kernels. Every kernel of a model is made for channels first, as ONNX
-//! has them; images that only kernels see may just as well have their channels last, where vectors
-//! of channels lie in order.
+//! Solvers of layouts: for given kernels, whether the images between them have their channels
+//! first, as in ONNX, or last, where vectors of channels are contiguous. One solver puts all
+//! channels last, one takes the layouts with the least sum of known kernel times
+//! (`elimination.rs`), and both exist with values placed in the memory of others (`in_place.rs`).
+//! Input and output: a choice. `mod.rs` lists the solvers.
 
 use super::Cost;
 use super::elimination::{Factor, cheapest};
@@ -15,22 +17,22 @@ pub fn channels_last(all: &Candidates, choice: Choice, _: &Cost<'_>) -> Choice {
     lay_out(&Images::new(all, &choice, false), &|_| true)
 }
 
-/// The layouts for which the kernels' times add up to least; kernels of which nothing is known are
-/// avoided first. See [`super::Solve`].
+/// The layouts with the least sum of the kernels' times; kernels without a known time are avoided
+/// first. See [`super::Solve`].
 pub fn fastest(all: &Candidates, choice: Choice, time: &Cost<'_>) -> Choice {
     let images = Images::new(all, &choice, false);
     let last = cheapest_layouts(&images, time, &Choice::default());
     lay_out(&images, &|g| last[g])
 }
 
-/// All images have their channels last, those that moves join among them, and no move that strides
-/// can say is made. See [`super::Solve`].
+/// All images have their channels last, including those that moves join, and moves that strides can
+/// express are not made. See [`super::Solve`].
 pub fn channels_last_in_place(all: &Candidates, choice: Choice, _: &Cost<'_>) -> Choice {
     settled(all, &lay_out(&Images::new(all, &choice, true), &|_| true))
 }
 
-/// The same with the layouts for which the kernels' times add up to least. Of a kernel that lies in
-/// another value's memory the time in its own counts where no other is known.
+/// The same with the layouts of the least sum of times. For a kernel whose value lies in another
+/// value's memory, the time with memory of its own counts if no other is known.
 pub fn fastest_in_place(all: &Candidates, choice: Choice, time: &Cost<'_>) -> Choice {
     let images = Images::new(all, &choice, true);
     let within = settled(all, &lay_out(&images, &|_| true));
@@ -38,8 +40,8 @@ pub fn fastest_in_place(all: &Candidates, choice: Choice, time: &Cost<'_>) -> Ch
     settled(all, &lay_out(&images, &|g| last[g]))
 }
 
-/// For each group of images whether its channels lie last where the times add up to least. `within`
-/// says in whose memory images lie whose channels do.
+/// For each group of images whether its channels lie last in the cheapest layouts. `within` has the
+/// sites of images with channels last.
 fn cheapest_layouts(images: &Images<'_>, time: &Cost<'_>, within: &Choice) -> Vec<bool> {
     /// Slower than any kernel in nanoseconds (three hours), and small enough that sums of
     /// thousands stay exact to a nanosecond.

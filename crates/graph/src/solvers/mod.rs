@@ -1,5 +1,9 @@
-//! Solvers of an assignment: each makes a choice of kernels or layouts from the candidates, going
-//! out from the choice before. A solver is a file here and a line in [`SOLVERS`].
+//! Solvers: algorithms that choose, from the fusion candidates (sets of nodes that may be one
+//! kernel) of a model, the kernels that cover it and the layouts of its values. Input:
+//! [`Candidates`], a choice to start from, and the known times of tasks ([`Cost`]); output: a
+//! [`Choice`]. Examples: greedy fusion, no fusion, channels last, the exact cheapest cover
+//! (`whole.rs`). A solver is a file here and a line in [`SOLVERS`]; `Assignment::solved` applies
+//! one.
 
 mod cover;
 mod elimination;
@@ -32,7 +36,7 @@ pub type Solve = fn(&Candidates, Choice, &Cost<'_>) -> Choice;
 pub struct AssignmentSolver {
     /// Its name.
     pub name: &'static str,
-    /// What it does, in one line.
+    /// A description in one line.
     pub about: &'static str,
     /// See [`Solve`].
     pub solve: Solve,
@@ -125,7 +129,7 @@ impl Assignment {
         Assignment::new(candidates, choice)
     }
 
-    /// What a solver makes of this assignment.
+    /// The assignment of a solver that starts from this one.
     pub fn solved(&self, solver: &AssignmentSolver, cost: &Cost<'_>) -> Result<Assignment, String> {
         let choice = (solver.solve)(self.candidates(), self.choice().clone(), cost);
         let made = Assignment::new(self.candidates().clone(), choice);

@@ -1,4 +1,6 @@
-//! No fusion: each node that computes is a kernel of its own. What fusion gains is counted from it.
+//! The solver `unfused`, which covers a model without fusion: each node that computes is a kernel
+//! of its own. It is the baseline from which the gain of fusion is counted. `mod.rs` lists the
+//! solvers.
 
 use super::Cost;
 use crate::assignment::{Choice, Step};

@@ -1,5 +1,9 @@
-//! All choices at once: which kernels, and in which layouts, so that their times add up to least.
-//! Times that are not known are estimated from bytes and operations, scaled as the times that are.
+//! The solver of the cheapest cover: kernels and layouts together, so that the sum of the kernels'
+//! times is least. Times that are not known are estimated from bytes and operations, scaled by the
+//! times that are known. Input: fusion candidates (sets of nodes that may be one kernel) and known
+//! times; output: the exact optimum by `cover.rs`, or the reason why there is no proof (graphs that
+//! are too wide), where greedy fusion stays. `squall/src/cover_runoff.rs` measures the best covers
+//! against each other in whole networks. `mod.rs` lists the solvers.
 
 use super::cover::{CoverProblem, Producer};
 use super::images::Images;
@@ -26,26 +30,26 @@ pub fn solve(all: &Candidates, choice: Choice, time: &Cost<'_>) -> Choice {
     })
 }
 
-/// What counts as the time of a kernel that was never tuned.
+/// The time that counts for a kernel that was never tuned.
 pub enum Unknown<'a> {
     /// An estimate from bytes and operations, scaled as the times that are known.
     Estimated,
-    /// The least that it is hoped to take: what this says of its workload, in nanoseconds, and no
-    /// less than what is known around its anchors. A cover of known kernels that is cheapest even
+    /// A lower bound of its time: the function's value for its workload, in nanoseconds, and no
+    /// less than the known time around its anchors. A cover of known kernels that is cheapest even
     /// so needs no further trial.
     AtLeast(&'a dyn Fn(&Workload) -> f64),
-    /// More than any kernel takes: kernels that are known are chosen wherever they cover.
+    /// More than any kernel takes, so that known kernels are chosen wherever they cover the model.
     Avoided,
 }
 
-/// What the kernels of a cover cost.
+/// The costs of kernels in a cover.
 pub struct CoverCosting<'a> {
-    /// The times that are known.
+    /// The known times.
     pub time: &'a Cost<'a>,
-    /// The others.
+    /// The rule for kernels without a known time.
     pub unknown: Unknown<'a>,
-    /// What each copy takes that attention saves where it reads or writes what others have, in
-    /// nanoseconds; 0 where other kernels save theirs as well.
+    /// The time in nanoseconds of each copy that attention saves where it reads or writes in the
+    /// memory of others; 0 where other kernels save theirs as well.
     pub copy: f64,
 }
 
@@ -56,12 +60,12 @@ impl<'a> CoverCosting<'a> {
     }
 }
 
-/// A choice of kernels and layouts whose times add up to least.
+/// A choice of kernels and layouts with the least sum of times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheapestCover {
     /// The choice.
     pub choice: Choice,
-    /// The same with every value in memory of its own.
+    /// The same choice with every value in memory of its own.
     pub dense: Choice,
     /// The sum of times, in nanoseconds.
     pub time: f64,
@@ -89,7 +93,7 @@ pub struct CoverCost {
     pub time: f64,
     /// Whether that is an estimate, in all layouts.
     pub estimated: bool,
-    /// How much longer that cover takes than the cheapest; 0 of those that are chosen.
+    /// How much longer that cover takes than the cheapest one; 0 for candidates of the cheapest.
     pub behind: f64,
 }
 
@@ -104,8 +108,8 @@ pub struct CoverCosts {
     pub lost: Vec<CoverCost>,
 }
 
-/// What was chosen, what lost, and by how much: each candidate in the cheapest cover with it.
-/// Fails with the reason where there is no proof.
+/// All candidates with their distance from the choice: for each the cheapest cover that contains
+/// it. Fails with the reason where there is no proof.
 pub fn standings(all: &Candidates, time: &Cost<'_>) -> Result<CoverCosts, String> {
     let everything = everything(all);
     let images = Images::of_all(all, &everything);
@@ -142,8 +146,8 @@ fn everything(all: &Candidates) -> Choice {
     Choice { steps: kernels.chain(nodes.map(|&n| Step::Node(n))).collect(), ..Choice::default() }
 }
 
-/// Kernels and the other nodes in an order of execution: each where the model computes what it
-/// gives, by when the model has computed all that it reads.
+/// Kernels and the other nodes in an order of execution: each stands where the model computes its
+/// result, when the model has computed all its operands.
 fn ordered(all: &Candidates, kernels: Vec<usize>) -> Vec<Step> {
     let view = View::new(&all.model);
     let place = |i: &usize| all.list[*i].outputs.first().and_then(|&v| view.producer(v));
@@ -172,7 +176,8 @@ impl Programme {
         }
         let number: BTreeMap<ValueId, usize> = given.keys().copied().zip(0..).collect();
         let view = View::new(m);
-        // What the caller gets, what nodes without kernels read, and what nothing reads is stored.
+        // Outputs, values that nodes without kernels read, and values that nothing reads must be
+        // stored.
         let mut required: BTreeSet<ValueId> = m.outputs.iter().map(|&v| root(m, v)).collect();
         for &n in all.refused.keys().filter(|&&n| !m.nodes[n].folded) {
             required.extend(reads(all, &Step::Node(n)));
@@ -214,7 +219,7 @@ impl Programme {
     }
 }
 
-/// What is known of a kernel's time.
+/// The knowledge of a kernel's time.
 #[derive(Clone, Copy)]
 struct Known {
     measured: Option<f64>,
@@ -227,23 +232,23 @@ impl Known {
     }
 }
 
-/// The share of the time of a known kernel without an anchor that a kernel takes at least which
-/// does the same and more: it need not store what lies between.
+/// A kernel takes at least this share of the time of a known kernel without an anchor that does a
+/// part of its work; it may save storing intermediate values.
 const OF_A_PART: f64 = 0.9;
 
-/// By how much more a kernel is hoped to take in layouts in which nothing is known of it or of what
-/// it stands for. A cover in other layouts alone is left to the choice of layouts.
+/// The factor by which a kernel's hoped-for time is longer in layouts in which neither it nor the
+/// kernels that it replaces were timed. A cover in other layouts alone is left to the choice of
+/// layouts.
 const OTHER_LAYOUT: f64 = 1.1;
 
 /// How much longer a kernel is taken to be for each node that it computes ahead of its anchor: what
 /// can follow one operator as well as come ahead of the next follows.
 const AHEAD: f64 = 1e-3;
 
-/// Raises what kernels are hoped to take of which nothing is known, or nothing in a layout: to
-/// what the fastest kernel that is known around each of their anchors takes, to nearly what known
-/// kernels without an anchor take that they stand for, and to what they take themselves in a
-/// layout that is known; by [`OTHER_LAYOUT`] more in other layouts, and by [`AHEAD`] for each node
-/// ahead.
+/// Raises the hoped-for times of kernels that were never timed, or not in a layout: to the time of
+/// the fastest known kernel around each of their anchors, to nearly the times of the known kernels
+/// without an anchor that they replace, and to their own time in a layout where it is known; by
+/// [`OTHER_LAYOUT`] more in other layouts, and by [`AHEAD`] for each node ahead.
 fn raise(all: &Candidates, times: &mut [(Vec<usize>, Vec<Option<Known>>)]) {
     let known: Vec<Vec<InLayout>> = times.iter().map(|(g, t)| InLayout::of(g, t)).collect();
     let anchors: Vec<Vec<usize>> = all
@@ -261,7 +266,7 @@ fn raise(all: &Candidates, times: &mut [(Vec<usize>, Vec<Option<Known>>)]) {
     }
     let is_within = |a: &[usize], b: &[usize]| a.iter().all(|n| b.contains(n));
     for (i, c) in all.list.iter().enumerate() {
-        // It takes at least the share of the fastest of each of these sets of times.
+        // The kernel takes at least a share of the fastest time of each of these sets.
         let mut least: Vec<(f64, Vec<&InLayout>)> = Vec::new();
         if known[i].is_empty() {
             let same = |n: &usize| {
@@ -312,7 +317,7 @@ impl InLayout {
         known.map(one).collect()
     }
 
-    /// What is hoped for from it in these layouts of groups.
+    /// The hoped-for time in these layouts of groups.
     fn hoped(&self, groups: &[usize], bits: usize) -> f64 {
         let differs = |(place, g): (usize, &usize)| {
             self.last.get(g).is_some_and(|&last| last != is_last(bits, place))
@@ -331,9 +336,9 @@ fn scale<'a>(all: impl Iterator<Item = &'a Known>) -> f64 {
     ratios.get(ratios.len() * 9 / 10).copied().unwrap_or(1.0)
 }
 
-/// A kernel's time in nanoseconds, of what it has to do alone: 50 operations and 10 bytes a
-/// nanosecond, and a call. What is computed ahead of an operator passes through a near cache once
-/// more, at 40 bytes a nanosecond: steps that can follow an operator as well do so.
+/// An estimate of a kernel's time in nanoseconds from its work: 50 operations and 10 bytes a
+/// nanosecond, and a call. Values computed ahead of an operator pass through a near cache once
+/// more, at 40 bytes a nanosecond: steps that can as well follow an operator do so.
 fn estimate(c: &FusionCandidate, w: &Workload) -> f64 {
     let ahead = match w.inputs.first() {
         Some(x) if c.rule == PROLOGUE => 4.0 * x.shape.iter().map(|&e| e as f64).product::<f64>(),
@@ -357,7 +362,7 @@ struct Times<'a> {
 }
 
 impl Times<'_> {
-    /// The groups of images that a candidate touches, and what is known of its time for each
+    /// The groups of images that a candidate reads or writes, and its known time for each
     /// combination of their layouts.
     fn of(&self, candidate: usize) -> (Vec<usize>, Vec<Option<Known>>) {
         let (c, m) = (&self.all.list[candidate], &self.all.model);
@@ -385,7 +390,7 @@ impl Times<'_> {
             let measured = known(&there).map(|t| (t - saved).max(1.0));
             let measured =
                 measured.or_else(|| c.placed(&|v| own.lies(m, v)).and_then(|w| known(&w)));
-            // Vectors of channels in their order are the rule; what is unknown begins with it.
+            // Channels last are the rule, so an unknown time begins with that layout.
             let first = 1.0 - f64::from(bits.count_ones()) / groups.len().max(1) as f64;
             let order = if groups.is_empty() { 1.0 } else { 1.0 + CHANNELS_FIRST * first };
             let estimated = match self.costs.unknown {

@@ -1,4 +1,7 @@
-//! Small models made by hand, and the meaning of their kernels.
+//! Helpers of the graph's tests: [`Net`] builds small models node by node, and functions run their
+//! kernels by evaluating workloads, so that fused and unfused models can be compared. `alone`,
+//! `cpus` and `gpus` stand in for the sketches' answer which chains of operators have a kernel.
+
 #![allow(dead_code)] // each test file uses a part
 
 use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId};
@@ -11,18 +14,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A device of whose kernels none makes several operators.
+/// A device without kernels for chains of operators.
 pub fn alone(_: &Workload) -> bool {
     false
 }
 
-/// What the sketches of CPUs say, which are not seen here: two operators that can be made in parts.
+/// A stand-in for the answer of CPU sketches: chains of two operators that share an axis have a
+/// kernel.
 pub fn cpus(w: &Workload) -> bool {
     let has_parts = |e: usize| !shared_axes(w, e).is_empty();
     w.kind == BACK_TO_BACK && between_operators(w).is_some_and(has_parts)
 }
 
-/// What those of GPUs say.
+/// A stand-in for the answer of GPU sketches.
 pub fn gpus(w: &Workload) -> bool {
     Separable::of(w).is_some() || Normed::of(w).is_some()
 }
@@ -126,7 +130,7 @@ impl Net {
         self.lower_for(alone)
     }
 
-    /// The same for a device that makes these operators one behind the other as one kernel.
+    /// The greedy assignment for a device that makes these chains of operators one kernel.
     pub fn lower_for(&self, makes_chain: MakesChain) -> Assignment {
         Assignment::of(Arc::new(self.0.clone()), makes_chain).unwrap()
     }

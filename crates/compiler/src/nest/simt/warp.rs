@@ -1,5 +1,6 @@
-//! The interpreter's part for what warps do together. Each matrix is kept once for a warp, and the
-//! warp's first thread stands for all of them in the search for races.
+//! The interpreter of warp instructions (`nest/warp.rs`): loads, products, stores and reductions of
+//! matrices that lie across a warp's registers. Each matrix is kept once for a warp, and the warp's
+//! first thread stands for all of them in the search for races of `simt.rs`.
 
 use super::Team;
 use crate::nest::state::flat;
@@ -8,7 +9,7 @@ use squall_core::expr::{Source, Var};
 use squall_core::workload::Reducer;
 
 impl Team<'_, '_> {
-    /// Runs an instruction of warps, each of which has to come as a whole.
+    /// Runs a warp instruction on the active threads, which must be whole warps.
     pub(super) fn warps(&mut self, w: &Warp, active: &[usize]) -> Result<(), String> {
         for warp in active.chunks(32) {
             if warp.len() != 32 || warp[0] % 32 != 0 || warp[31] != warp[0] + 31 {
@@ -39,13 +40,13 @@ impl Team<'_, '_> {
         Ok(&mut self.local(m.buffer, thread)?[at..at + size])
     }
 
-    /// What a thread has in a local buffer.
+    /// A thread's own contents of a local buffer.
     fn local(&mut self, b: Source, thread: usize) -> Result<&mut Vec<f64>, String> {
         let name = &self.s.nest.buffer(b).name;
         self.locals.get_mut(&(b, thread)).ok_or_else(|| format!("`{name}` is used undeclared"))
     }
 
-    /// Moves the elements that each thread of a warp has of a matrix to its local buffer, or back.
+    /// Moves each thread's elements of a warp's matrix to the thread's local buffer, or back.
     fn exchange(
         &mut self,
         matrix: &Matrix,
@@ -71,8 +72,8 @@ impl Team<'_, '_> {
         Ok(())
     }
 
-    /// Combines what each `lanes` threads of a warp, the first of which is `t`, have in a local
-    /// buffer.
+    /// Combines the elements of a local buffer across each `lanes` threads of a warp, whose first
+    /// thread is `t`.
     fn reduce(&mut self, op: Reducer, b: Source, lanes: usize, t: usize) -> Result<(), String> {
         for first in (t..t + 32).step_by(lanes) {
             let mut all = self.local(b, first)?.clone();

@@ -1,16 +1,18 @@
-//! The interpreter's part for products that warpgroups begin and await. Sums are added up at once;
-//! what a product reads stays in use until the product is awaited, and so do the sums.
+//! The interpreter of warpgroup products (`warpgroup_multiply`, `await_products`), which run
+//! asynchronously on hardware. Sums are added up at once; but the sums and the elements that a
+//! product reads count as in use until the product is awaited, and touching them before is an
+//! error. Called from `simt.rs`.
 
 use super::{Mark, Team};
 use crate::nest::state::flat;
 use crate::nest::{Matrix, Scope, TileSlice, lies_across};
 use squall_core::expr::Source;
 
-/// A product that was begun.
+/// A product that was started and not yet awaited.
 pub(super) struct Begun {
     /// The fragment of its sums.
     to: Source,
-    /// The fragment of its first factor, where that lies in registers.
+    /// The fragment of its first factor, if that factor lies in registers.
     held: Option<Source>,
     /// Elements of shared memory that it reads, by buffer.
     reads: [(Source, Vec<usize>); 2],
@@ -29,8 +31,8 @@ impl Team<'_, '_> {
         }
     }
 
-    /// Begins the share of a product that a warp has, whose first thread is `t`: `parts` say which
-    /// rows and columns the warpgroup takes of the factors.
+    /// Starts the part of a product that one warp computes, whose first thread is `t`: `rows` and
+    /// `columns` say which lines of the factors the warpgroup takes.
     pub(super) fn begin_product(
         &mut self,
         to: Source,
@@ -118,8 +120,8 @@ impl Team<'_, '_> {
         Ok(Some(values))
     }
 
-    /// Ends all products but the last so many. From now on a barrier lets other threads write what
-    /// these products read.
+    /// Ends all products but the last `last`. From now on a barrier lets other threads write the
+    /// elements that these products read.
     pub(super) fn await_products(&mut self, last: usize, active: &[usize]) -> Result<(), String> {
         for &t in active.iter().filter(|t| *t % 32 == 0) {
             while let Some(p) = self

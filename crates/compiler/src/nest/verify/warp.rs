@@ -1,11 +1,15 @@
-//! The verifier's part for what warps and warpgroups do together.
+//! The verifier's rules for instructions of warps and warpgroups (`nest/warp.rs`): fragments have
+//! the right shapes and formats, matrices stay within their buffers, factors of a warpgroup lie in
+//! swizzled rows, and all threads of a warp come to the instruction together. Called from
+//! `verify.rs`.
 
 use super::{Broken, Checker, ThreadLevel};
 use crate::nest::{Matrix, Scope, TileSlice, Warp, extents, lies_across, thread_elements};
 use squall_core::DType;
 use squall_core::expr::{Affine, Source, Var};
 
-/// Rows and columns of a matrix in memory, which variables count, and its element there.
+/// A matrix in memory: the variables that count its rows and its column, and the index of an
+/// element.
 struct LanePlace<'a> {
     rows: &'a [(Var, i64)],
     column: (Var, i64),
@@ -106,7 +110,7 @@ impl Checker<'_> {
         self.thread_part(local, thread_elements(self.n, matrix), unpacks)
     }
 
-    /// Refuses what is no declared local buffer of 32-bit floats.
+    /// Refuses a buffer that is not a declared local one of 32-bit floats.
     fn local(&self, b: Source) -> Result<(), Broken> {
         let known = self.n.buffers.get(b.0 as usize);
         let is_local = known.is_some_and(|x| x.scope == Scope::Local && x.dtype == DType::F32);
@@ -119,7 +123,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Refuses a local buffer that cannot hold a thread's elements of matrices, so many of each.
+    /// Refuses a local buffer that cannot hold a thread's `each` elements of each matrix.
     fn thread_part(&self, m: &Matrix, each: i64, write: bool) -> Result<(), Broken> {
         self.local(m.buffer)?;
         let buffer = self.n.buffer(m.buffer);
@@ -227,7 +231,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Refuses what is no first factor of 64 rows in the registers of a warpgroup's warps.
+    /// Refuses a buffer that is not a first factor of 64 rows in the registers of a warpgroup's
+    /// warps.
     fn warpgroup_rows_held(
         &self,
         m: &Matrix,
@@ -251,7 +256,7 @@ impl Checker<'_> {
         self.access(m.buffer, &index, false)
     }
 
-    /// Refuses a factor of which a warpgroup cannot take so many rows from a part's first one on.
+    /// Refuses a factor that has fewer than `taken` rows from a part's first row on.
     fn warpgroup_factor(&self, m: &Matrix, part: &TileSlice, taken: i64) -> Result<(), Broken> {
         let (quarter, from) = (self.quarter()?, self.n.buffer(m.buffer));
         let across = lies_across(self.n, m);

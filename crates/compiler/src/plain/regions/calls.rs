@@ -1,5 +1,7 @@
-//! Nodes of a region that are calls of kernels: at constant shapes, over a row of any length, or
-//! over extents that are fitted.
+//! Nodes of a region (nodes with open extents as one C function, `mod.rs`) that become calls of
+//! kernels. A kernel is generated at constant shapes, over a row of any length with its operands
+//! broadcast before, or over fitted extents (`fit.rs`). Input: a node and what is known of its
+//! operands; output: C lines of the region and the kernel as a separate translation unit.
 
 use super::super::context::inferred;
 use super::fit::{MORE_TRIALS, TRIALS, fit, fitted, number, numbers};
@@ -13,16 +15,16 @@ use squall_core::graph::{
 };
 use squall_core::operators::{Row, operator};
 
-/// Work from which threads share a kernel of a region.
+/// The number of elements from which on threads share a kernel of a region.
 const MANY_ELEMENTS: i64 = 1 << 15;
 
 /// The extents of a node's operands.
 type Shapes = Vec<Option<Vec<i64>>>;
 
-/// An open extent of a call: where the run finds it.
+/// An open extent of a call, one that only the run knows, and the C expressions that hold it.
 struct Open {
     extent: i64,
-    /// `(v + 3)->dims[1]` ..: all that have to be equal.
+    /// Expressions such as `(v + 3)->dims[1]`, all of which must have one value.
     places: Vec<String>,
 }
 
@@ -43,6 +45,7 @@ struct FittedRun<'a> {
 }
 
 impl Writer {
+    /// The elements of a value, if it is a constant.
     pub(super) fn known(&self, level: &Level<'_>, id: ValueId) -> Option<&Constant> {
         self.known.get(&level.slot[id])
     }
@@ -448,8 +451,8 @@ impl Writer {
     }
 }
 
-/// The numbers of open extents, and of those that follow from them, in the trials. Where some
-/// follow there are more trials, so that two of them are not alike in all.
+/// The trial numbers of open extents and of the extents that depend on them. Where some depend
+/// there are more trials, so that no two of them agree in all trials.
 fn with_steps(count: usize, follow: &[Steps]) -> Vec<Vec<i64>> {
     let trials = if follow.is_empty() { TRIALS } else { MORE_TRIALS };
     let mut of = numbers(count, trials);

@@ -1,25 +1,30 @@
-//! A plain kernel over extents that only the run knows. It is generated for several numbers in the
-//! place of each open extent; where the texts differ in whole numbers only, and each of these is
-//! one product of extents, times a number, plus a number, the expression stands in its place. A
-//! last text, for odd numbers, has to agree. What does not fit is refused. Numbers that follow from
-//! an extent in steps, as the windows of a pooling do, are extents of their own (`steps.rs`).
+//! Plain kernels over open extents (extents that only the run knows), by fitting: the kernel is
+//! generated for several numbers in place of each open extent. Where the texts differ only in whole
+//! numbers, and each number is `times * (a product of extents) + plus` in all of them, that
+//! expression is printed in its place. A last text, for odd numbers, has to agree; a kernel that
+//! does not fit is refused.
+//!
+//! Numbers that depend on an extent in steps, as the windows of a pooling do, are treated as
+//! extents of their own (`steps.rs`). `calls.rs` calls this.
 
 use super::super::{PlainSource, source};
 use squall_core::graph::OperatorCall;
 use squall_core::graph::infer::region::trial;
 use std::fmt::Write as _;
 
-/// Texts that are compared: three that are fitted, and one that has to agree.
+/// The number of texts that are compared: three for fitting, and one that has to agree.
 pub(super) const TRIALS: usize = 4;
-/// The same where numbers follow from extents in steps, whose places in a step have to differ.
+/// The number of texts where numbers depend on extents in steps; the trial extents must differ in
+/// their remainders.
 pub(super) const MORE_TRIALS: usize = 14;
 
-/// The number of an open extent in a trial.
+/// The number that stands for an open extent in a trial.
 pub(super) fn number(k: usize, symbol: usize) -> i64 {
     match k {
         0..3 => trial(k, symbol),
         3 => 331 + 62 * symbol as i64,
-        // What is constant up to here, as the one window of a wide pooling, may change beyond.
+        // A number that is constant up to here, such as the single window of a wide pooling, may
+        // change beyond.
         4 => 4099 + 62 * symbol as i64,
         _ => {
             let mixed = (k as i64 * 7919 + (symbol as i64 + 1) * 104_729) * (k as i64 + 13);
@@ -28,7 +33,7 @@ pub(super) fn number(k: usize, symbol: usize) -> i64 {
     }
 }
 
-/// The numbers of open extents in some trials.
+/// The numbers of all open extents in a number of trials.
 pub(super) fn numbers(symbols: usize, trials: usize) -> Vec<Vec<i64>> {
     (0..symbols).map(|s| (0..trials).map(|k| number(k, s)).collect()).collect()
 }
@@ -46,7 +51,7 @@ impl Fit {
         self.times.saturating_mul(product(of, &self.factors, k)).saturating_add(self.plus)
     }
 
-    /// As C over an array of the extents.
+    /// The C expression over an array of the extents.
     pub fn text(&self, array: &str) -> String {
         let factors: String = self.factors.iter().map(|f| format!(" * {array}[{f}]")).collect();
         match self.plus {
@@ -238,7 +243,7 @@ mod tests {
         assert_eq!(of(&|n, m| 12 * n * m).as_deref(), Some("(12L * e[0] * e[1])"));
         assert_eq!(of(&|_, m| m * m - 3).as_deref(), Some("(1L * e[1] * e[1] + (-3L))"));
         assert_eq!(of(&|_, _| 7).as_deref(), Some("(0L + (7L))"));
-        // Neither a sum of two, nor what is rounded.
+        // A sum of two extents and a rounded number do not fit.
         assert_eq!(of(&|n, m| n + m), None);
         assert_eq!(of(&|n, _| (n + 15) / 16 * 16), None);
     }

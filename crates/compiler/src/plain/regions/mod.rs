@@ -1,9 +1,13 @@
-//! Regions: nodes over values whose extents only the run knows, and loops, as one C function. It
-//! walks through the nodes as a program would: each value has its extents and memory that grows,
-//! each node is a call of a kernel of its own or of a routine of `values.c`, a loop is a loop.
+//! Regions: nodes over values whose extents only the run knows, and loops (`Loop`), as one
+//! C function. The function walks through the nodes as an interpreter would: each value has its
+//! extents and memory that grows, each node is a call of a kernel of its own or of a routine of
+//! `values.c`, and a loop is a loop.
 //!
-//! A node whose extents are all known is a plain kernel at constant shapes; an elementwise one is a
-//! kernel over a row of any length, its operands broadcast before; others are fitted (`fit.rs`).
+//! Input: a call of the operator `REGION`, whose attribute holds the nodes
+//! (`core/src/graph/infer/region.rs` makes it); output: C. A node whose extents are all known is a
+//! plain kernel at constant shapes; an elementwise node is a kernel over a row of any length, with
+//! its operands broadcast before; other nodes are fitted (`fit.rs`). `nodes.rs` has nodes that are
+//! routines, `calls.rs` nodes that are kernels.
 
 mod calls;
 mod fit;
@@ -23,27 +27,28 @@ use std::fmt::Write as _;
 
 pub(super) const OPS: &[(&str, Generator)] = &[(region::REGION, generate)];
 
+/// The C routines that regions call.
 const VALUES: &str = include_str!("values.c");
 
-/// What is written of a region.
+/// The text of a region so far.
 struct Writer {
     body: String,
     parts: Vec<PlainPart>,
-    /// Values so far: places in the array of all.
+    /// The number of values so far, each of which has a place in one array.
     slots: usize,
-    /// Lists of whole numbers so far.
+    /// The number of lists of integers so far.
     lists: usize,
-    /// Elements of values that are known.
+    /// The elements of values that are constants.
     known: HashMap<usize, Constant>,
     opset: i64,
 }
 
-/// The nodes of a region or of a loop's body, with the places of their values.
+/// The nodes of a region or of a loop's body, with the places of their values in the array.
 struct Level<'m> {
     model: &'m Model,
     slot: Vec<usize>,
     is_used: Vec<bool>,
-    /// The values that nodes of this level make, and that one node alone reads.
+    /// The values that nodes of this level make and that only one node reads.
     moves: HashSet<ValueId>,
 }
 
@@ -168,8 +173,8 @@ fn generate(p: &mut Program) -> Result<(), String> {
 }
 
 impl Writer {
-    /// Places for all values of some nodes; `given` are those of the inputs, as far as they have
-    /// some already.
+    /// Gives places to all values of some nodes; `given` holds the places of inputs that have some
+    /// already.
     fn level<'m>(&mut self, model: &'m Model, given: &[Option<usize>]) -> Level<'m> {
         let mut slot = vec![usize::MAX; model.values.len()];
         for (&id, place) in model.inputs.iter().zip(given) {
@@ -219,7 +224,7 @@ impl Writer {
         let kept: HashSet<ValueId> =
             kept.iter().flat_map(|r| r.1.iter().map(|f| f.0).chain([r.0])).collect();
         for (i, (n, under)) in model.nodes.iter().zip(conditions).enumerate() {
-            // Nothing needs it, or the run decides whether something does.
+            // No node needs the value, or the run decides whether one does.
             let Some(under) = under else { continue };
             if !under.is_empty() {
                 self.line(&format!("  if ({}) {{", level.tests(&under)));
@@ -249,7 +254,8 @@ impl Writer {
         Ok(())
     }
 
-    /// A loop: its body's nodes once, in a C loop; what is carried changes places.
+    /// Writes a loop: its body's nodes once, in a C loop; carried values swap places after each
+    /// iteration.
     fn turns(&mut self, level: &Level<'_>, n: &Node) -> Result<(), String> {
         let body = region::body(n).ok_or("it has no body")?;
         let carried = match n.attributes.get(CARRIED) {
@@ -275,7 +281,7 @@ impl Writer {
         let sums: Vec<ValueId> = n.outputs.iter().skip(carried).copied().collect();
         for (k, &o) in sums.iter().enumerate() {
             let part = body.outputs[1 + carried + k];
-            // What each turn adds has a rank that is known.
+            // The part that each iteration adds has a known rank.
             let dims = inner.extents(part)?.iter().map(|e| (*e).max(0)).collect::<Vec<_>>();
             let dims: Vec<i64> = std::iter::once(0).chain(dims).collect();
             self.line(&format!(

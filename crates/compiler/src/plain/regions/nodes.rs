@@ -1,4 +1,7 @@
-//! Nodes of a region that are routines of `values.c`: what moves data to where only the run knows.
+//! Nodes of a region (nodes with extents that only the run knows, as one C function, `mod.rs`) that
+//! become calls of routines of `values.c`: operators such as `Shape`, `Reshape`, `Concat`, `Slice`,
+//! which move data or compute extents that only the run knows. Input: a node; output: a C line such
+//! as `v_shape(v + 4, v + 2, 0, 64)`.
 
 use super::{Level, Writer, list};
 use crate::plain::program::{long, number};
@@ -6,7 +9,7 @@ use squall_core::DType;
 use squall_core::graph::{Attribute, Constant, Node, ValueId};
 use squall_core::text::shown;
 
-/// What a routine is called with.
+/// The arguments of a routine's call.
 struct Called<'n> {
     node: &'n Node,
     /// The first operand, and the first result.
@@ -31,7 +34,7 @@ impl<'n> Called<'n> {
 }
 
 impl Writer {
-    /// A node by its routine, where it has one.
+    /// Writes a node as the call of its routine; false where it has none.
     pub(super) fn routine(&mut self, level: &Level<'_>, n: &Node) -> Result<bool, String> {
         if !matches!(n.domain.as_str(), "" | "ai.onnx") || n.outputs.is_empty() {
             return Ok(false);
@@ -96,7 +99,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// What joins, cuts, fills or makes values of lengths that the run computes.
+    /// Writes nodes that join, cut, fill or make values of lengths that the run computes.
     fn made(&mut self, level: &Level<'_>, n: &Node) -> Result<bool, String> {
         let c = Called::of(level, n)?;
         let (need, int) = (|i| c.need(i), |name, default| n.int_or(name, default));
@@ -159,8 +162,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// A reduction along axes that the run computes: those that are kept come first, and each row
-    /// of the others becomes one number.
+    /// Writes a reduction along axes that only the run knows: kept axes are moved first, and each
+    /// row of the other axes becomes one number.
     fn reduce(&mut self, level: &Level<'_>, n: &Node) -> Result<(), String> {
         let c = Called::of(level, n)?;
         let axes = self.whole(level, n, Some(1), "axes")?;

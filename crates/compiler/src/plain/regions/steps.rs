@@ -1,18 +1,20 @@
-//! Numbers that follow from one open extent in steps: how many windows with a stride fit into it,
-//! and how they are padded. Each is found by asking the operator's own inference for many extents.
+//! Numbers that depend on one open extent (an extent that only the run knows) in steps, such as the
+//! number of windows with a stride that fit into it: `rise * (n / len) + at[n % len]` for an extent
+//! `n`. The table is found by asking the operator's shape inference for many extents. `fit.rs`
+//! treats such a number as an extent of its own.
 
 use super::super::context::of_call;
 use super::fit::number;
 use squall_core::graph::OperatorCall;
 use squall_core::graph::infer::{Window, spread, window};
 
-/// Longer steps than are looked for.
+/// The longest step that is looked for.
 const MOST_STEPS: i64 = 64;
 
 /// `rise * (n / len) + at[n % len]` for an extent `n` of at least `least`, `len` that of `at`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Steps {
-    /// The place of the extent among the open ones.
+    /// The number of the extent among the open ones.
     pub of: usize,
     pub rise: i64,
     pub at: Vec<i64>,
@@ -25,7 +27,7 @@ impl Steps {
         self.rise * (n / len) + self.at[(n % len) as usize]
     }
 
-    /// The steps by which `f` follows from the extent `of`.
+    /// The steps by which `f` depends on the extent `of`, if it does so in steps.
     fn find(of: usize, f: &dyn Fn(i64) -> Option<i64>) -> Option<Steps> {
         // Multiples of all lengths of steps that are looked for first.
         let first = 256;
@@ -49,8 +51,8 @@ impl Steps {
 /// The call in which open extents have numbers.
 type Trial<'a> = &'a dyn Fn(&dyn Fn(usize) -> i64) -> Result<OperatorCall, String>;
 
-/// What follows in steps of the results and windows of a call; `call` is the one in which open
-/// extents have the given numbers, `symbols` is how many there are.
+/// The extents of a call's results and windows that depend on open extents in steps; `call` makes
+/// the call with given numbers for open extents, `symbols` is how many open extents there are.
 pub(super) fn steps(
     symbols: usize,
     call: Trial<'_>,
@@ -85,7 +87,7 @@ pub(super) fn steps(
     found
 }
 
-/// The extents of a call's results, and what is known of its windows.
+/// The extents of a call's results, and of its windows.
 fn all(call: &OperatorCall) -> Vec<i64> {
     let mut list: Vec<i64> = call.outputs.iter().flatten().flat_map(|o| o.shape.clone()).collect();
     let (w, image) = match windows(call) {

@@ -1,12 +1,15 @@
-//! Finds the convolution that Winograd's filtering can replace, in either order of the images'
-//! axes.
+//! Recognises in a plain loop nest the convolution that Winograd's filtering can replace: 3x3 taps,
+//! stride 1 or 2, with or without a padded copy, with an elementwise epilogue, and channels first
+//! or last. Input: a nest and the name of the sum's buffer; output: a [`Convolution`] with its
+//! buffers and extents, or the reason why there is none. Used by the primitive `winograd`
+//! (`mod.rs`) and by `sketch/gpu/winograd`.
 
 use crate::nest::{Mode, Nest, Scope, Stmt, accesses, visit};
 use squall_core::DType;
 use squall_core::expr::{Affine, Binary, Expr, Source};
 use squall_core::workload::Reducer;
 
-/// Where a tensor of images has its channels.
+/// The order of the axes of a tensor of images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Channels {
     /// [batch, channels, height, width].
@@ -29,15 +32,15 @@ impl Channels {
     }
 }
 
-/// What the primitive works on: the parts of a plain nest that is a 3x3 convolution of stride 1 or
-/// 2, with or without padding, and an epilogue.
+/// The parts of a plain nest that is a 3x3 convolution of stride 1 or 2, with or without padding,
+/// and an epilogue.
 #[derive(Clone, Debug)]
 pub struct Convolution {
-    /// Input and what is added around it above and left.
+    /// The input, and how many rows and columns the padding adds above it and left of it.
     pub(crate) input: Source,
     pub(crate) input_channels: Channels,
     pub(crate) pad: (i64, i64),
-    /// What the border holds.
+    /// The value of the border.
     pub(crate) border: f64,
     /// The padded copy, where there is one.
     pub(crate) padded: Option<Source>,
@@ -46,7 +49,7 @@ pub struct Convolution {
     pub(crate) weight: Source,
     pub(crate) output: Source,
     pub(crate) output_channels: Channels,
-    /// Value of the output, and its counters.
+    /// The value of an output element, and its index.
     pub(crate) epilogue: Expr,
     pub(crate) at: Vec<Affine>,
     /// Extents: batch, output channels, output height and width, input channels.
@@ -71,7 +74,7 @@ impl Convolution {
         (outputs - 1) * self.stride + 3
     }
 
-    /// Refuses an input of this shape of which more is not read than a stride leaves out, and a
+    /// Refuses an input of this shape if more of it is unread than a stride leaves out, and a
     /// border of which nothing else is read.
     fn check_input(&self, input: &[i64]) -> Result<(), &'static str> {
         let Some([_, _, rows, columns]) = self.input_channels.read(input) else {
@@ -89,7 +92,8 @@ impl Convolution {
     }
 
     /// Whether a statement makes the plain copy of the filter, which has no reader once the filter
-    /// is transformed. One that is arranged ahead of the call is what is transformed.
+    /// is transformed. A filter that is arranged ahead of the call is kept: it is what gets
+    /// transformed.
     pub(crate) fn makes_copy(&self, s: &Stmt) -> bool {
         self.weight != self.filter
             && accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == self.weight)
@@ -121,8 +125,8 @@ impl Convolution {
     }
 }
 
-/// The statements of a plain nest with one sum: what is added up where, what is stored of it, and
-/// the copies before.
+/// The parts of a plain nest with one sum: the sum's statement, the epilogue's store, and the
+/// copies before them.
 struct Parts {
     at_sum: Vec<Affine>,
     product: Expr,
@@ -287,7 +291,7 @@ fn weight(n: &Nest, filter: Source) -> Option<Source> {
     n.prepare.iter().find_map(weight_of).or_else(arranged)
 }
 
-/// What a convolution reads, what is added around it above and left, and the padded copy.
+/// The input of a convolution, the padding above it and left of it, and the padded copy.
 struct Padding {
     input: Source,
     pad: (i64, i64),

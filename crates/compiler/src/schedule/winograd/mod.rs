@@ -1,11 +1,12 @@
-//! The winograd primitive: a 3x3 convolution by fewer multiplications (Lavin and Gray, CVPR 2016).
-//! An output tile of m x m needs (m + 2)^2 products a channel instead of 9 m^2, with a stride of 2
-//! (2 m + 1)^2.
+//! The primitive `winograd(buffer, [..])`: replaces a 3x3 convolution by Winograd's minimal
+//! filtering (Lavin and Gray, CVPR 2016). An output tile of m x m needs (m + 2)^2 products a
+//! channel instead of 9 m^2, with a stride of 2 (2 m + 1)^2.
 //!
-//! What it writes, for each block of tile rows: the input with its padding, channels last; the
-//! transformed input V; for each place of a tile a matrix product M = U V in register
-//! tiles; the transformed output and the epilogue, in the output's order. Filters are transformed
-//! ahead of time into U, in the order in which the product reads them.
+//! Input: a plain loop nest with such a convolution (`find.rs`) and a [`WinogradTile`]. Output:
+//! loops that for each block of tile rows (`phases.rs`) copy the input with its padding, channels
+//! last; transform it to V; multiply, at each place of a tile, M = U V in register tiles; transform
+//! M back and store it through the epilogue. Filters are transformed ahead of time into U, in the
+//! order in which the product reads them. The matrices come from `../toom.rs`.
 
 mod find;
 mod phases;
@@ -21,9 +22,9 @@ use squall_core::expr::{Affine, Binary, Expr, Source};
 pub struct WinogradTile {
     /// m: outputs of a tile along each axis.
     pub output: i64,
-    /// Tile rows of a block: what is transformed before it is multiplied. Where they cover more
-    /// than the output's rows there is one block, and its last tile row is moved back to end with
-    /// it.
+    /// Tile rows of a block, which is transformed as a whole before it is multiplied. Where they
+    /// cover more than the output's rows there is one block, and its last tile row is moved back to
+    /// end with it.
     pub rows: i64,
     /// Vector lanes, over input channels in the input's transform and over output channels after.
     pub lanes: i64,
@@ -31,11 +32,12 @@ pub struct WinogradTile {
     pub vectors: i64,
     /// Tiles in the register tile.
     pub tiles: i64,
-    /// Channels that the product's inner loop is unrolled by.
+    /// The unroll factor of the product's inner loop over channels.
     pub unroll: i64,
-    /// Whether all tiles of a block meet a panel of filters before the next one is read.
+    /// Whether all tiles of a block are multiplied by one panel of filters before the next panel is
+    /// read.
     pub panels_outside: bool,
-    /// What threads share.
+    /// How the work is divided among threads.
     pub threads: Threads,
 }
 

@@ -1,5 +1,7 @@
-//! What a block of tile rows does: its input is gathered and transformed, multiplied at every place
-//! of a tile, and the products are transformed back and stored.
+//! The phases of the primitive `winograd` for one block of tile rows: gather the input with its
+//! padding (`gather`), transform it, multiply at every place of a tile, and transform the products
+//! back and store them. Methods on the `Maker` of `mod.rs`; each returns the statements of one
+//! phase.
 
 use super::find::Channels;
 use super::{Maker, Tiled, around, nest, var, vector};
@@ -9,7 +11,7 @@ use squall_core::expr::{Affine, Binary, Cond, Expr, Source};
 use squall_core::workload::Reducer;
 
 impl Maker<'_> {
-    /// The block's rows with their padding, channels last.
+    /// Copies the block's rows with their padding, channels last.
     pub(super) fn gather(&mut self, image: &Affine, y: &Affine) -> Vec<Stmt> {
         let (top, left) = self.conv.pad;
         let order = self.conv.input_channels;
@@ -289,7 +291,7 @@ impl Maker<'_> {
     }
 }
 
-/// Columns of A^T that belong together: those of opposite points.
+/// Pairs of columns of A^T: the columns of opposite interpolation points.
 fn columns(rows: &[Vec<f64>]) -> Vec<(usize, Option<usize>)> {
     let transposed: Vec<Vec<f64>> =
         (0..rows[0].len()).map(|j| rows.iter().map(|r| r[j]).collect()).collect();

@@ -1,4 +1,10 @@
-//! The workloads of a part of each of two operators, and where the parts of their tensors lie.
+//! Cutting two operators into parts along a shared axis, for `back_to_back.rs`: the workload (a
+//! tensor expression) of one part of an operator, and where each tensor's part lies in the whole
+//! tensor.
+//!
+//! Input: the workloads of two operators and the axis that both share; output: workloads with that
+//! axis cut to the size of a part, and a [`Cut`] for each tensor, by which the loop over parts
+//! offsets the accesses of both nests.
 
 use super::Place;
 use squall_core::Workload;
@@ -6,22 +12,22 @@ use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::workload::Stage;
 use std::collections::HashMap;
 
-/// The part of a tensor.
+/// How a tensor is cut into parts.
 pub struct Cut {
     /// The dimension that is cut.
     dim: usize,
-    /// Its extent in a part.
+    /// The extent of that dimension in one part.
     extent: i64,
     /// The extents of the memory that a part lies in, as its operator's kernel knows them.
     memory: Vec<i64>,
-    /// They are those of a larger box, which holds all parts.
+    /// Whether `memory` has the extents of a larger box, which holds all parts.
     is_box: bool,
 }
 
 impl Cut {
-    /// Gives a tensor the extents of all of its parts, where an operator's kernel sees a part of it
-    /// as one of this shape, and says where a part lies. None where it has merged the dimension
-    /// that is cut with others.
+    /// Grows `shape`, the shape of one part as an operator's kernel sees it, to that of all parts,
+    /// and returns where a part lies in it. `None` where the kernel has merged the cut dimension
+    /// with others.
     pub fn placed(&self, shape: &mut [i64], count: i64) -> Option<Place> {
         let before: i64 = self.memory[..self.dim].iter().product();
         let own = self.memory[self.dim];
@@ -41,7 +47,8 @@ impl Cut {
     }
 }
 
-/// The workload with these dimensions cut to an extent. What lies in a larger box stays there.
+/// The workload with these dimensions cut to an extent. Tensors that lie in a larger box keep their
+/// place in it.
 pub fn sized(w: &Workload, dims: &[Option<usize>], extent: i64) -> Workload {
     let mut part = w.clone();
     for (input, dim) in part.inputs.iter_mut().zip(dims) {
@@ -76,13 +83,13 @@ pub fn put_last(halves: &mut [Workload; 2], dim: usize) -> Option<()> {
     let [first, second] = halves;
     let made = first.output().shape();
     let order: Vec<usize> = (0..made.len()).filter(|&d| d != dim).chain([dim]).collect();
-    // What the first reduces has the same places.
+    // The sums of the first operator have the same dimensions as its result.
     let alike = |w: &Workload, i: usize| w.stages[i].shape() == made;
     for i in (0..first.stages.len()).filter(|&i| alike(first, i)).collect::<Vec<_>>() {
         reorder(first, first.stage_source(i), &order);
     }
     reorder(second, Source(0), &order);
-    // Padding has the order of what it pads.
+    // A padded copy has the order of the tensor that it pads.
     let Workload { stages, inputs, .. } = &*second;
     let is_padding = |s: &Stage| {
         s.reduction.is_none()
@@ -105,7 +112,7 @@ pub fn put_last(halves: &mut [Workload; 2], dim: usize) -> Option<()> {
     halves.iter().all(|w| w.check().is_ok() || !w.rooms.is_empty()).then_some(())
 }
 
-/// Puts the dimensions of an input or stage into another order, and those of all that reads it.
+/// Puts the dimensions of an input or stage into another order, and changes all reads of it.
 fn reorder(w: &mut Workload, source: Source, order: &[usize]) {
     let at = source.0 as usize;
     let inputs = w.inputs.len();

@@ -1,12 +1,14 @@
-//! Loops that the sketches of GPU programs are written with: counted ones, tiles of an axis, totals
-//! of partial sums, and launches made of plain loops.
+//! Builders of loops for the sketches of GPU kernels: counted loops, block loops over tiles of an
+//! axis, the total of a few partial sums, and `launches`, which turns plain serial loops into a
+//! launch of blocks and threads. Input and output are statements of the loop-nest IR
+//! (`nest/mod.rs`).
 
 use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Start, Stmt, accesses, substitute};
 use squall_core::DType;
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::workload::Reducer;
 
-/// A loop from 0.
+/// A loop that counts from 0.
 pub fn count(var: Var, extent: i64, mode: Mode, body: Vec<Stmt>) -> Stmt {
     Stmt::Loop(Loop { var, extent, mode, start: None, body })
 }
@@ -28,8 +30,8 @@ pub fn tiles(var: Var, start: Var, extent: i64, tile: i64, body: Vec<Stmt>) -> S
     })
 }
 
-/// The total of what lies at the places that loops run over, a few at most, with the statements
-/// that declare and make it.
+/// The total of the values that a few loops run over, and the statements that declare and compute
+/// it.
 pub fn total(n: &mut Nest, op: Reducer, value: Expr, loops: &[(Var, i64)]) -> (Expr, Vec<Stmt>) {
     let (name, shape, scope) = ("sum".into(), vec![1], Scope::Local);
     let buffer = n.new_buffer(Buffer { name, dtype: DType::F32, shape, scope, lenient: false });
@@ -42,7 +44,7 @@ pub fn total(n: &mut Nest, op: Reducer, value: Expr, loops: &[(Var, i64)]) -> (E
     (Expr::load(buffer, index), out)
 }
 
-/// Makes launches of statements that are plain loops: outer loops become blocks, and the threads
+/// Turns statements that are plain loops into launches: outer loops become blocks, and the threads
 /// of a block share the inner ones.
 pub fn launches(n: &mut Nest, stmts: Vec<Stmt>) -> Vec<Stmt> {
     const THREADS: i64 = 256;
@@ -50,7 +52,8 @@ pub fn launches(n: &mut Nest, stmts: Vec<Stmt>) -> Vec<Stmt> {
         let mut chain: Vec<(Var, i64)> = Vec::new();
         let mut body = vec![s];
         while let [Stmt::Loop(l)] = &body[..] {
-            // The loops of a sum belong to one thread: what is written does not move along them.
+            // The loops of a sum belong to one thread: the written element does not move along
+            // them.
             let moves = accesses(&l.body)
                 .iter()
                 .all(|a| !a.write || local(n, a.buffer) || a.index.iter().any(|i| i.uses(l.var)));

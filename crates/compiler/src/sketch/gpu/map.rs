@@ -1,4 +1,9 @@
-//! Elementwise kernels on a GPU, and plain loops.
+//! The rule for elementwise kernels on a GPU, and the plain loops that serve as the untuned kernel.
+//!
+//! Input: a workload without reductions; all its stages are inlined into one. Output: a program in
+//! which blocks of threads walk along the last axis, each thread with several vectors; the knobs
+//! are `threads`, `vector` and `unroll`. `plain` takes any workload and gives one launch a stage
+//! with one thread an element. `mod.rs` lists the rules.
 
 use super::super::{Facts, attempt, collapse::collapse, plain::scalars, powers, start};
 use super::Program;

@@ -1,10 +1,14 @@
-//! Sketches of GPU programs. Each rule writes the whole nest of a configuration, because the
-//! blocks, threads and shared tiles of a GPU are one structure that no chain of primitives leads to
-//! in small steps: `attention` for two products around a softmax, `separable` for a depthwise
-//! convolution with the pointwise ones beside it, `contract` for sums over tiles, `tensor` and
-//! `warpgroup` for those that tensor cores multiply, `winograd` for 3x3 convolutions by fewer
-//! products, `rows` for reductions along rows, `map` for the rest, and plain loops, one thread an
-//! element, where none applies. `loops`, `problem`, `span` and `resources` are what they share.
+//! Sketches of GPU kernels. Input: a workload (a tensor expression) and a GPU; output: a `Program`
+//! for each sketch, which is a space of knobs and a function from a configuration to the whole loop
+//! nest of the kernel, printed as CUDA C by `emit/cuda.rs`.
+//!
+//! Each rule writes the nest directly, because the blocks, threads and shared tiles of a GPU are
+//! one structure that no chain of schedule primitives reaches in small steps. The rules:
+//! `attention` for two products around a softmax, `separable` for a depthwise convolution with the
+//! pointwise ones beside it, `contract` for sums over tiles, with `tensor` and `warpgroup` for sums
+//! that tensor cores multiply, `winograd` for 3x3 convolutions by fewer products, `rows` for
+//! reductions along rows, `map` for elementwise kernels, and plain loops, one thread an element,
+//! where none applies. `loops`, `problem`, `span` and `resources` are shared by the rules.
 
 mod attention;
 mod contract;
@@ -25,9 +29,10 @@ use crate::emit::emit_cuda;
 use crate::nest::Nest;
 use squall_core::{Configuration, Gpu, KernelSource, RealizeError, Space, UNTUNED, Workload};
 
+/// The function that writes the nest of a configuration.
 type Make = Box<dyn Fn(&Configuration) -> Result<Nest, String> + Send + Sync>;
 
-/// A derived sketch: a space, and the GPU program of each of its configurations.
+/// A derived sketch for a GPU: a space, and the nest of each of its configurations.
 pub(crate) struct Program {
     pub name: String,
     pub space: Space,
@@ -35,7 +40,7 @@ pub(crate) struct Program {
     make: Make,
 }
 
-/// A rule of sketches.
+/// A rule that derives sketches for a GPU.
 struct Rule {
     derive: fn(&Facts<'_>, Gpu) -> Vec<Program>,
     /// Whether it has a sketch for operators one behind the other

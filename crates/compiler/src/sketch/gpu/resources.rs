@@ -1,7 +1,10 @@
-//! What one block takes of a multiprocessor: threads, registers and bytes of shared memory. As
-//! terms over knobs these are constraints of a sketch's space, so that the device can run one block
-//! at least (`occupancy` counts how many). For a nest that is written, the bytes decide whether the
-//! device can run it.
+//! The resources that one block of a GPU kernel takes of a multiprocessor: threads, registers, and
+//! bytes of shared memory.
+//!
+//! Written as terms over knobs they are constraints of the space of a sketch (a kernel structure
+//! with open knobs) (`Block::fits`), so that the device can run at least one block of each legal
+//! configuration (`occupancy.rs` counts how many). For a finished nest, `check_shared` compares its
+//! bytes of shared memory with the device's limit. All GPU sketches that tile use this file.
 
 use crate::emit::shared_bytes;
 use crate::nest::Nest;
@@ -15,11 +18,11 @@ pub const WARPGROUP: i64 = 4 * WARP;
 /// Registers that a thread can have.
 const MOST_REGISTERS: i64 = 256;
 
-/// Swizzled rows begin at a multiple of so many bytes. A block loses as many, because the barriers
-/// that count arriving bytes lie before the rows.
+/// The alignment in bytes of swizzled rows (rows of shared memory permuted against bank conflicts).
+/// A block loses as many bytes, because the barriers that count arriving bytes lie before the rows.
 pub const SWIZZLE_ALIGNMENT: i64 = 1024;
 
-/// What a block takes, as terms over knobs.
+/// The resources of a block, as terms over knobs.
 pub struct Block {
     pub threads: Term,
     /// Registers of a thread, where a sketch estimates them.
@@ -43,8 +46,8 @@ impl Block {
     }
 }
 
-/// Registers of a thread whose warp holds so many 16x16 matrices of sums, 32-bit floats, and of
-/// factors, each of which takes `factor` registers; addresses and the like come on top.
+/// Registers of a thread whose warp holds `sums` 16x16 matrices of 32-bit sums, and `factors`
+/// matrices of factors, each of which takes `factor` registers; addresses and the like come on top.
 pub fn warp_registers(sums: Term, factors: Term, factor: i64) -> Term {
     let factors = Term::product([factors, Term::from(factor)]);
     Term::sum([Term::product([sums, Term::from(8)]), factors, Term::from(48)])

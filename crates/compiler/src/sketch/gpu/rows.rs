@@ -1,6 +1,11 @@
-//! Row kernels on a GPU: one block a row. Every pass over the row is shared among the block's
-//! threads, each of which meets the same elements in every pass; what reduces is summed up by
-//! each thread, then across threads through shared memory in two steps.
+//! The rule for row kernels on a GPU (softmax, normalisation, reductions along rows): one block
+//! computes one row.
+//!
+//! The loop nest with all stages joined at the rows comes from `sketch/rows.rs`. Every pass over a
+//! row is shared among the block's threads, and a thread meets the same elements in every pass. A
+//! reduction is summed up by each thread, then across threads in two steps through shared memory.
+//! Knobs: `threads`, `vector` (elements that a thread takes at once), `fan` (partial results that
+//! the first of the two steps leaves). `mod.rs` lists the rules.
 
 use super::super::{Facts, divisors, powers, rows::joined};
 use super::Program;
@@ -10,6 +15,7 @@ use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{Configuration, DType, Gpu, Space};
 
+/// The sketches of a workload whose stages can be joined at rows; none for other workloads.
 pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     if f.workload.stages.iter().all(|s| s.reduction.is_none()) {
         return Vec::new();

@@ -1,11 +1,16 @@
-//! What an operand's tile takes of each dimension of its source.
+//! Spans: which elements of each dimension of a source tensor the tile of an operand takes. For an
+//! index such as `2*p + r`, where the tile has 8 of `p` and 3 of `r`, the tile takes the 17
+//! elements from `2 * p_start` on.
+//!
+//! Input: an operand's index and the tile's part of each loop; output: one [`Span`] a dimension,
+//! from which `contract` and `tensor` write the loops that fetch the tile into shared memory.
 
 use super::problem::Contraction;
 use crate::gcd;
 use squall_core::expr::Affine;
 
-/// One dimension of an operand's tile: the source is read at `base + step * f`, and the element
-/// that a step of the sum needs lies at `inner`.
+/// One dimension of an operand's tile: the source is read at `base + step * f` for `f` below
+/// `extent`, and `inner` is the `f` of the element that a step of the sum needs.
 pub(super) struct Span {
     pub base: Affine,
     pub step: i64,
@@ -13,11 +18,11 @@ pub(super) struct Span {
     pub inner: Affine,
     /// Whether threads side by side lie along it.
     pub spatial: bool,
-    /// Elements that are fetched at once.
+    /// Elements that a thread fetches at once, as one vector.
     pub lanes: i64,
 }
 
-/// Which loop moves an index.
+/// A loop that an index depends on.
 pub(super) enum SpannedLoop {
     /// An axis of the output, by its number.
     Axis(usize),
@@ -28,13 +33,13 @@ pub(super) enum SpannedLoop {
 }
 
 impl Span {
-    /// A dimension that is read at `base` on.
+    /// A dimension of which `extent` elements from `base` on are read.
     pub fn new(base: Affine, extent: i64, inner: Affine) -> Span {
         Span { base, step: 1, extent, inner, spatial: false, lanes: 1 }
     }
 
-    /// The dimension that is read at `index`. `part` says of a loop where its tile begins, which
-    /// element of the tile is meant, and how many there are.
+    /// The span of a dimension that is read at `index`. For each loop `part` gives the start of its
+    /// tile, the element of the tile that is meant, and the tile's extent.
     pub fn of(
         p: &Contraction,
         index: &Affine,

@@ -1,11 +1,14 @@
-//! Tiles of AMX: sums of products of bytes, or of pairs of bf16, whose register tile consists of
-//! tiles of 16 columns by up to 16 rows, each of them one register.
+//! The rule for AMX, the matrix unit of Xeons: sums of products of bytes or of pairs of bf16
+//! (`pairs.rs`) whose register tile consists of AMX tiles, registers of up to 16 rows by 16 columns
+//! of sums.
 //!
-//! The rows lie along an axis that only data has, the columns along one that only the weight has,
-//! and a row of the left factor along the reduction, where data lie side by side: images with their
-//! channels last and rows of a product. Weights are packed ahead of the call, tile after tile. The
-//! reduction is done in one piece; the sums of one register tile go through the stack, from which
-//! vectors read them for what follows.
+//! The rows of a tile lie along an axis that only the data has, its columns along an axis that only
+//! the weight has, and a row of the left factor along the reduction, where the data must lie side
+//! by side: images with their channels last and the rows of matrix products do. Weights are packed
+//! tile after tile before the call. The reduction is done in one piece; the sums of a register tile
+//! go through the stack, from where vector code reads them for the epilogue. The loops that become
+//! AMX instructions have the mode `amx` (`nest/amx.rs`); the names of the sketches begin with
+//! `amx@`.
 
 use super::super::pairs::is_by_pairs;
 use super::super::short::{parallel, split, unroll, vectorize};
@@ -20,17 +23,17 @@ use squall_core::space::{Knob, Role, Term};
 use squall_core::{Configuration, Target, TileUnit};
 use std::sync::Arc;
 
-/// What the names of sketches of tiles begin with.
+/// The start of the names of AMX sketches.
 pub(in crate::sketch) const AMX: &str = "amx@";
 
-/// Rows, and elements of a row of the left factor, below which a tile is not worth it.
+/// The fewest rows, and elements of a row of the left factor, for which an AMX tile is worth it.
 const FEWEST: i64 = 4;
 
-/// What the schedule builder needs to know.
+/// The facts of a workload that the schedule is built from.
 struct Shape {
     outer: Vec<TileAxis>,
     tiled: Vec<TileAxis>,
-    /// Which of `tiled` has the rows, and which the columns.
+    /// Which of `tiled` are the axis of a tile's rows and the axis of its columns.
     rows: usize,
     columns: usize,
     /// The reduction's axes; the last is cut into rows of left factors.
@@ -199,7 +202,8 @@ fn draft(s: &Shape, unit: TileUnit) -> Draft {
     d.should.push(Term::Const(room.min(4)).at_most(sums()));
     let names: Vec<&str> = s.orders.iter().map(|o| o.0.as_str()).collect();
     d.knobs.push(Knob::words("order", Role::Order, &names));
-    // Lines of the weight ahead: those of a near cache's latency, of a far one's.
+    // Cache lines of the weight to prefetch ahead: for the latency of a near cache, and of a far
+    // one.
     if s.reduce.iter().map(|a| a.extent).product::<i64>() > s.depth {
         let ahead = Knob::ints("prefetch", Role::Choice, [0, 32, 128]);
         d.knobs.push(ahead.where_absent("0"));
@@ -230,7 +234,7 @@ impl Builder<'_> {
         self.k.int(&at(a, level)).unwrap_or(1)
     }
 
-    /// What a register takes of an axis.
+    /// The elements of an axis that a register takes.
     fn width(&self, i: usize) -> i64 {
         match i {
             _ if i == self.s.rows => self.k.int(ROWS).unwrap_or(1),
@@ -268,7 +272,7 @@ impl Builder<'_> {
             p.push(Primitive::Fission { of: l.clone(), names });
         }
         self.sums(c, &outside, &registers, &mut p);
-        // What follows the sums goes row by row.
+        // The epilogue goes through the sums row by row.
         let columns = format!("{}e", registers[s.columns]);
         let others = registers.iter().map(|l| format!("{l}e")).filter(|l| *l != columns);
         let inside = [format!("{ROWS}e"), columns.clone(), format!("{COLUMNS}e")];
@@ -303,7 +307,7 @@ impl Builder<'_> {
         let inside = [ROWS, DEPTH, COLUMNS].map(String::from);
         let all = loops.iter().cloned().chain(registers.iter().cloned()).chain(inside);
         p.push(Primitive::Reorder { loops: all.collect() });
-        // A loop of one step around the whole reduction keeps what is loaded and what is stored
+        // A loop of one iteration around the whole reduction keeps loads and stores of the sums
         // together.
         let outermost = others.first().or(deepest.first()).map_or(1, |a| a.extent);
         let extent = if others.is_empty() { outermost / self.s.depth } else { outermost };

@@ -1,44 +1,50 @@
-//! The copy that has an image's border: its innermost loop, and where that has data.
+//! The padded copy of an image: its innermost loop, and between which positions that loop reads
+//! data and not the border. Schedules cut the loop there (`peel`), so that the inside needs no
+//! tests and can be vectorised.
+//!
+//! Input: a loop nest and the name of the main stage's buffer. Output: a [`Border`], from which
+//! `primitives.rs` schedules the copy, and [`TestsOfLanes`], which says whether tests at each read
+//! allow vector lanes.
 
 use super::{Main, Pad, TileAxis, computes, stride};
 use crate::nest::{Nest, Scope, Stmt, aligned_bytes};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Names, Source, Var};
 use squall_core::{DType, Target};
 
-/// The loop of a padded copy that has data between its borders: the innermost, or that around the
-/// channels of pairs along a row.
+/// The loop of a padded copy that runs through a low border, data, and a high border: the innermost
+/// loop, or the one around the channels where pairs lie along a row.
 pub(super) struct Border {
     pub name: String,
     /// Whether the loop is the innermost, whose steps are lanes.
     pub is_innermost: bool,
-    /// Whether its steps read elements that are apart.
+    /// Whether consecutive steps read elements that are not neighbours in memory.
     pub takes_steps: bool,
     pub low: i64,
     pub high: i64,
     pub extent: i64,
 }
 
-/// How the lanes of a sum differ in the tests of what they read.
+/// How the tests of a sum's reads (whether an element lies in the border) differ between lanes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TestsOfLanes {
     /// A test is the same for all lanes.
     None,
-    /// A test decides of each lane whether it is read from neighbours, or from every second
-    /// element, or is a number.
+    /// A test differs between lanes, and each lane then loads from neighbours or from every second
+    /// element, or is a constant.
     OfLoads,
-    /// A test decides of more.
+    /// Lanes differ in more than the elements that they load.
     Others,
 }
 
 impl TestsOfLanes {
-    /// Whether they leave lanes that are faster than others; lanes that differ in more than what is
-    /// loaded are computed one by one.
+    /// Whether lanes with such tests are still faster than others; lanes that differ in more than
+    /// the elements that they load are computed one by one.
     pub fn is_worth_it(self, is_for_few: bool) -> bool {
         self == TestsOfLanes::None || self == TestsOfLanes::OfLoads && is_for_few
     }
 }
 
-/// How the tests of what is added to a buffer differ between the lanes that `lane` counts.
+/// How the tests of the values added to a buffer differ between the lanes that `lane` counts.
 pub(super) fn tests_of_lanes(n: &Nest, name: &str, lane: Var) -> TestsOfLanes {
     let target = n.find_buffer(name);
     let is_load = |then: &Expr| match then {
@@ -67,7 +73,7 @@ pub(super) fn tests_of_lanes(n: &Nest, name: &str, lane: Var) -> TestsOfLanes {
     found
 }
 
-/// What a sketch's name says of its padding.
+/// The part of a sketch's name that says how padding is computed.
 pub(super) fn pad_name(pad: Pad) -> &'static str {
     match pad {
         Pad::None => "",
@@ -146,8 +152,8 @@ impl Main<'_> {
     }
 }
 
-/// Gets the loops around a copy, what it stores with the tests of that, and whether it stores pairs
-/// along a row whose channels are innermost.
+/// Called with the loops around a copy, the stored value with its tests, and whether pairs along a
+/// row are stored with channels innermost.
 type Visit<'a> = &'a mut dyn FnMut(&[(Var, i64)], (&[Cond], &Expr), bool);
 
 fn copy_chain(n: &Nest, s: &Stmt, chain: &mut Vec<(Var, i64)>, f: Visit<'_>) {
@@ -168,7 +174,7 @@ fn copy_chain(n: &Nest, s: &Stmt, chain: &mut Vec<(Var, i64)>, f: Visit<'_>) {
         {
             f(chain, (&[&conds[..], more].concat(), value), true);
         }
-        // What is computed ahead has no border.
+        // Values computed ahead have no border.
         Stmt::Store { buffer, value, .. }
             if n.buffer(*buffer).scope != Scope::Output && computes(value) =>
         {

@@ -1,11 +1,18 @@
-//! The knobs of multi-level tiling and what makes their values legal and sensible.
+//! The space of the tiling sketch for CPUs: its knobs, and the constraints that make their values
+//! legal or sensible. Input: the [`Shape`] of a workload (a tensor expression) and a target;
+//! output: a draft of a space, which `tile/mod.rs` opens. `primitives.rs` turns a configuration (a
+//! value for each knob) of it into a schedule.
+//!
+//! For an axis `k` the knobs are `k3` (its part of the register tile) and `k2`, `k1` (tiles around
+//! it); further knobs are `lanes`, the cut of the reduction, the loop order, packing, prefetching
+//! and threads. Example: `k3=2,lanes=16`.
 
 use super::super::{Draft, divisors, overlap_at_most, powers, prefetch_knob};
 use super::{FEW_REGISTERS, Packing, Shape, TileAxis, WIDE_COPY};
 use squall_core::Target;
 use squall_core::space::{Knob, Role, Term};
 
-/// Tiles of a level in a tile of the next, at most.
+/// The most tiles of one level in a tile of the next.
 const MOST_TILES: i64 = 64;
 
 /// The knobs and constraints of a shape, on a target whose vectors have `native` lanes.
@@ -27,12 +34,12 @@ pub(super) fn draft(s: &Shape, t: &Target, native: i64) -> Draft {
     d
 }
 
-/// The knob of an axis at a level: its name and role.
+/// The name and the role of the knob of an axis at a level.
 fn tile(a: &TileAxis, level: u8) -> (String, Role) {
     (format!("{}{level}", a.short), Role::Tile { axis: a.short.clone(), level })
 }
 
-/// Vectors of sums that the register tile holds.
+/// The number of vectors of sums in the register tile.
 fn accumulators(s: &Shape) -> Term {
     Term::product(s.tiled.iter().map(|a| Term::knob(format!("{}3", a.short))))
 }
@@ -56,7 +63,8 @@ fn register_tile(d: &mut Draft, s: &Shape, t: &Target, native: i64) {
     d.should.push(Term::Const(most.min(registers / 4)).at_most(accumulators(s)));
 }
 
-/// The levels of an axis around the register tile; `widths` are those of the lanes, if it has them.
+/// Adds the knobs of an axis around the register tile; `widths` are the lanes' possible widths on
+/// the axis that has the lanes.
 fn outer_levels(d: &mut Draft, s: &Shape, a: &TileAxis, widths: &[i64]) {
     for &level in s.levels() {
         let (name, role) = tile(a, level);
@@ -127,8 +135,8 @@ fn ways(d: &mut Draft, s: &Shape, t: &Target) {
             Packing::Far => &["near", "yes"],
         };
         let knob = Knob::words(format!("pack_{name}"), Role::Layout, values);
-        // A winner of a task in which the operand was data says nothing of a weight, of which a
-        // copy ahead of the call costs nothing.
+        // A winner of a task with data in this place says nothing of a weight, whose copy ahead of
+        // the call costs nothing.
         let is_weight = matches!(kind, Packing::Forced | Packing::Weight);
         d.knobs.push(if is_weight { knob.where_absent("yes") } else { knob });
     }
@@ -148,7 +156,7 @@ fn ways(d: &mut Draft, s: &Shape, t: &Target) {
     if let Some((_, rows)) = s.rows_of_copy {
         let knob = Knob::words("copy_at", Role::Order, &["outside", "tile"]);
         let knob = knob.where_absent("outside");
-        // Of a single tile both are the same.
+        // With a single tile both values are the same.
         let a = &s.tiled[rows];
         let tile = s.levels().iter().chain(&[3]).map(|l| Term::knob(format!("{}{l}", a.short)));
         let lanes = (rows == s.lane).then(|| Term::knob("lanes"));

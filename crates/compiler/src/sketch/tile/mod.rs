@@ -1,9 +1,12 @@
-//! Multi-level tiling with consumer fusion, cache write into registers and packed operands: the
-//! sketch of convolutions, matrix products, depthwise convolutions and pooling.
+//! Multi-level tiling for CPUs: the sketch of convolutions, matrix products, depthwise convolutions
+//! and pooling, that is of workloads with one reduction. Elementwise stages behind it are fused
+//! (the epilogue), sums stay in registers (`cache_write`), operands may be packed.
 //!
-//! Structure SSRSRS: spatial levels 0 and 1 outside, an outer reduction level, spatial level 2,
-//! the inner reduction level, and the register tile (level 3) with the vector lanes innermost.
-//! Two sketches for each axis that can hold the lanes: with the reduction in one piece, and cut.
+//! The structure is SSRSRS as in Ansor: spatial levels 0 and 1 outside, an outer reduction level,
+//! spatial level 2, the inner reduction level, and the register tile (level 3) with the vector
+//! lanes innermost. Each axis that can hold the lanes gives two sketches: reduction in one piece,
+//! or cut. `derive` makes them: `shape_base` prepares the loop nest, `Shape` holds facts, `knobs`
+//! makes the space, `primitives` the schedule of a configuration (a value for each knob).
 
 mod amx;
 mod border;
@@ -29,22 +32,22 @@ use squall_core::workload::{Stage, Workload};
 use squall_core::{Configuration, DType, Target};
 use std::sync::Arc;
 
-/// Vector registers of so many bytes together are few (AVX2, NEON): what unrolled steps share
-/// pushes sums out of them.
+/// Vector registers with at most this many bytes in all are few (AVX2, NEON): values that unrolled
+/// steps share push sums out of them.
 const FEW_REGISTERS: usize = 1024;
 
 /// Lanes of the vectors of padded copies, unless a configuration asks for the machine's own.
 const WIDE_COPY: i64 = 16;
 
-/// Axes that are tiled at most. Of more, the outermost stay untiled.
+/// The most axes that are tiled. Where there are more, the outermost stay untiled.
 const MOST_TILED: usize = 5;
 
-/// Results of a step of the reduction, for each lane, that are few beside what the step reads.
+/// The most results of a step of the reduction, for each lane, that count as few beside the
+/// elements that the step reads.
 const FEW_RESULTS: i64 = 16;
 
-/// Products that a result adds up at most, such as those of a depthwise convolution or a first
-/// layer, where lanes of results along a row are worth it. Of more, lanes of output channels are
-/// two to three times as fast.
+/// The most products that a result adds up, as in depthwise convolutions, for which lanes along a
+/// row are worth it. Beyond, lanes of output channels are two to three times as fast.
 pub(super) const MOST_PRODUCTS: i64 = 200;
 
 /// Reductions below this many steps stay in one piece.
@@ -98,7 +101,7 @@ enum Packing {
     Far,
 }
 
-/// What the schedule builder needs to know about a sketch.
+/// The facts of a sketch that its schedule is built from.
 struct Shape {
     /// Axes that stay outermost and untiled.
     outer: Vec<TileAxis>,
@@ -125,7 +128,7 @@ struct Shape {
     rows_of_copy: Option<(String, usize)>,
     /// Lanes differ in whether they lie in the border, so that what lies inside has its own code.
     has_versions: bool,
-    /// What is summed lies in parts.
+    /// Present where a summed operand lies in parts.
     parts: Option<Parts>,
     /// Lanes of the machine's own vectors, for the padded copy.
     copy_lanes: i64,
@@ -143,7 +146,7 @@ struct Shape {
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     let Some((w, main)) = with_epilogue(f.workload) else { return Vec::new() };
     let mut out = Vec::new();
-    // What a copy puts in pairs would be made of two tests at each read.
+    // Without the copy each pair would take two tests at each read.
     let of_pairs = |s: &Stage| makes_pairs(&s.body) && !w.is_of_weights(s);
     // In a copy of what lies in parts each lane would ask where it lies.
     let in_parts = reads_parts(&w, main);
@@ -226,8 +229,7 @@ fn is_padding(w: &Workload, s: &Stage) -> bool {
         && !w.is_of_weights(s)
 }
 
-/// Whether a copy makes something of what it reads: by arithmetic, or by putting it in pairs or
-/// words.
+/// Whether a copy computes something: by arithmetic, or by making pairs or words.
 fn computes(e: &Expr) -> bool {
     e.flop() > 0 || makes_pairs(e)
 }
@@ -352,7 +354,7 @@ pub(super) fn main_loops(n: &Nest, c: &str) -> Option<(Vec<TileAxis>, Vec<TileAx
     Some((spatial, reduce))
 }
 
-/// What the accumulation reads.
+/// The operands that the accumulation reads.
 fn operands(n: &Nest, c: &str) -> Vec<(Source, Vec<Affine>)> {
     let mut out = Vec::new();
     let target = n.find_buffer(c);
@@ -430,8 +432,8 @@ impl Main<'_> {
         self.operands.iter().filter(|o| o.0 == b).count() == 1
     }
 
-    /// How many axes stay outside: those that every operand depends on give no reuse, and those
-    /// that the padded copy is joined to hold it. Nothing where the lanes' axis is one of these.
+    /// How many axes stay outside: axes that every operand depends on give no reuse, and axes that
+    /// the padded copy is joined to hold it. `None` where the lanes' axis is one of them.
     fn outside(&self, lane_at: usize, pad: Pad) -> Option<usize> {
         let shared = |a: &TileAxis| self.operands.iter().all(|(b, i)| self.stride(*b, i, a) != 0);
         let of_copy = |a: &&TileAxis| !a.name.ends_with(&format!("_{}", self.c));
@@ -444,7 +446,8 @@ impl Main<'_> {
         (near <= lane_at).then_some(cut)
     }
 
-    /// What can be packed; nothing where a weight is not, and lanes cannot read it as it lies.
+    /// The operands that can be packed; `None` where a weight is not packed and lanes cannot read
+    /// it as it lies.
     fn packable(&self, t: &Target, lane: &TileAxis) -> Option<Vec<(String, Packing)>> {
         let mut packable = Vec::new();
         for (b, i) in &self.operands {
@@ -525,7 +528,7 @@ fn sketch(
     let t = f.target;
     let (spatial, reduce) = main_loops(base, c)?;
     let parts = parts(base, c, &reduce);
-    // Short reductions are not cut, and those of parts are cut where these meet.
+    // Short reductions are not cut, and reductions over parts are cut where the parts meet.
     let is_short = reduce.iter().map(|a| a.extent).product::<i64>() < SHORT;
     if !whole && (is_short || parts.is_some()) {
         return None;

@@ -1,5 +1,8 @@
-//! What is read in parts (`core/src/operator/in_parts.rs`): the sum's loop is cut where the parts
-//! meet, so that none of its pieces asks which part an element is in.
+//! Operands that lie in several tensors side by side, such as an input that is a concatenation
+//! (`core/src/operator/in_parts.rs`): a sum over them tests at each element which tensor it is in.
+//! The reduction's loop is cut where the parts meet (`peel`), so that no piece of it needs the
+//! test. Input: a workload (a tensor expression) or nest; output: the positions of the cuts, used
+//! by `tile/mod.rs` and `primitives.rs`.
 
 use super::{Packing, TileAxis};
 use crate::nest::{Nest, Stmt, visit};
@@ -7,25 +10,26 @@ use squall_core::Workload;
 use squall_core::expr::Expr;
 use squall_core::workload::Stage;
 
-/// Where along a reduction the parts of what is summed meet.
+/// The positions along a reduction where one tensor of a summed operand ends and the next begins.
 pub(super) struct Parts {
-    /// Among the reductions.
+    /// The number of the axis among the reductions.
     pub axis: usize,
-    /// Ascending, none of them at an end.
+    /// The positions, ascending, without the axis's two ends.
     pub cuts: Vec<i64>,
 }
 
-/// Whether an element is of one tensor or of another.
+/// Whether an expression selects between reads of two tensors.
 fn is_of_parts(e: &Expr) -> bool {
     matches!(e, Expr::Select { other, .. } if !other.loads().is_empty())
 }
 
-/// Whether a stage ahead of the main one says which part an element is in.
+/// Whether a stage ahead of the main one selects which tensor an element is read from.
 pub(super) fn reads_parts(w: &Workload, main: usize) -> bool {
     w.stages[..main].iter().any(|s: &Stage| is_of_parts(&s.body))
 }
 
-/// The parts that a sum into a buffer of this name reads, where it reads such.
+/// The parts that a sum into a buffer of this name reads; `None` where its operands are whole
+/// tensors.
 pub(super) fn parts(n: &Nest, name: &str, reduce: &[TileAxis]) -> Option<Parts> {
     let target = n.find_buffer(name);
     let mut found = None::<Parts>;
@@ -56,7 +60,7 @@ pub(super) fn parts(n: &Nest, name: &str, reduce: &[TileAxis]) -> Option<Parts> 
     Some(parts)
 }
 
-/// What can be packed of a sum's operands: no parts.
+/// The operands of a sum that can be packed: those that do not lie in parts.
 pub(super) fn packed(
     mut all: Vec<(String, Packing)>,
     parts: Option<&Parts>,

@@ -1,4 +1,9 @@
-//! From a configuration of multi-level tiling to its schedule.
+//! The schedule of a configuration of multi-level tiling (`tile/mod.rs`): from the [`Shape`] of a
+//! workload (a tensor expression) and a value for each knob (`knobs.rs`) to a list of schedule
+//! primitives (`split`, `reorder`, `cache_write`, `pack`, ..), which `schedule::apply` runs on the
+//! sketch's nest.
+//!
+//! The loop of axis `k` at level 2 is named `k2`; level 3 is the register tile.
 
 use super::super::divisors;
 use super::super::powers;
@@ -48,7 +53,8 @@ struct Builder<'a> {
     k: &'a Configuration,
     /// Loops of the register tile: the lane axis's vectors last, then the lanes.
     tile: Vec<String>,
-    /// Spatial loops around it, and outside of the reduction, in the configuration's order.
+    /// Spatial loops around the register tile inside of the outer reduction (`middle`), and outside
+    /// of all reductions in the configuration's order.
     middle: Vec<String>,
     outermost: Vec<String>,
     outside: Vec<String>,
@@ -263,8 +269,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Cuts the reduction's loop where the parts of what it reads meet. Steps of which some
-    /// elements are of one part and some of another are loops of their own.
+    /// Cuts the reduction's loop where the parts of an operand meet. Steps with elements of two
+    /// parts are loops of their own.
     fn parts(&self, p: &mut Vec<Primitive>) {
         let Some(Parts { axis, cuts }) = &self.s.parts else { return };
         let a = &self.s.reduce[*axis];

@@ -1,5 +1,7 @@
-//! Operators over bytes, which a rewriting of quantised models writes
-//! (`core/src/graph/infer/bytes.rs`): each is a kernel of its own.
+//! Anchors (the operators that fused kernels are built around) of operators over bytes, which the
+//! rewriting of quantised models (`bytes/mod.rs`) writes: `ConvBytes`, `MatMulBytes`, `SumBytes`
+//! and others (`core/src/graph/infer/bytes.rs`). Each is a kernel of its own. Input: a node;
+//! output: its name and workload, from the builders in `core/src/operator/bytes.rs`.
 
 use super::{Anchor, few_bits};
 use crate::bytes::KERNEL;
@@ -10,7 +12,8 @@ use squall_core::graph::infer::bytes::elements;
 use squall_core::graph::infer::{Ctx, bytes, nbits};
 use squall_core::operator::{ByteResult, ByteSum, Gate, byte_sum, rounded_to_bytes, scaled_bytes};
 
-/// The kernel of such a node; none of those that are no kernel, or of another domain.
+/// The anchor of an operator over bytes; `None` for nodes of another domain and for operators that
+/// are no kernels.
 pub(super) fn of(view: &View<'_>, node: &Node) -> Option<Result<Anchor, String>> {
     if node.domain != nbits::DOMAIN {
         return None;
@@ -20,7 +23,7 @@ pub(super) fn of(view: &View<'_>, node: &Node) -> Option<Result<Anchor, String>>
         "MatMulBytes" => matmul,
         "ProductBytes" => dynamic,
         "ConvProductBytes" => dynamic_conv,
-        // Of other channels a plain operator fills these up.
+        // Where channels have to be padded, a plain operator does it.
         "ToBytes" if node.inputs.len() == 4 && is_whole(view, node) => rounded,
         "ScaleBytes" => scale,
         "SumBytes" => sum,
@@ -41,12 +44,13 @@ pub(super) fn of(view: &View<'_>, node: &Node) -> Option<Result<Anchor, String>>
     Some(made)
 }
 
-/// Whether bytes lie as floats do, or with channels last that need not be filled up.
+/// Whether the bytes have the order of the floats, or channels last without padding.
 fn is_whole(view: &View<'_>, node: &Node) -> bool {
     let channels = || view.shape(node.inputs[0]?)?.get(1).copied();
     int(node, "channels_last", 0) == 0 || channels().is_some_and(|c| bytes::filled(c) == c)
 }
 
+/// The rounding of floats to bytes.
 fn rounded(ctx: &Ctx) -> Made {
     let extents = match (ctx.int_or("channels_last", 0)?, ctx.shape(0)?) {
         (0, _) => [1, 1, elements(ctx, 0)?],
@@ -81,7 +85,7 @@ fn dynamic_conv(ctx: &Ctx) -> Made {
     Ok((conv.name(), conv.of_dynamic_bytes()?))
 }
 
-/// What a task's name says of a sum behind it.
+/// The part of a task's name that says a sum is computed behind the operator.
 fn behind(result: ByteResult) -> &'static str {
     match result.sum.map(|s| s.addends) {
         None => "",

@@ -1,11 +1,14 @@
-//! Convolutions in three dimensions, and transposed ones in one to three.
+//! Anchors (the operators that fused kernels are built around) of convolutions in three dimensions,
+//! and of transposed convolutions in one to three. Input: a node with constant filters; output: an
+//! [`Anchor`] with the workload that `core/src/operator/convolution.rs` builds, or the reason why
+//! there is none. Two-dimensional convolutions are in `../anchor.rs`.
 
 use super::{Anchor, FARTHEST, plain};
 use crate::view::{View, input, int, ints, word};
 use squall_core::graph::{Node, ValueId};
 use squall_core::operator::{Channels, ConvAxis, Convolution, Direction};
 
-/// A node's operands: the image and its shape, the filters and theirs.
+/// A node's operands: the image and its shape, the filters and their shape.
 struct Operands<'a> {
     x: ValueId,
     xs: &'a [i64],
@@ -26,7 +29,7 @@ fn operands<'a>(view: &View<'a>, node: &Node) -> Result<Operands<'a>, String> {
     Ok(Operands { x, xs, w, ws })
 }
 
-/// The axes of a window by the node's attributes, over images of these extents.
+/// The window along each axis of an image, by the node's attributes.
 fn axes(node: &Node, image: &[i64], kernel: &[i64]) -> Result<Vec<ConvAxis>, String> {
     let rank = image.len();
     let numbers = |name: &str, count: usize, default: i64| match ints(node, name) {

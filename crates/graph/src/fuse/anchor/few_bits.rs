@@ -1,4 +1,7 @@
-//! Products with weights of few bits, which are kernels of their own on CPUs.
+//! Anchors (the operators that fused kernels are built around) of products with weights of few bits
+//! (`MatMulNBits`, 4 or 8 bits), which are kernels of their own on CPUs. Input: a node that
+//! `bytes/few_bits.rs` marked; output: its name and workload, or the reason why there is no kernel
+//! for it.
 
 use crate::view::View;
 use squall_core::graph::Node;
@@ -12,6 +15,7 @@ pub fn few_bits(view: &View<'_>, node: &Node) -> Result<(String, Workload), Stri
     of(&Ctx::new(node, view.model.opset, &view.model.values))
 }
 
+/// The name and the workload of a product.
 pub(super) fn of(ctx: &Ctx) -> Result<(String, Workload), String> {
     let w = NBits::of(ctx)?;
     let operands: [(bool, &[DType]); 5] = [

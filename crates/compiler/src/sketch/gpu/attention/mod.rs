@@ -1,15 +1,17 @@
-//! Attention as one launch: two products with a softmax between them. After FlashAttention (Dao et
-//! al., 2022; Dao, 2023).
+//! Attention as one GPU kernel: two products with a softmax between them. After FlashAttention (Dao
+//! et al., 2022; Dao, 2023). Input: a workload (a tensor expression) that `problem.rs` recognises
+//! as attention; output: the sketch of this file, by plain threads, and two more for 16-bit tensors
+//! by tensor cores.
 //!
-//! A block computes a tile of rows of one head. It goes through the keys tile by tile: scores of
-//! the tile stay in registers, powers of them in shared memory, and no score goes through device
-//! memory. The largest score so far and the sum of powers are kept for each row; where a tile has
-//! a larger score, what was summed before is scaled down. A thread has `m_i` rows next to each
-//! other, `n_i` scores of each, and its share of the columns of the output.
+//! A block computes a tile of rows of one head and walks through the keys tile by tile: the scores
+//! of a tile stay in registers, their powers in shared memory, and no score goes through device
+//! memory. For each row the largest score so far and the sum of powers are kept; where a tile has a
+//! larger score, earlier sums are scaled down (online softmax). A thread has `m_i` rows next to
+//! each other, `n_i` scores of each, and its share of the columns of the output.
 //!
-//! Tensors of 16 bits have two more sketches, in which tensor cores multiply and powers stay in
-//! registers as well: `tensor` gives rows to warps, `warpgroup` to warpgroups, and `rows` is what
-//! their threads do with scores.
+//! In the sketches by tensor cores powers stay in registers as well: `tensor` gives rows to warps
+//! (`mma.sync`), `warpgroup` to warpgroups (`wgmma`), and `rows` holds the softmax steps that their
+//! threads have in common. `program` writes the loop nest of the sketch by plain threads.
 
 mod problem;
 mod program;
@@ -25,13 +27,14 @@ use squall_core::space::{Knob, Role, Term};
 use squall_core::{Gpu, Space};
 use std::sync::Arc;
 
-/// What the largest score of a row is at first: no finite score is less, and nothing is left of it
-/// in powers of a difference, as would be of an infinity.
+/// The initial value of a row's largest score: no finite score is less, and the power of a
+/// difference to it is 0 and not NaN, as it would be with an infinity.
 const LEAST: f64 = f32::MIN as f64;
 
-/// Sums that a thread holds in registers at most, of each of the two products.
+/// The most sums of each of the two products that a thread holds in registers.
 const MOST_SUMS: i64 = 64;
 
+/// The sketches of attention: by warpgroups, by warps and by plain threads.
 pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     let Some(p) = problem(f.workload).map(Arc::new) else { return Vec::new() };
     let by_matrices = [warpgroup::derive(&p, gpu), tensor::derive(&p, gpu)];
@@ -41,6 +44,7 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     by_matrices.into_iter().flatten().chain([plain]).collect()
 }
 
+/// The space of the sketch by plain threads.
 fn space(p: &Attention, gpu: Gpu) -> Option<Space> {
     let tile = |axis: &str, level| Role::Tile { axis: axis.into(), level };
     let (rows, keys, columns) = (p.row.1, p.key.1, p.column.1);

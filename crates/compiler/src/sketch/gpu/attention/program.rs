@@ -1,4 +1,9 @@
-//! The program of attention: rows of one head in a block, and a walk through its keys.
+//! Writes the loop nest of attention by plain threads: a block loop over tiles of rows of each
+//! head, and inside a loop over tiles of keys that computes scores, updates each row's maximum and
+//! sum (online softmax), and adds powers times values to the output's sums.
+//!
+//! Input: an [`Attention`] (`problem.rs`) and a configuration (a value for each knob) of the space
+//! in `mod.rs`; output: a nest.
 
 use super::super::loops::{around, count, tiles};
 use super::super::tensor::tile::guarded;
@@ -17,8 +22,8 @@ pub fn program(p: &Attention, c: &Configuration) -> Result<Nest, String> {
     Writer::new(p, c)?.program()
 }
 
-/// Elements of a tile that a thread owns along one axis: `far` groups of `near` side by side, with
-/// those of the other threads between the groups.
+/// Elements of a tile that a thread owns along one axis: `far` groups of `near` neighbours, with
+/// the elements of the other threads between the groups.
 #[derive(Clone, Copy)]
 struct Share {
     thread: Var,
@@ -34,19 +39,20 @@ struct Own {
     index: [Affine; 2],
 }
 
-/// What a block has in shared memory.
+/// The buffers of a block in shared memory.
 #[derive(Clone, Copy)]
 struct Tiles {
     query: Source,
     key: Source,
     value: Source,
     powers: Source,
-    /// What each of the threads of a row has to tell the others.
+    /// The partial maximum or sum of each of the threads that share a row.
     part: Source,
 }
 
-/// What a thread holds: of each row the largest score, the sum of powers, the largest score with
-/// the tile's own, and what is left of the sums with it; its scores, and its sums of values.
+/// The local buffers of a thread. For each of its rows: the largest score so far, the sum of
+/// powers, the largest score with the current tile included, and the factor that scales earlier
+/// sums down to it. Then the scores of the tile, and the sums of values.
 #[derive(Clone, Copy)]
 struct Held {
     largest: Source,
@@ -117,8 +123,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Loops over a thread's elements of rows by those of another axis; their places, and the index
-    /// of what it holds of them.
+    /// Loops over a thread's elements along rows and along another axis, their places, and their
+    /// index in the thread's local buffers.
     fn both(&mut self, s: Share, name: &str) -> (Vec<(Var, i64)>, Affine, Affine, Vec<Affine>) {
         let row = self.own(self.rows, &format!("m{name}"));
         let other = self.own(s, &format!("n{name}"));
@@ -180,13 +186,13 @@ impl<'a> Writer<'a> {
         (self.p.key.1 + self.keys.size() - 1) / self.keys.size()
     }
 
-    /// What a thread does with each of its rows, by their number.
+    /// Statements for each of a thread's rows, given the row's index.
     fn each_row(&mut self, f: impl FnOnce(Vec<Affine>) -> Vec<Stmt>) -> Stmt {
         let i = self.n.new_var("i");
         count(i, self.rows.near, Mode::Unroll, f(vec![Affine::var(i)]))
     }
 
-    /// What is done with each tile of keys, which has arrived before. Its values arrive while
+    /// The statements for each tile of keys, which has arrived before. Its values are fetched while
     /// scores are computed, and the next keys while values are summed.
     fn each_tile(&mut self, shared: Tiles, own: Held) -> Vec<Stmt> {
         let p = self.p;
@@ -231,15 +237,15 @@ impl<'a> Writer<'a> {
         )
     }
 
-    /// A shared tile: places of a sum by those of the result.
+    /// Declares a shared tile: places along a sum by places along the result.
     fn tile(&mut self, name: &str, o: &Operand, sum: i64, lines: i64) -> Source {
         let dtype = self.n.buffer(o.source).dtype;
         let shape = vec![sum, lines + self.pad];
         self.buffer(name, shape, Scope::Shared, dtype)
     }
 
-    /// Copies what an operand has at so many places of a sum and of the result to shared memory;
-    /// nothing is read behind the last key.
+    /// Copies an operand's elements at a number of places of a sum and of the result to shared
+    /// memory; nothing is read behind the last key.
     fn fetch(
         &mut self,
         o: &Operand,
@@ -257,7 +263,7 @@ impl<'a> Writer<'a> {
             let x = self.n.new_var("x");
             let is_cut = *v == self.p.key.0;
             let is_whole = |n: i64| n % self.vector == 0;
-            // What starts where another tile ends, or is moved back, may not be aligned.
+            // A tile that starts where another one ends, or that is moved back, may not be aligned.
             let is_aligned = (start.terms().is_empty() || is_cut)
                 && is_whole(*size)
                 && is_whole(*extent)

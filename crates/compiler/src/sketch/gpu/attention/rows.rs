@@ -1,8 +1,12 @@
-//! What a thread does with its rows of scores, where matrices lie across the registers of a warp:
-//! scores of sums, their largest, powers, and the rows of the output.
+//! The softmax steps that the two attention sketches by tensor cores share, where matrices lie
+//! across the registers of a warp (fragments): a thread makes scores of its sums, finds the largest
+//! score of each row, computes powers and scales earlier sums, and finally divides and stores rows
+//! of the output.
 //!
-//! Where a score is a constant factor of a sum, it counts in powers of two, which the device has an
-//! instruction for. What a mask adds may be as large as floats are, and is not multiplied.
+//! Where a score is a constant factor times a sum, powers of two are computed instead of powers of
+//! e, since the device has an instruction for them. Scores with a mask added are not: a mask may be
+//! as large as the largest float and cannot be multiplied. `tensor.rs` and `warpgroup.rs` build
+//! their nests on [`Rows`].
 
 use super::super::loops::{around, tiles};
 use super::super::resources::WARP;
@@ -14,11 +18,12 @@ use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Unary, Var};
 use squall_core::workload::Reducer;
 use std::f64::consts::{LN_2, LOG2_E};
 
-/// Rows and columns of a matrix.
+/// The number of rows, and of columns, of a matrix.
 pub const SIDE: i64 = 16;
 
-/// What a thread holds of each of its rows: the largest score, the sum of its own powers, the
-/// largest score with the tile's own, and what is left of the sums with it.
+/// The local buffers of a thread, for each of its rows: the largest score so far, the sum of its
+/// own powers, the largest score with the current tile included, and the factor that scales earlier
+/// sums down.
 #[derive(Clone, Copy)]
 pub struct Held {
     largest: Source,
@@ -27,29 +32,29 @@ pub struct Held {
     factor: Source,
 }
 
-/// A thread's elements of matrices: how they are counted, and where they are.
+/// A thread's elements of a row of matrices: the loops that count them, and their places.
 struct Elements {
     loops: Vec<(Var, i64)>,
-    /// Of a buffer `[m_i, matrices, 2, 2, 2]`, and of one `[m_i, 2]`.
+    /// The index into a buffer `[m_i, matrices, 2, 2, 2]`, and into one of rows, `[m_i, 2]`.
     index: Vec<Affine>,
     row_index: Vec<Affine>,
     row: Affine,
     column: Affine,
 }
 
-/// The program that is written for a tile of rows and a walk through the keys, and what its threads
-/// have of both.
+/// The nest that is being written for a tile of rows and its walk through the keys, and the
+/// variables and extents that its threads compute with.
 pub struct Rows<'a> {
     pub p: &'a Attention,
     pub n: Nest,
     pub format: DType,
-    /// Matrices of a warp's rows, and of a tile of keys.
+    /// Numbers of 16x16 matrices: along a warp's rows, and along a tile of keys.
     pub rows: i64,
     pub keys: i64,
-    /// Where the tile of rows begins, and the number of the tile of keys.
+    /// Variables: the first row of the tile, and the number of the tile of keys.
     pub start: Var,
     pub step: Var,
-    /// The number of the warp among those of the block's rows, and its thread.
+    /// The number of the warp among the warps of the block's rows, and the thread's number in it.
     pub warp: Affine,
     pub lane: Var,
     /// The thread's row in a matrix, and its pair of columns.
@@ -70,7 +75,7 @@ impl<'a> Rows<'a> {
         self.n.new_buffer(Buffer { name: name.into(), dtype, shape, scope, lenient: false })
     }
 
-    /// A thread's elements of so many matrices side by side.
+    /// Declares a local buffer of a thread's elements of `columns` matrices side by side.
     pub fn thread_part(&mut self, name: &str, columns: i64) -> Source {
         let shape = [vec![self.rows, columns], THREAD_PART.to_vec()].concat();
         self.buffer(name, shape, Scope::Local, DType::F32)
@@ -108,7 +113,7 @@ impl<'a> Rows<'a> {
         Stmt::If { conds: vec![Cond { index, low: 0, high: self.steps() }], body }
     }
 
-    /// What a thread does with each of its rows, by their index.
+    /// Statements for each of a thread's rows, given the row's index.
     fn each_row(&mut self, f: &mut dyn FnMut(Vec<Affine>) -> Vec<Stmt>) -> Stmt {
         let [i, r] = ["i", "r"].map(|x| self.n.new_var(x));
         let body = f(vec![Affine::var(i), Affine::var(r)]);
@@ -152,7 +157,7 @@ impl<'a> Rows<'a> {
         out
     }
 
-    /// Scales what a thread has of so many matrices of values.
+    /// Scales a thread's elements of `columns` matrices of output sums.
     pub fn scaled(&mut self, sum: Source, columns: i64, own: Held) -> Vec<Stmt> {
         let e = self.elements(columns, &Affine::constant(0));
         let (held, by) =
@@ -175,8 +180,8 @@ impl<'a> Rows<'a> {
         around(&e.loops, Mode::Unroll, vec![Stmt::Store { buffer: score, index: e.index, value }])
     }
 
-    /// Finds the largest score of each row, this tile's among them, and what is left of earlier
-    /// sums with it.
+    /// Finds the largest score of each row, this tile's included, and the factor that scales
+    /// earlier sums to it.
     fn largest(&mut self, score: Source, own: Held) -> Vec<Stmt> {
         let Held { largest, sums, newest, factor } = own;
         let first = self.each_row(&mut |at| {
@@ -206,7 +211,7 @@ impl<'a> Rows<'a> {
         out
     }
 
-    /// The program whose threads do so with tiles of so many rows.
+    /// The finished nest: block loops over tiles of `tall` rows, thread loops, and the body.
     pub fn launched(mut self, threads: &[(Var, i64)], tall: i64, body: Vec<Stmt>) -> Nest {
         let block = around(threads, Mode::Thread, body);
         let number = self.n.new_var("mb");
@@ -215,7 +220,7 @@ impl<'a> Rows<'a> {
         self.n
     }
 
-    /// Stores a thread's elements of the output, of which it has the sums in so many matrices.
+    /// Stores a thread's elements of the output, whose sums lie in `columns` matrices.
     pub fn finish(&mut self, own: Held, sum: Source, columns: i64) -> Vec<Stmt> {
         let p = self.p;
         let mut out =
@@ -253,7 +258,7 @@ fn power(exponent: Expr, in_twos: bool) -> Expr {
     Expr::unary(Unary::Exp, exponent)
 }
 
-/// What a score is of the first product's sum alone: a constant factor of it.
+/// The factor by which a score is a constant multiple of the first product's sum, if it is one.
 fn constant_factor(p: &Attention) -> Option<f64> {
     let of_sum = |e: &Expr| matches!(e, Expr::Load { source, .. } if *source == p.sum);
     match &p.score {

@@ -1,9 +1,12 @@
-//! Attention of 16-bit tensors by tensor cores. After FlashAttention-2 (Dao, 2023): a warp has
-//! whole rows of scores in its registers, so that warps share nothing but tiles of keys and values.
+//! Attention of 16-bit tensors by tensor cores (`mma.sync`, compute capability 8.0 and later).
+//! After FlashAttention-2 (Dao, 2023): a warp has whole rows of scores in its registers, so that
+//! the warps of a block share nothing but tiles of keys and values in shared memory.
 //!
-//! A warp multiplies its rows with a tile of keys, turns sums into scores, lets the four threads of
-//! a row agree on its largest score, and rounds the powers to the format of the values: as factors
-//! they lie in registers as sums do.
+//! Each step of the program: a warp multiplies its rows of queries with a tile of keys, turns the
+//! sums into scores, lets the four threads of a row agree on its largest score, and rounds the
+//! powers to the format of the values. These fragments of powers are at once the first factor of
+//! the second product, because factors lie in registers as sums do. Input: an [`Attention`] and a
+//! GPU; output: the sketch `gpu_attention_tensor`. The softmax steps are in `rows.rs`.
 
 use super::super::super::{Draft, overlap_at_most, powers};
 use super::super::Program;
@@ -18,10 +21,11 @@ use squall_core::space::{Knob, Role, Term};
 use squall_core::{Configuration, DType, Gpu, Space};
 use std::sync::Arc;
 
-/// Elements left free behind each line of a tile: eight lines of 16 bytes are read at once, which
-/// shall not begin in the same banks.
+/// Elements left free behind each line of a tile in shared memory: eight lines of 16 bytes are read
+/// at once and should not begin in the same banks.
 const FREE: i64 = 8;
 
+/// The sketch by warps, where the device and the tensors' formats allow it.
 pub fn derive(p: &Arc<Attention>, gpu: Gpu) -> Option<Program> {
     if gpu.capability < 80 {
         return None;
@@ -48,12 +52,12 @@ pub fn format(p: &Attention) -> Option<DType> {
     (format.is_half() && are_alike && are_products).then_some(format)
 }
 
-/// How many matrices cover so many elements.
+/// How many 16x16 matrices cover an extent.
 fn matrices(extent: i64) -> i64 {
     (extent + SIDE - 1) / SIDE
 }
 
-/// Whether what is summed over lies side by side.
+/// Whether the elements of an operand along the sum lie side by side in memory.
 fn sum_is_inner(o: &Operand, sum: Extent) -> bool {
     o.index.last().is_some_and(|a| a.uses(sum.0))
 }
@@ -312,8 +316,8 @@ impl<'a> Writer<'a> {
         self.fetch(to, stage, keys, columns)
     }
 
-    /// Copies what an operand has at a sum's places and those of the result to its tile; zeros
-    /// where there is nothing.
+    /// Copies an operand's elements at places of a sum and of the result to its tile; zeros where
+    /// there are none.
     fn fetch(&mut self, to: &Tile<'_>, stage: &Affine, sum: TileAxis, line: TileAxis) -> Stmt {
         let (outer, inner) = if to.sum_is_inner { (line, sum) } else { (sum, line) };
         let width = self.width(to.operand, &inner);
@@ -391,7 +395,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Adds the product of the warp's rows with a second factor of so many matrices.
+    /// Adds the product of the warp's rows with a second factor of a number of matrices.
     fn multiply(&mut self, to: Source, a: (Source, i64), b: (Source, i64)) -> Stmt {
         let [i, j] = ["i", "j"].map(|x| self.r.n.new_var(x));
         let matrix = |buffer, at: Vec<Affine>| Matrix { buffer, at };
@@ -475,7 +479,7 @@ impl<'a> Writer<'a> {
         out
     }
 
-    /// What each thread has of the sums of values.
+    /// Unpacks each thread's elements of the sums of values into a local buffer.
     fn unpacked(&mut self, acc: Source) -> (Source, Vec<Stmt>) {
         let sum = self.r.thread_part("sum", self.columns);
         let unpack = self.moved(self.columns, |at| Warp::Unpack {

@@ -1,10 +1,12 @@
-//! Attention of 16-bit tensors by warpgroups (`wgmma`, compute capability 9.0). After
-//! FlashAttention-3 (Shah et al., 2024): a warpgroup has 64 rows. Queries and keys are multiplied
-//! from shared memory; powers are the first factor of the second product where they are made, in
-//! registers.
+//! Attention of 16-bit tensors by warpgroups (`wgmma`, compute capability 9.0 only). After
+//! FlashAttention-3 (Shah et al., 2024): a warpgroup, four warps, has 64 rows. Queries and keys are
+//! multiplied from shared memory; powers are the first factor of the second product in the
+//! registers where they were computed.
 //!
-//! Products with values are awaited only when the next scores are, so that both follow each other
-//! without a gap. While a warpgroup works on its scores, others of the multiprocessor multiply.
+//! The products with values are awaited only when the next scores are, so that the two products
+//! follow each other without a gap. While a warpgroup computes on its scores, other warpgroups of
+//! the multiprocessor multiply. Input: an [`Attention`] and a GPU; output: the sketch
+//! `gpu_attention_warpgroup`. The softmax steps are in `rows.rs`.
 
 use super::super::super::{Draft, overlap_at_most};
 use super::super::Program;
@@ -20,12 +22,13 @@ use squall_core::space::{Knob, Role, Term};
 use squall_core::{Configuration, DType, Gpu, Space};
 use std::sync::Arc;
 
-/// Rows of a warpgroup, and elements of a swizzled row.
+/// Rows of a warpgroup; also the 16-bit elements of a swizzled row of shared memory (128 bytes).
 const ROWS: i64 = 64;
 
-/// Columns of a warpgroup's sums at most.
+/// The most columns of a warpgroup's sums.
 const MOST_COLUMNS: i64 = 256;
 
+/// The sketch by warpgroups, where the device and the tensors' layouts allow it.
 pub fn derive(p: &Arc<Attention>, gpu: Gpu) -> Option<Program> {
     if gpu.capability / 10 != 9 {
         return None;
@@ -55,6 +58,7 @@ fn lies_in_rows(p: &Attention) -> bool {
         && is_whole(p.column.1)
 }
 
+/// The space of the sketch.
 fn space(p: &Attention, gpu: Gpu) -> Option<Space> {
     let tile = |axis: &str, level| Role::Tile { axis: axis.into(), level };
     let (rows, keys) = (p.row.1, p.key.1);
@@ -69,7 +73,8 @@ fn space(p: &Attention, gpu: Gpu) -> Option<Space> {
     let wide = || Term::product([Term::knob("n_i"), Term::from(ROWS)]);
     d.must.push(tall().at_most(rows));
     d.should.push(overlap_at_most(rows, tall, 4));
-    // Scores, and what is made of them, half as large; sums of values; addresses.
+    // Registers for scores and for their powers, half as large; for sums of values; and for
+    // addresses.
     let scores = Term::product([Term::knob("n_i"), Term::from(ROWS * 3 / 4)]);
     let registers = Term::sum([scores, Term::from(p.column.1 / 2 + 40)]);
     let lines = |n: Term, width: i64| Term::product([n, Term::from(2 * width)]);
@@ -94,7 +99,7 @@ struct Tiles {
     value: Source,
 }
 
-/// What a warpgroup has in its registers.
+/// The fragments of a warpgroup, which lie in its registers.
 #[derive(Clone, Copy)]
 struct Fragments {
     score: Source,
@@ -145,8 +150,8 @@ impl<'a> Writer<'a> {
         let zeroed = |buffer| Warp::Zero(Matrix { buffer, at: vec![Affine::constant(0)] });
         body.extend([f.score, f.acc].map(|b| Stmt::Warp(zeroed(b))));
         body.push(self.fetch_query(t.query));
-        // Of more than two stages one is multiplied, and one has the values of the step before,
-        // whose products may still read them; the others are on their way.
+        // With more than two stages, one is being multiplied, one has the values of the step
+        // before, whose products may still read them, and the others are on their way.
         let ahead = (self.stages - 2).max(1);
         for s in 0..ahead {
             let fetch = self.fetch(t, &Affine::constant(s), &Affine::constant(s));
@@ -164,7 +169,7 @@ impl<'a> Writer<'a> {
         self.r.launched(&threads, tall, body)
     }
 
-    /// What is done with a tile of keys and values, `ahead` of which are on their way.
+    /// The statements for a tile of keys and values; `ahead` tiles are fetched ahead.
     fn each_tile(&mut self, t: Tiles, f: Fragments, own: Held, ahead: i64) -> Vec<Stmt> {
         let barrier = || Stmt::Barrier(Reach::Block);
         let [stage, next] = ["stage", "next"].map(|x| self.r.n.new_var(x));
@@ -257,7 +262,7 @@ impl<'a> Writer<'a> {
         out
     }
 
-    /// What each thread has of the sums of values.
+    /// Unpacks each thread's elements of the sums of values into a local buffer.
     fn unpacked(&mut self, acc: Source) -> (Source, Vec<Stmt>) {
         let sum = self.r.thread_part("sum", self.r.p.column.1 / SIDE);
         let zero = || vec![Affine::constant(0)];
@@ -319,9 +324,9 @@ impl<'a> Writer<'a> {
         )
     }
 
-    /// Copies lines of an operand to swizzled rows: so many of an axis from its first one on, each
-    /// along the other axis, eight elements a thread. `to` says where a line, a block of 64 and a
-    /// place in it go.
+    /// Copies lines of an operand to swizzled rows: a number of lines of an axis from its first one
+    /// on, each along the other axis, eight elements a thread. `to` maps a line, a block of 64 and
+    /// a place in it to the shared buffer.
     fn copy(
         &mut self,
         o: &Operand,

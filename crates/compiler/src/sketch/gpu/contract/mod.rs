@@ -1,14 +1,18 @@
-//! Matrix products, convolutions, depthwise convolutions, pooling: everything that sums over
-//! tiles. After Ansor's GPU sketch (SSSRRSRS) and split-K by thread-block clusters.
+//! Contractions on a GPU without tensor cores: matrix products, convolutions, depthwise
+//! convolutions and pooling, everything that sums over tiles. After Ansor's GPU sketch (SSSRRSRS),
+//! with split-K by thread-block clusters. Input: a workload (a tensor expression); output: this
+//! sketch, and those of `tensor` and `warpgroup`, for which `contraction` prepares the same
+//! description (`problem.rs`).
 //!
-//! A block computes a tile of the output, a thread `v x i` elements of it along each axis, `v` far
-//! apart (virtual threads) and `i` next to each other. The block's threads fetch what a chunk of
-//! the reduction needs of each operand into shared memory; padding is tested there. Weights lie in
-//! tiles ahead of time. With two stages the next chunk is on its way while one is summed. The first
-//! reduction axis can be split over groups of a block's threads and over the blocks of a cluster:
-//! partial sums then meet in shared memory, each block finishes a slice of the tile with the
-//! epilogue, and nothing of it goes through device memory. Of a product that reads normalised rows
-//! each block makes the numbers of its rows first (`row_steps.rs`).
+//! A block computes a tile of the output, and a thread computes `v x i` elements of it along each
+//! axis: `v` far apart (virtual threads), `i` next to each other. The block's threads fetch the
+//! part of each operand that a chunk of the reduction needs into shared memory; padding is tested
+//! there. Weights are rearranged into tiles ahead of time. With two stages the next chunk is
+//! fetched while one is summed. The first reduction axis can be split over groups of a block's
+//! threads and over the blocks of a cluster: partial sums then meet in shared memory, each block
+//! finishes a slice of the tile with the epilogue, and no partial sum goes through device memory.
+//! For a product that reads normalised rows, each block first computes the statistics of its rows
+//! (`row_steps.rs`).
 
 mod program;
 mod tiling;
@@ -33,7 +37,8 @@ pub fn makes_normed(w: &Workload) -> bool {
     Normed::of(w).is_some() && contraction(w).is_some()
 }
 
-/// What a workload sums over tiles, with the steps of the rows that it normalises first.
+/// The contraction that a workload is, with the steps that first compute the statistics of
+/// normalised rows.
 fn contraction(w: &Workload) -> Option<Contraction> {
     let normed = Normed::of(w);
     let product = match &normed {
@@ -52,6 +57,7 @@ fn contraction(w: &Workload) -> Option<Contraction> {
     Some(p)
 }
 
+/// The sketches of a contraction: by plain threads and by tensor cores; none for other workloads.
 pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     let Some(p) = contraction(f.workload) else { return Vec::new() };
     let Some(space) = space(&p, gpu) else { return Vec::new() };
@@ -97,8 +103,8 @@ fn space(p: &Contraction, gpu: Gpu) -> Option<Space> {
         }
         axis_tile(&mut d, p, a);
     }
-    // These are levels of one axis, and a search moves factors between them: a factor that the
-    // block gives up, its threads may take.
+    // The knobs are levels of one axis, so that a search can move factors between them: a factor
+    // that the block gives up, its threads may take.
     let first = &p.reduce[0];
     let role = |level| Role::Tile { axis: first.short.clone(), level };
     let chunks = divisors(first.extent).into_iter().filter(|d| *d <= 64);

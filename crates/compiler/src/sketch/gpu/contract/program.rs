@@ -1,5 +1,11 @@
-//! The program of a contraction. Chunks of the reduction are fetched and added up, one after
-//! another or one ahead. Then each thread stores its sums, or threads add up partial sums first.
+//! Writes the loop nest of a configuration (a value for each knob) of the contraction sketch: the
+//! block, cluster and thread loops, the loop over chunks of the reduction (each fetched to shared
+//! memory and added up, optionally one chunk ahead), and the end, where each thread stores its sums
+//! or threads first add up partial sums.
+//!
+//! Input: a [`Contraction`] (a sum over tiles of one or two operands, `problem.rs`) and a
+//! configuration; output: a nest. `tiling.rs` says which elements each thread owns; `mod.rs` has
+//! the idea of the sketch (a kernel structure with open knobs).
 
 use super::super::loops::{around, count, tiles, total};
 use super::super::problem::{Contraction, ContractionOperand, epilogue};
@@ -23,7 +29,7 @@ struct Reads {
     packed: Vec<Option<Packed>>,
 }
 
-/// What an operand's tile is fetched from, by dimensions.
+/// The tensor that an operand's tile is fetched from, and the span of each dimension.
 type From = (Source, Vec<Span>);
 
 impl Tiling<'_> {
@@ -85,7 +91,7 @@ impl Tiling<'_> {
         p.operands.iter().zip(&r.packed).map(one).collect()
     }
 
-    /// Walks through the reduction: fetches the tiles of each chunk, and adds up what they give.
+    /// The loop over the reduction: fetches the tiles of each chunk, and adds up their products.
     fn sum(&mut self, acc: Source, body: &mut Vec<Stmt>) {
         let p = self.p;
         let own = self.own("c");
@@ -135,7 +141,8 @@ impl Tiling<'_> {
         body.extend(self.walk(vec![steps]));
     }
 
-    /// What is done at each place of the reductions that are walked through.
+    /// Puts statements into the loops over the reductions that are walked through one place at a
+    /// time.
     fn walk(&self, each: Vec<Stmt>) -> Vec<Stmt> {
         let extents = self.p.reduce[1..].iter().map(|r| r.extent);
         let loops: Vec<(Var, i64)> = self.walked.iter().copied().zip(extents).collect();

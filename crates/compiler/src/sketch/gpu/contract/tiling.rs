@@ -1,5 +1,10 @@
-//! The tile of a block in a contraction: which elements of it threads own, which elements of each
-//! operand a step takes, and where these lie in shared memory.
+//! The tile of a block in the contraction sketch: which elements of it each thread owns, which
+//! elements of each operand a step takes, and where these lie in shared memory.
+//!
+//! Input: a [`Contraction`] (a sum over tiles of one or two operands, `problem.rs`) and a
+//! configuration (a value for each knob); output: a [`Tiling`], the numbers and loop variables that
+//! `program.rs` writes the loop nest with. In `Tiling` the vectors `size`, `t`, `v` and `i` have
+//! one entry an axis of the output.
 
 use super::super::super::divisors;
 use super::super::loops::{around, launches};
@@ -13,13 +18,14 @@ use squall_core::{Configuration, DType};
 /// wait for the slowest candidate.
 const MOST_UNROLLED: i64 = 2048;
 
-/// A weight's copy in tiles, with the axes and the reduction axes that it has.
+/// The copy of a weight in tiles, and the output axes and reduction axes that the weight depends
+/// on.
 pub type Packed = (Source, Vec<usize>, Vec<usize>);
 
 /// Variables of the tile's elements that a thread owns: `v`, `i` of each axis, with extents.
 pub struct Own {
     pub loops: Vec<(Var, i64)>,
-    /// Where in the tile, by axis.
+    /// The element's place in the tile along each axis.
     pub place: Vec<Affine>,
     /// Index of the accumulators.
     pub index: Vec<Affine>,
@@ -51,12 +57,12 @@ pub struct Tiling<'a> {
     pub group: Var,
     pub rank: Var,
     pub step: Var,
-    /// Of the first of the further reductions, which are walked through one place at a time.
+    /// Variables of the reductions behind the first that are walked through one place at a time.
     pub walked: Vec<Var>,
 }
 
-/// An operand's tile in shared memory: its buffer, and which dimensions of the operand it has, in
-/// its order.
+/// An operand's tile in shared memory: its buffer, and the dimensions of the operand that the tile
+/// has, in the tile's order.
 pub struct SharedTile {
     pub buffer: Source,
     kept: Vec<usize>,

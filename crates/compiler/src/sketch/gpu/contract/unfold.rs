@@ -1,11 +1,14 @@
-//! Convolutions whose windows lie side by side, as those that cut an image into patches: seen over
-//! the patches and the places in them, they are products of matrices without a window.
+//! Convolutions with windows side by side, such as a vision transformer's patch embedding: with
+//! stride equal to the window's extent they are matrix products over patches. `unfolded` rewrites a
+//! workload (a tensor expression) so: a dimension of data read at `c x + y`, with `y` running
+//! through `0..c`, is split into two dimensions read at `[x, y]`. The elements stay where they are
+//! in memory. `contract/mod.rs` does this before it looks at a workload.
 
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::workload::Stage;
 use squall_core::{TensorKind, Workload};
 
-/// The same workload, with dimensions of its data taken apart where an index is `c x + y` for all
+/// The same workload, with dimensions of its data split in two where an index is `c x + y` for all
 /// `y` below `c`. The elements stay where they are.
 pub fn unfolded(w: &Workload) -> Workload {
     let mut made = w.clone();

@@ -1,4 +1,12 @@
-//! The knobs of the tensor cores' sketch for warps, and what makes their values legal and sensible.
+//! The space of the sketch for tensor cores by warps (`mod.rs`): its knobs, and the constraints
+//! that make their values legal or sensible. Input: a contraction (a sum over tiles of one or two
+//! operands, `problem.rs`), the roles of its operands (which gives the product's rows, which its
+//! columns) and a GPU; output: a space of configurations, which `program.rs` turns into kernels.
+//!
+//! The knobs are a tile size for each axis (`m_b`), warps along rows and columns, the chunk of the
+//! reduction, stages of the pipeline, ways to copy to shared memory (`copy`, `transpose`),
+//! unrolling, and splits of the reduction. The functions on tiles and copies are shared with
+//! `warpgroup/knobs.rs`.
 
 use super::super::super::{Draft, divisors, overlap_at_most, powers};
 use super::super::problem::Contraction;
@@ -15,10 +23,10 @@ use squall_core::expr::{Affine, Var};
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{Gpu, Space};
 
-/// Places of the last reduction, as lines of an image, that a step takes at most.
+/// The most places of the last reduction (lines of an image) that a step takes.
 const MOST_LINES: i64 = 16;
 
-/// Products of matrices that are written out at most: builders wait for the slowest compilation.
+/// The most matrix products that are unrolled: builders wait for the slowest compilation.
 const MOST_UNROLLED: i64 = 256;
 
 /// Adds a knob for the tile of each of a factor's axes; `widths` says which extents of its last
@@ -36,6 +44,7 @@ pub fn tile_knobs(d: &mut Draft, p: &Contraction, f: &Factor, widths: impl Fn(i6
     }
 }
 
+/// The space of the sketch by warps; `None` where no configuration is legal.
 pub fn space(p: &Contraction, roles: &Roles, gpu: Gpu) -> Option<Space> {
     let sliding = roles.sliding(p);
     let s = Sketch { p, roles, gpu, k: p.reduce[0].extent, sliding };
@@ -51,7 +60,7 @@ pub fn space(p: &Contraction, roles: &Roles, gpu: Gpu) -> Option<Space> {
     d.open()
 }
 
-/// Facts of the problem that knobs and constraints are made from.
+/// The facts of the problem that knobs and constraints are made from.
 struct Sketch<'a> {
     p: &'a Contraction,
     roles: &'a Roles,

@@ -1,5 +1,7 @@
-//! How tiles get from device memory into a stage of shared memory: copied by the block's threads,
-//! or by the copy engine.
+//! Copies from device memory to shared memory in the sketches for tensor cores: the tile of a
+//! factor for one step is copied into a stage of the pipeline, by the block's threads (`cp.async`)
+//! or by the copy engine (`tma.rs`). Input: a factor, its shared buffer (`shared.rs`) and the
+//! number of the step; output: statements for `program.rs`.
 
 use super::super::loops::{around, count};
 use super::super::span::Span;
@@ -10,8 +12,8 @@ use crate::nest::{Mode, Stmt};
 use squall_core::expr::{Affine, Cond};
 
 impl Tiling<'_> {
-    /// Copies a factor's tile at a step to one of the stages, or the piece of it at one place of a
-    /// dimension.
+    /// Copies a factor's tile for a step to one of the stages, or, where `piece` is given, only the
+    /// part of it at one place of a dimension.
     pub fn load_factor(
         &mut self,
         which: usize,
@@ -33,8 +35,8 @@ impl Tiling<'_> {
         all
     }
 
-    /// Has the block's threads copy a factor's tile, or the piece of it at one place of a
-    /// dimension.
+    /// The statement by which the block's threads copy a factor's tile, or the part of it at one
+    /// place of a dimension.
     fn thread_copy(
         &mut self,
         f: &Factor,

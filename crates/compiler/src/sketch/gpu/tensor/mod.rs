@@ -1,23 +1,24 @@
-//! Matrix products and convolutions on tensor cores (`mma.sync`), for factors of 16 bits and for
-//! 32-bit floats whose task allows them to be rounded to tf32; sums are 32-bit floats. Factors
-//! whose task does not are split into two numbers of tf32 each, and three of the four products
-//! added up: what is lost is 2^-22 of a product (docs/decisions/0012).
+//! Matrix products and convolutions on tensor cores by warps (`mma.sync`, compute capability 8.0
+//! and later), for factors of 16 bits and for 32-bit floats whose task allows rounding to tf32;
+//! sums are 32-bit floats. Other 32-bit factors are split into two tf32 numbers each, and three of
+//! the four products are added up: the loss is 2^-22 of a product (docs/decisions/0012). Input: a
+//! contraction (`problem.rs`) and a GPU; output: the sketch `gpu_tensor` or `gpu_tensor_split`.
 //!
 //! The axes that only one factor has, counted together, are the rows of the product, those of the
-//! other factor the columns: the output's innermost axis is among the columns. A block computes a
+//! other factor its columns; the output's innermost axis is among the columns. A block computes a
 //! tile of both, a warp `16 i` rows by `16 j` columns of it. Chunks of the reduction wait in shared
-//! memory in several stages; a convolution's input lies there once for all positions of the window,
-//! and a row of a matrix finds its place by its lane, so that nothing is copied out as an implicit
-//! product would. A weight's tile can arrive in pieces, one of which is multiplied while the next
-//! is on its way. The reduction can be split over groups of warps and over the blocks of a cluster.
-//! Sums go through shared memory, from where the epilogue writes whole lines of the output.
+//! memory in several stages. A convolution's input lies there once for all positions of the window,
+//! and a lane computes where its row of a matrix lies, so that no im2col copy is made. A weight's
+//! tile can arrive in pieces, one of which is multiplied while the next is fetched. The reduction
+//! can be split over groups of warps and over the blocks of a cluster. Sums go through shared
+//! memory, from where the epilogue writes whole lines of the output.
 //!
 //! The files are the stages of a program, and each uses only those before it: `roles` (which
-//! operand gives the rows, which the columns, over which axes), `tile` (what a block and a warp
-//! compute of them), `repack` (copies of factors in device memory, made before the kernel),
-//! `shared` (how tiles lie in shared memory), `tma` and `load` (how they get there), `multiply`,
-//! `store`, and `program`, which puts them together. `knobs` holds the space. The sketch for
-//! warpgroups shares all of them but the last two.
+//! operand gives the rows, which the columns, over which axes), `tile` (the part of them that a
+//! block and a warp compute), `repack` (copies of factors in device memory, made before the
+//! kernel), `shared` (how tiles lie in shared memory), `tma` and `load` (how they get there),
+//! `multiply`, `store`, and `program`, which puts them together. `knobs` holds the space. The
+//! sketch `warpgroup` shares all of them but `multiply` and `program`.
 
 pub(super) mod knobs;
 pub(super) mod load;
@@ -36,6 +37,7 @@ use roles::Roles;
 use squall_core::Gpu;
 use std::sync::Arc;
 
+/// The sketch by warps, where the device and the operands allow it.
 pub(super) fn derive(p: &Arc<Contraction>, gpu: Gpu) -> Option<Program> {
     if gpu.capability < 80 {
         return None;

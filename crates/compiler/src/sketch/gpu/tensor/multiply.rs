@@ -1,8 +1,11 @@
-//! What a step of the reduction gives to the sums of the sketch for warps: products of matrices,
-//! one for each slice of its chunk and position of the window. The matrices of a product can be
-//! loaded while the one before it is multiplied, and those of the next step's first product while
-//! the last of this one is: then no warp waits behind the barrier between steps with nothing to
-//! multiply.
+//! The matrix products of one step of the reduction in the sketch for tensor cores by warps: one
+//! product for each 16-wide slice of the chunk and each position of the window, as `warp_load` and
+//! `warp_multiply` statements. Input: the tiles in shared memory and the number of the step;
+//! output: statements for `program.rs`.
+//!
+//! The matrices of a product can be loaded while the product before it is multiplied, and those of
+//! the next step's first product while this step's last is: then no warp waits behind the barrier
+//! between steps with nothing to multiply.
 
 use super::super::loops::count;
 use super::super::problem::Contraction;
@@ -13,29 +16,30 @@ use crate::nest::{Buffer, Matrix, Mode, Scope, Stmt, Warp};
 use squall_core::expr::{Affine, Source, Var};
 use std::collections::BTreeMap;
 
-/// The products of a step, and the matrices that they take.
+/// The products of a step, and the fragments that hold their matrices.
 pub struct Products {
-    /// Slice of the chunk, and position of the window's loops that are written out.
+    /// For each product the slice of the chunk, and the position in the window's unrolled loops.
     at: Vec<(i64, Vec<i64>)>,
-    /// Positions of those that are not; a loop around the step counts the first of them, if
-    /// `counted` is one.
+    /// Variables of the window's loops that are not unrolled; a loop around the step counts the
+    /// first of them, if `counted` is one.
     within: Vec<Var>,
     counted: usize,
-    /// Products in a row that share what a run of neighbours reads.
+    /// Consecutive products that share the matrices that a run of neighbours reads (knob `run`).
     last: i64,
-    /// Places of the matrices, for this product and the next.
+    /// How many sets of matrices the fragments hold: one, or two where the next product's are
+    /// loaded ahead.
     held: i64,
-    /// What a run reads of a line of the window: neighbour and position that stand for it, in
-    /// order.
+    /// The elements of a line of the window that a run of neighbours reads: for each, the neighbour
+    /// and the position that stand for it, in order.
     lines: [Vec<(i64, i64)>; 2],
     whole: [Source; 2],
-    /// The matrices of what rounding to tf32 leaves of 32-bit floats.
+    /// The matrices of the remainders that rounding to tf32 leaves of 32-bit floats.
     rest: Option<[Source; 2]>,
 }
 
 /// A factor's matrices for one product.
 struct Matrices {
-    /// The fragment that they are loaded to, and the one for what rounding leaves of them.
+    /// The fragment that they are loaded to, and the fragment of the remainders of rounding.
     whole: Source,
     rest: Option<Source>,
     /// Which of the fragment's matrices they are.
@@ -61,7 +65,7 @@ impl Products {
     }
 }
 
-/// What a run of a factor reads of a line of the window.
+/// The elements of a line of the window that a run of a factor's neighbours reads.
 fn lines(p: &Contraction, f: &Factor, run: i64) -> Vec<(i64, i64)> {
     let Some(s) = slides(p, f).filter(|_| run > 1) else { return vec![(0, 0)] };
     let all =
@@ -246,7 +250,7 @@ impl Tiling<'_> {
             .map(|(&a, r)| (a, Affine::new([(r.0, run(a))], neighbours(a))))
             .collect();
         let main = Affine::new([(self.group, self.chunk), (column, 1)], m.slice * self.depth);
-        // What is walked through only moves where a tile begins.
+        // The reductions that are walked through only move the start of a tile.
         let walked = std::iter::repeat_n(Affine::constant(0), self.walked);
         let within: Vec<Affine> = walked.chain(within.iter().cloned()).collect();
         let spans = self.spans(&f, &Affine::constant(0), &at, &within, &main);

@@ -1,5 +1,9 @@
-//! The program of a configuration: through the reduction step by step, in one stage or several,
-//! and on to the epilogue.
+//! Writes the loop nest of a configuration (a value for each knob) of the sketch for tensor cores
+//! by warps (`mod.rs`): loops over blocks and warps, a loop over steps of the reduction that
+//! fetches to shared memory in one stage or several and multiplies, and the epilogue. Input: a
+//! contraction (a sum over tiles of one or two operands, `problem.rs`), the roles of its operands
+//! (which gives the product's rows, which its columns) and a configuration; output: a nest. `load`,
+//! `multiply` and `store` give the statements.
 
 use super::super::loops::count;
 use super::super::problem::Contraction;
@@ -30,12 +34,13 @@ pub fn program(p: &Contraction, roles: &Roles, c: &Configuration) -> Nest {
     t.program()
 }
 
-/// The barrier that follows the wait for a step's copies.
+/// The barrier behind the wait for a step's copies.
 fn barrier() -> Stmt {
     Stmt::Barrier(Reach::Block)
 }
 
-/// The condition that a step or piece exists, for one that may lie behind the last.
+/// Statements under the condition that a step or piece exists, for one that may lie behind the
+/// last.
 fn below(index: Affine, high: i64, body: Vec<Stmt>) -> Stmt {
     Stmt::If { conds: vec![Cond { index, low: 0, high }], body }
 }
@@ -124,8 +129,9 @@ impl Tiling<'_> {
         [Stmt::AwaitCopies((self.fetched_first - 1) as u32), barrier()]
     }
 
-    /// A step where later ones are on their way: the last of them is begun, and this one
-    /// multiplied; by `kept` matrices if those of a step's first product are loaded before it.
+    /// A step while later ones are fetched: the fetch of the last of them is started, and this step
+    /// is multiplied; from the matrices `kept`, if those of a step's first product are loaded in
+    /// the step before.
     fn step_of_stages(
         &mut self,
         sums: Source,

@@ -1,5 +1,7 @@
-//! Copies of factors in device memory that tensor cores read better than the tensors themselves:
-//! of weights ahead of time, of data at each call.
+//! Copies of factors in device memory in an order that tensor cores read better than the tensor's
+//! own: weights are copied into tiles ahead of time, data is transposed at each call by a launch
+//! before the kernel. Input: a factor of a [`Tiling`](super::tile::Tiling); effect: the copying
+//! statements are added to the loop nest and the factor reads from the copy.
 
 use super::super::loops::{around, count, launches, tiles};
 use super::super::problem::ContractionOperand;
@@ -10,9 +12,9 @@ use squall_core::DType;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 
 impl Tiling<'_> {
-    /// Makes a copy of a factor at each call, in a launch of its own: the reduction last and filled
-    /// up with zeros, the border of a padded input around the rest. A factor whose reduction shares
-    /// its dimension with another axis is left as it is.
+    /// Transposes a factor at each call, in a launch of its own: in the copy the reduction is last
+    /// and filled up with zeros, and the border of a padded input is included. A factor whose
+    /// reduction shares its dimension with another axis is left as it is.
     pub fn transpose(&mut self, which: usize) {
         let p = self.p;
         let along = self.factors[which].along;

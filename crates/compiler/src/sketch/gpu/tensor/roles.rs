@@ -1,5 +1,8 @@
-//! Roles: which of a product's two operands gives its rows and which its columns, over which axes,
-//! and in which order the elements of each lie.
+//! The roles on tensor cores of the two operands of a contraction (a sum of products,
+//! `problem.rs`): which one gives the rows of the product and which the columns, over which axes of
+//! the output, and in which order the elements of each lie in memory and in shared memory. Input: a
+//! contraction; output: `Roles`, or `None` where tensor cores cannot multiply it. All other files
+//! of `tensor` and `warpgroup` build on them.
 
 use super::super::problem::{Contraction, ContractionOperand};
 use crate::nest::{Nest, Scope};
@@ -8,28 +11,28 @@ use squall_core::expr::{Affine, Binary, Expr, Var};
 use squall_core::space::Term;
 use squall_core::workload::{Reducer, flatten};
 
-/// Rows and columns of a matrix of sums.
+/// The number of rows, and of columns, of a matrix of sums.
 pub const SIDE: i64 = 16;
 
 /// Elements of 16 bits in a swizzled row of shared memory.
 pub const SWIZZLED_ROW: i64 = 64;
 
-/// The part that one factor plays.
+/// The role of one factor.
 #[derive(Clone)]
 pub struct Factor {
-    /// Among the problem's operands.
+    /// The number of the operand in the problem.
     pub operand: usize,
-    /// Axes that only this factor has.
+    /// The axes of the output that only this factor has, by number.
     pub axes: Vec<usize>,
-    /// Which of its dimensions the reduction runs along.
+    /// The dimension of the operand that the reduction runs along.
     pub along: usize,
-    /// How it lies in shared memory.
+    /// The order of its elements in shared memory.
     pub layout: TileLayout,
-    /// Filled up with zeros behind the reduction's end.
+    /// Whether it is filled up with zeros behind the reduction's end.
     pub filled: bool,
 }
 
-/// What lies side by side in shared memory.
+/// The elements that lie side by side in shared memory.
 #[derive(Clone, Copy, PartialEq)]
 pub enum TileLayout {
     /// The reduction, in a copy of a weight that was made ahead of time.
@@ -56,7 +59,7 @@ impl TileLayout {
 }
 
 impl Factor {
-    /// Each of its axes, with those that stand before it.
+    /// Each of the factor's axes, with the axes that stand before it.
     pub fn cuts(&self) -> impl Iterator<Item = (&[usize], usize)> {
         (0..self.axes.len()).map(|i| (&self.axes[..i], self.axes[i]))
     }
@@ -110,7 +113,7 @@ impl Roles {
         [&self.rows, &self.columns]
     }
 
-    /// The factor of which matrices take runs of neighbours: 0 rows, 1 columns.
+    /// The factor whose matrices take runs of neighbours: 0 for rows, 1 for columns.
     pub fn sliding(&self, p: &Contraction) -> Option<usize> {
         [(1, &self.columns), (0, &self.rows)]
             .into_iter()
@@ -155,7 +158,7 @@ pub fn leading(p: &Contraction) -> Option<usize> {
         DType::F32 | DType::Tf32 => 8,
         _ => 16,
     };
-    // Columns that are multiplied, in eighths of those that the reduction has.
+    // The multiplied columns, padding included, in eighths of the columns that the reduction has.
     let filled =
         |r: usize| (p.reduce[r].extent + depth - 1) / depth * depth * 8 / p.reduce[r].extent;
     let best = (1..p.reduce.len()).rev().min_by_key(|&r| filled(r))?;
@@ -189,7 +192,7 @@ pub fn roles(p: &Contraction) -> Option<Roles> {
         DType::F32 => (DType::Tf32, true),
         other => (other, false),
     };
-    // What is made of elements of 16 bits is a float of 32, which their tiles cannot hold.
+    // A value computed from 16-bit elements is a 32-bit float, which their tiles cannot hold.
     let is_float = |o: &ContractionOperand| n.buffer(o.source).dtype == DType::F32;
     let taken = |o: &ContractionOperand| o.other == 0.0 && (o.prologue.is_none() || is_float(o));
     if p.op != Reducer::Sum || p.operands.len() != 2 || !p.operands.iter().all(taken) {

@@ -1,7 +1,11 @@
-//! How tiles of factors that tensor cores read lie in shared memory: which dimensions in which
-//! order, and what is left free so that what is read at once does not meet in banks. TMA tiles lie
-//! in swizzled rows of 128 bytes: 64 elements of the reduction, a row of the tile each; or, where a
-//! factor's last axis stays the last, 64 rows of the tile, an element of the reduction each.
+//! The layout of tiles in shared memory for tensor cores: which dimensions of a factor follow each
+//! other in which order, and how much padding keeps simultaneous reads out of the same banks.
+//! Input: a factor and its spans; output: a [`SharedTile`], whose `index` maps an element of the
+//! factor to the shared buffer.
+//!
+//! Tiles that the copy engine brings (TMA tiles) lie in swizzled rows of 128 bytes: 64 elements of
+//! the reduction for each row of the tile; or, where a factor's last axis stays last, 64 rows of
+//! the tile for each element of the reduction.
 
 use super::super::problem::Contraction;
 use super::super::span::Span;
@@ -13,13 +17,13 @@ use squall_core::expr::{Affine, Source, Var};
 /// A factor's tile in shared memory.
 pub struct SharedTile {
     pub buffer: Source,
-    /// Where it is fetched from.
+    /// The buffer in device memory that it is fetched from.
     pub from: Source,
     /// The dimension of the source that the reduction runs along.
     pub along: usize,
     /// Dimensions of the source in the tile's order.
     pub order: Vec<usize>,
-    /// Extents of the tile, in its order, with what is left free.
+    /// Extents of the tile, in its order, padding included.
     extents: Vec<i64>,
 }
 
@@ -38,7 +42,7 @@ impl SharedTile {
     }
 }
 
-/// How many of the numbers of 32 bits at these places share one of the memory's banks, at most.
+/// The most of the 32-bit numbers at these places that share one of the memory's banks.
 pub fn most_in_a_bank(places: impl Iterator<Item = i64>) -> i64 {
     const BANKS: i64 = 32;
     let mut banks = [0; BANKS as usize];
@@ -46,7 +50,8 @@ pub fn most_in_a_bank(places: impl Iterator<Item = i64>) -> i64 {
     banks.into_iter().max().unwrap_or(0)
 }
 
-/// The dimension of a weight's tile, if it is one, that the window's first loop moves along.
+/// The dimension of a factor's tile that the window's first loop moves along, if the factor is a
+/// weight packed in tiles.
 pub fn pieces(p: &Contraction, f: &Factor) -> Option<usize> {
     let used = |v: Var| p.operands[f.operand].index.iter().any(|i| i.uses(v));
     let first = p.reduce.get(1)?;
@@ -174,8 +179,8 @@ impl Tiling<'_> {
         self.buffer(&name, shape.to_vec(), Scope::Swizzled, self.format)
     }
 
-    /// Blocks of 64 of the last axis that lie before an element of the others, in the order of all
-    /// rows.
+    /// The number of blocks of 64 along the last axis that lie before an element of the other axes,
+    /// in the order of all rows.
     pub fn lead(&self, f: &Factor, at: &[Affine]) -> Affine {
         let lead = self.place(f, at);
         let terms = lead.terms().iter().map(|t| (t.0, t.1 / SWIZZLED_ROW));

@@ -1,5 +1,8 @@
-//! How tiles of sums end: groups of warps and blocks of a cluster add up what they have, and the
-//! epilogue stores it.
+//! The end of the kernels on tensor cores: groups of warps and blocks of a cluster add up their
+//! partial sums, and the epilogue (the workload's elementwise stages) stores the output. Sums go
+//! through shared memory, so that whole lines are written; where the epilogue is a plain 16-bit
+//! store, a warp stores its fragments directly. Input: the fragment of sums; output: statements for
+//! `program.rs` here and in `warpgroup`.
 
 use super::super::loops::{around, count};
 use super::super::problem::output_index;
@@ -10,7 +13,7 @@ use crate::nest::{Mode, Reach, Scope, Stmt, Warp};
 use squall_core::DType;
 use squall_core::expr::{Affine, Binary, Expr, Source, Var};
 
-/// A loop over the lanes of a vector, where there are several.
+/// Statements in a loop over the lanes of a vector, if it has several.
 fn vector(v: Var, width: i64, body: Vec<Stmt>) -> Vec<Stmt> {
     if width > 1 { vec![count(v, width, Mode::Vector, body)] } else { body }
 }
@@ -80,9 +83,8 @@ impl Tiling<'_> {
         partial
     }
 
-    /// What to leave free behind a row of sums, so that the lanes of a warp that store some of
-    /// eight rows meet least in banks. Two neighbours are stored at once where they lie side by
-    /// side.
+    /// The padding behind a row of sums for which the lanes of a warp that store parts of eight
+    /// rows meet least in banks. Two neighbours are stored at once where they lie side by side.
     fn free(&self, columns: i64) -> i64 {
         let [down, across] = self.run;
         let (rows, each) = if across == 1 { (4, 2) } else { (8, 1) };
@@ -140,8 +142,9 @@ impl Tiling<'_> {
             .map(|g| Expr::load(partial, vec![Affine::constant(g), row.clone(), column.clone()])))
     }
 
-    /// Brings the sums of each slice of the tile to the block of the cluster that finishes it: a
-    /// block need not wait for what it asks for, and is not asked when it is done.
+    /// Sends the sums of each slice of the tile to the block of the cluster that finishes the
+    /// slice. Since blocks send and do not ask, no block waits for an answer, and none is read
+    /// after it is done.
     fn bring(&mut self, partial: Source, gathered: Source) -> Vec<Stmt> {
         let (which, ..) = self.slices();
         // Rows and columns as they lie: the block that only brings sums need not know what the
@@ -159,8 +162,8 @@ impl Tiling<'_> {
         around(&loops, Mode::Share, vector(lane, width, bring))
     }
 
-    /// Adds up what groups have of the tile and stores it. Each block of a cluster finishes a
-    /// slice, of which the others bring it their sums.
+    /// Adds up the groups' partial sums of the tile and stores the result. Each block of a cluster
+    /// finishes one slice, for which the other blocks send it their sums.
     pub fn finish(&mut self, partial: Source, gathered: Option<Source>, body: &mut Vec<Stmt>) {
         let mut from = None;
         if self.cluster == 1 {

@@ -1,5 +1,9 @@
-//! The tile of a block: which part of the product a configuration gives to blocks, warps and
-//! steps, the nest that is written for it, and which elements of a factor belong to a step.
+//! The tiling of the sketches for tensor cores: the part of the product that a configuration (a
+//! value for each knob) gives to blocks, warps and steps, and the elements of a factor that belong
+//! to a step. Input: a contraction (a sum over tiles of one or two operands, `problem.rs`), the
+//! roles of its operands (which gives the product's rows, which its columns) and a configuration;
+//! output: a [`Tiling`], which also holds the loop nest under construction. `repack`, `load`,
+//! `multiply`, `store` and `program` are methods on it, here and in `warpgroup`.
 
 use super::super::super::tile::TileAxis;
 use super::super::loops::{around, count, tiles};
@@ -10,14 +14,14 @@ use crate::nest::{Buffer, Matrix, Mode, Nest, Scope, Stmt};
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::{Configuration, DType};
 
-/// What is loaded from shared memory into matrices while others are multiplied.
+/// The matrices that are loaded from shared memory while others are multiplied.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Ahead {
     /// No matrices.
     None,
     /// The matrices of the next product of a step.
     Slice,
-    /// Those of the next step's first product, too.
+    /// Also the matrices of the next step's first product.
     Step,
 }
 
@@ -27,22 +31,23 @@ pub struct Tiling<'a> {
     pub format: DType,
     pub split: bool,
     pub depth: i64,
-    /// Rows and columns, and what they read.
+    /// The factor of the rows and the factor of the columns, and the operands that they read.
     pub factors: [Factor; 2],
     pub operands: Vec<ContractionOperand>,
     pub n: Nest,
     /// Elements of a tile, by axis.
     pub size: Vec<i64>,
-    /// Warps along rows and columns, and matrices of each.
+    /// Warps along rows and columns, and 16x16 matrices of each warp along both.
     pub warps: [i64; 2],
     pub sides: [i64; 2],
-    /// Neighbours along the last axis that each row or column of a matrix stands for.
+    /// How many outputs side by side along the last axis each row or column of a matrix stands for
+    /// (knob `run`).
     pub run: [i64; 2],
     pub chunk: i64,
     pub groups: i64,
     pub cluster: i64,
-    /// How many of the reductions behind the first are walked through: each of their places is
-    /// steps of its own. The others are a window, all of whose places a step has.
+    /// How many of the reductions behind the first are walked through, with separate steps for each
+    /// of their places. The others are a window, all of whose places belong to one step.
     pub walked: usize,
     /// Steps of a block.
     pub steps: i64,
@@ -97,7 +102,7 @@ pub fn sum_of(sums: Source, position: i64, at: &[Var; 2]) -> Matrix {
 }
 
 impl<'a> Tiling<'a> {
-    /// The tile that the sketches for warps and for warpgroups begin with: `warps` of them along
+    /// The tile that both sketches start from, by warps and by warpgroups: `warps` of them along
     /// rows and columns, each of which takes a multiple of `unit` rows and columns, and `chunk`
     /// elements of the reduction a step.
     pub fn cut(
@@ -203,7 +208,7 @@ impl<'a> Tiling<'a> {
         self.chunk * self.groups
     }
 
-    /// The number of a step among those of all blocks of the cluster.
+    /// The number of a step among the steps of all blocks of the cluster.
     pub fn number(&self, step: &Affine) -> Affine {
         Affine::new([(self.rank, self.steps)], 0).add(step)
     }

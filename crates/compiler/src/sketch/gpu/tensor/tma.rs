@@ -1,7 +1,11 @@
-//! TMA tiles (compute capability 9.0): tiles of factors that the copy engine fetches by itself,
-//! from a description of the tensor that it is given once. Threads neither compute addresses nor
-//! hold elements that are on their way, which leaves more of the power that a GPU may draw to the
-//! tensor cores (docs/decisions/0030).
+//! TMA tiles (compute capability 9.0): tiles of factors that a GPU's copy engine, the tensor memory
+//! accelerator, brings to shared memory by itself, from a description of the tensor that it is
+//! given once (a tensor map). Threads neither compute addresses nor hold elements on their way,
+//! which leaves more of a GPU's power budget to the tensor cores (docs/decisions/0030).
+//!
+//! This file decides whether a factor can be fetched so and under which constraints on the knobs,
+//! and writes the copying loops (mode `tma`) for `load.rs`. `nest/tma_tile.rs` reads the tensor map
+//! back from these loops.
 
 use super::super::loops::around;
 use super::super::problem::Contraction;
@@ -12,7 +16,8 @@ use squall_core::Gpu;
 use squall_core::expr::{Affine, Cond, Source, Var};
 use squall_core::space::Term;
 
-/// The dimension of its source that an axis moves along, and how far.
+/// How far an axis moves along the one dimension of a factor that it moves along; `None` where
+/// there are several.
 fn moves(p: &Contraction, f: &Factor, axis: usize) -> Option<i64> {
     let mut found = p.operands[f.operand].index.iter().filter(|i| i.uses(p.axes[axis].var));
     let first = found.next()?.coefficient(p.axes[axis].var);

@@ -1,4 +1,11 @@
-//! The knobs of the sketch for warpgroups, and what makes their values legal and sensible.
+//! The space of the sketch for warpgroups (`mod.rs`): its knobs, and the constraints that make
+//! their values legal or sensible. Input: a contraction (a sum over tiles of one or two operands,
+//! `problem.rs`), the roles of its operands (`tensor/roles.rs`) and a GPU; output: a space, or
+//! `None` where the problem is too small.
+//!
+//! Besides a tile size for each axis the knobs are the warpgroups along rows and columns,
+//! `split_blocks` (split of the reduction over a cluster), `stages` of the pipeline, `lag`, and the
+//! ways to copy.
 
 use super::super::super::{Draft, powers};
 use super::super::problem::Contraction;
@@ -18,8 +25,9 @@ pub(super) const WARPGROUPS: [&str; 2] = ["warpgroups_rows", "warpgroups_columns
 /// Elements that are left free behind each row of sums.
 const FREE: i64 = 8;
 
+/// The space of the sketch by warpgroups; `None` where no configuration is legal.
 pub fn space(p: &Contraction, roles: &Roles, gpu: Gpu) -> Option<Space> {
-    // For smaller problems, half of what is multiplied would be zeros.
+    // For smaller problems half of the products would be with zeros.
     if 2 * p.reduce[0].extent <= DEPTH {
         return None;
     }
@@ -121,7 +129,7 @@ fn steps_and_stages(d: &mut Draft, p: &Contraction, roles: &Roles) {
     d.must.push(roles.shared_out(p));
 }
 
-/// What a block takes of shared memory: stages, and later the sums in their place.
+/// Adds the constraint on a block's shared memory: the stages, and later the sums in their place.
 fn block(d: &mut Draft, p: &Contraction, roles: &Roles, gpu: Gpu) {
     let groups = WARPGROUPS.map(Term::knob);
     let [rows, columns] = units(p, roles);

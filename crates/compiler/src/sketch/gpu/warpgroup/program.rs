@@ -1,4 +1,9 @@
-//! The program of a configuration of the sketch for warpgroups.
+//! Writes the loop nest of a configuration (a value for each knob) of the sketch for warpgroups
+//! (`mod.rs`): fetch stages of both factors to shared memory, start the products of a step
+//! (`warpgroup_multiply`), await earlier ones, and end with the epilogue of `tensor/store.rs`.
+//! Input: a contraction (a sum over tiles of one or two operands, `problem.rs`), the roles of its
+//! operands (which gives the product's rows, which its columns) and a configuration; output: a
+//! nest.
 
 use super::super::loops::{around, count};
 use super::super::problem::Contraction;
@@ -8,8 +13,8 @@ use crate::nest::{Matrix, Mode, Nest, Reach, Scope, Stmt, TileSlice, Warp};
 use squall_core::expr::{Affine, Cond, Source, Var};
 use squall_core::{Configuration, DType};
 
-/// Rows and columns of the smallest product of a warpgroup, and what it takes of the reduction: a
-/// swizzled row.
+/// The rows and columns of the smallest product of a warpgroup, and the elements of the reduction
+/// that it takes: a swizzled row.
 pub const ROWS: i64 = 64;
 pub const COLUMNS: i64 = 8;
 pub const DEPTH: i64 = 64;
@@ -23,11 +28,11 @@ pub fn program(p: &Contraction, roles: &Roles, c: &Configuration) -> Nest {
 struct WarpgroupTile<'a> {
     /// Its `warps` are warpgroups here, its `sides` a warpgroup's 64 rows and 8 columns.
     t: Tiling<'a>,
-    /// Which warp of its warpgroup.
+    /// The number of the warp in its warpgroup.
     quarter: Var,
-    /// Products that still go on when the next begin.
+    /// Steps whose products may still be running when those of the next step begin.
     lag: i64,
-    /// Where each factor is fetched from: itself, or a copy in tiles.
+    /// The buffer that each factor is fetched from: the tensor itself, or a copy in tiles.
     from: [Source; 2],
     /// The factors' stages in shared memory.
     stages: [Source; 2],
@@ -85,7 +90,7 @@ impl<'a> WarpgroupTile<'a> {
         self.t.launch(&threads, body, before)
     }
 
-    /// What step `it` takes; variables that this needs are bound in `to`.
+    /// The part of the reduction that step `it` takes; variables for it are bound in `to`.
     fn step(&mut self, it: &Affine, to: &mut Vec<Stmt>) -> Step {
         let p = self.t.p;
         let mut inner = 1;

@@ -1,5 +1,10 @@
-//! The knobs of the sketch for GPUs of Winograd's algorithm, and what makes their values legal and
-//! sensible.
+//! The space of Winograd's sketch for GPUs (`mod.rs`): its knobs, and the constraints that make
+//! their values legal or sensible. Input: a 3x3 convolution and a GPU; output: a space of
+//! configurations, which `program.rs` turns into kernels.
+//!
+//! `t_*` knobs tile the 2x2 output tiles of all images, `k_*` the output channels (threads, values
+//! far apart, values side by side), `chunk` and `split_*` the input channels; `stages` is the depth
+//! of the pipeline of filters.
 
 use super::super::super::{Draft, divisors, overlap_at_most, powers};
 use super::super::resources::{Block, steps};
@@ -8,9 +13,10 @@ use crate::schedule::Convolution;
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{Gpu, Space};
 
-/// Multiplications written out at most.
+/// The most multiplications that are unrolled.
 const MOST_UNROLLED: i64 = 2048;
 
+/// The product of knobs.
 fn product(names: &[&str]) -> Term {
     Term::product(names.iter().map(|k| Term::knob(*k)))
 }
@@ -33,6 +39,7 @@ fn whole() -> Term {
     product(&["chunk", "split_threads"])
 }
 
+/// The knobs, with their values for this convolution.
 fn knobs(conv: &Convolution, gpu: Gpu) -> Vec<Knob> {
     let (_, _, total) = tiles_of(conv);
     let some = |extent: i64, most: i64| -> Vec<i64> {
@@ -58,7 +65,8 @@ fn knobs(conv: &Convolution, gpu: Gpu) -> Vec<Knob> {
     ]
 }
 
-/// What a block takes: two stages of transformed input and some of filters, and later products.
+/// The resources of a block: two stages of transformed input and some of filters, and later
+/// products.
 fn block() -> Block {
     let words = |t: Term| Term::product([t, Term::from(4 * PLACES)]);
     let kept = Term::sum([

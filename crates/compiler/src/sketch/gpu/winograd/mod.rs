@@ -1,19 +1,20 @@
-//! 3x3 convolutions of stride 1 by Winograd's minimal filtering, F(2x2, 3x3), in one kernel: 16
-//! products instead of 36 for four outputs (Lavin and Gray, CVPR 2016; docs/decisions/0024).
+//! 3x3 convolutions of stride 1 by Winograd's minimal filtering, F(2x2, 3x3), in one GPU kernel: 16
+//! products instead of 36 for four outputs (Lavin and Gray, CVPR 2016; docs/decisions/0024). Input:
+//! a workload (a tensor expression) with such a convolution over 32-bit floats; output: the sketch
+//! `gpu_winograd`.
 //!
-//! A block computes a number of tiles of 2x2 outputs for a number of output channels. The 16 places
-//! of a transformed tile are 16 products of matrices that know nothing of each other: each belongs
-//! to threads of its own, which add up tiles x channels in registers. In each step over the
-//! channels, filters that were transformed ahead of time are copied to shared memory some steps
-//! early, and what the next step needs of the input is loaded into registers before the products of
-//! this one and transformed into shared memory after them. In the end the products meet in shared
-//! memory to be transformed back. Channels can be split over groups of threads and over the blocks
-//! of a cluster, which exchange outputs, not products.
-
+//! A block computes a number of 2x2 output tiles for a number of output channels. The 16 places of
+//! a transformed tile are 16 independent matrix products; each belongs to threads of its own, which
+//! add up tiles x channels in registers. In each step over the input channels, filters that were
+//! transformed ahead of time are copied to shared memory some steps early. The part of the input
+//! that the next step needs is loaded into registers before the products of this step and
+//! transformed into shared memory after them. At the end the 16 products meet in shared memory and
+//! are transformed back. Input channels can be split over groups of threads and over the blocks of
+//! a cluster, which exchange outputs, not products.
 //!
-//! `knobs` holds the space, `tile` what a configuration gives to threads, `transform` the way of
-//! filters and input into shared memory, `store` the way of products out of it, and `program` puts
-//! them together.
+//! `knobs` holds the space, `tile` the work of each thread under a configuration (a value for each
+//! knob), `transform` the way of filters and input into shared memory, `store` the way of products
+//! out of it, and `program` puts them together.
 
 mod knobs;
 mod program;
@@ -28,9 +29,10 @@ use crate::nest::{Nest, Scope};
 use crate::schedule::{Convolution, find_convolution};
 use squall_core::{Configuration, DType, Gpu};
 
-/// Largest error, relative to the largest output, that is to be expected in single precision.
+/// The largest error to expect in single precision, relative to the largest output.
 const EXPECTED_ERROR: f64 = 4e-6;
 
+/// The sketch of a workload that is a 3x3 convolution of stride 1; none for other workloads.
 pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Option<Program> {
     let (w, main) = with_epilogue(f.workload)?;
     let (base, _) = start(&w);
@@ -47,8 +49,9 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Option<Program> {
     Some(Program { name: "gpu_winograd".into(), space, gpu, make: Box::new(make) })
 }
 
-/// The nest without the convolution's loops. Buffers that nothing uses any more take no room as
-/// local ones; the sum's stays as the epilogue's name for what replaces it.
+/// The nest without the convolution's loops. Buffers that nothing uses any more become local ones,
+/// which take no memory; the sum's buffer stays, since the epilogue names it for the value that
+/// replaces it.
 fn without(mut n: Nest, conv: &Convolution) -> Nest {
     n.prepare.retain(|s| !conv.makes_copy(s));
     n.body.clear();

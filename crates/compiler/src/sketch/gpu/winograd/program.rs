@@ -1,4 +1,7 @@
-//! The program of a configuration: through the channels step by step, and on to the outputs.
+//! Writes the loop nest of a configuration (a value for each knob) of Winograd's sketch for GPUs
+//! (`mod.rs`): block and thread loops, a pipelined loop over steps of input channels with the 16
+//! products of each, and the way back to the outputs (`store.rs`). Input: the nest without the
+//! convolution's loops, the convolution and a configuration; output: the nest of the kernel.
 
 use super::super::loops::{around, count, tiles};
 use super::tile::{Maker, PLACES, SIZE, constant, tiles_of, var};

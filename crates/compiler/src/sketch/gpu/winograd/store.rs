@@ -1,5 +1,6 @@
-//! The way of products out: brought together in shared memory, transformed back, added up over the
-//! blocks of a cluster, and stored by the epilogue.
+//! The end of Winograd's kernel on GPUs: the products of the 16 places are brought together in
+//! shared memory, transformed back into 2x2 outputs, added up over the blocks of a cluster, and
+//! stored by the epilogue. `program.rs` calls `back` behind its loop over input channels.
 
 use super::super::loops::around;
 use super::tile::{Maker, OUT, PLACES, SIZE, constant, row_times, tiles_of, var};
@@ -51,8 +52,8 @@ impl Maker {
         body.push(Stmt::Barrier(Reach::Cluster));
     }
 
-    /// Adds up the products of all groups at a place of each plane, and transforms them back along
-    /// columns: what is left are rows.
+    /// Adds up the products of all groups at an element of each plane, and transforms them back
+    /// along columns; the result is a buffer of rows.
     fn transformed_back(&mut self, met: Source, at: Affine) -> (Vec<Stmt>, Source) {
         let [m, half] = [("m", SIZE), ("half_m", OUT)]
             .map(|(x, rows)| self.buffer(x, vec![rows, SIZE], Scope::Local));

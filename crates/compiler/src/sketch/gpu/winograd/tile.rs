@@ -1,5 +1,7 @@
-//! What a configuration gives to threads: tiles of outputs and output channels, channels of a step,
-//! and the variables that say which.
+//! The division of work in Winograd's kernel on GPUs: how many 2x2 output tiles, output channels
+//! and input channels of a step a configuration (a value for each knob) gives to blocks, groups and
+//! threads, and the loop variables that count them. Input: a convolution and a configuration;
+//! output: a [`Maker`], on which `transform`, `store` and `program` build the loop nest.
 
 use super::super::super::divisors;
 use crate::nest::{Buffer, Nest, Scope, Stmt};
@@ -7,15 +9,16 @@ use crate::schedule::{Convolution, Transforms, combine};
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::{Configuration, DType};
 
-/// Outputs of a tile along each axis, and places of a transformed one.
+/// Outputs of a tile along each axis (`OUT`), elements of a transformed tile along each axis
+/// (`SIZE`), and elements of a transformed tile (`PLACES`).
 pub const OUT: i64 = 2;
 pub const SIZE: i64 = OUT + 2;
 pub const PLACES: i64 = SIZE * SIZE;
 
-/// Tiles of the input that a thread holds in registers at most.
+/// The most input tiles that a thread holds in registers.
 pub const MOST_HELD: i64 = 4;
 
-/// Tiles along rows and columns, and of all images.
+/// The numbers of output tiles down an image, across it, and of all images.
 pub fn tiles_of(conv: &Convolution) -> (i64, i64, i64) {
     let (down, across) = ((conv.height + OUT - 1) / OUT, (conv.width + OUT - 1) / OUT);
     (down, across, conv.batch * down * across)
@@ -26,8 +29,9 @@ pub struct Maker {
     pub n: Nest,
     pub conv: Convolution,
     pub t: Transforms,
-    /// Tiles of a block: threads, those of one; output channels: threads, far apart, next to each
-    /// other; and in all.
+    /// The tiles of a block: threads, and tiles of each thread (`tile`); its output channels:
+    /// threads, channels far apart, channels side by side (`outs`); and the tiles and the channels
+    /// of a block in all.
     pub tile: [i64; 2],
     pub outs: [i64; 3],
     pub in_block: i64,

@@ -1,4 +1,8 @@
-//! The way of filters and input into shared memory: transformed ahead of time, and in registers.
+//! The way of filters and input into shared memory in Winograd's kernel on GPUs. Filters are
+//! transformed before the timed call, into a prepared buffer `[panel, input channel, place x output
+//! channel]`. The input is loaded with its padding as 4x4 tiles into registers in each step,
+//! transformed there (B^T d B), and stored to shared memory. `program.rs` calls these functions in
+//! its loop over input channels.
 
 use super::super::loops::{around, launches};
 use super::tile::{Maker, OUT, PLACES, SIZE, constant, row_times, tiles_of, var};
@@ -49,13 +53,14 @@ impl Maker {
         to
     }
 
-    /// The channels and tiles of a step that threads load, and later transform, as their h-th.
+    /// Loops over the channels and tiles of a step, which threads share when they load and when
+    /// they transform: each thread meets the same ones both times.
     fn dealt(&mut self, what: &str) -> [(Var, i64); 2] {
         let [c, j] = ["c", "j"].map(|x| self.n.new_var(&format!("{x}_{what}")));
         [(c, self.whole() / self.held), (j, self.in_block)]
     }
 
-    /// Loads what a step needs of the input, with its padding: each thread some tiles of 4x4.
+    /// Loads the input of a step with its padding: each thread loads some tiles of 4x4.
     pub fn load(&mut self, d: Source, step: &Affine) -> Vec<Stmt> {
         let order = self.conv.input_channels;
         let [_, _, height, width] =
