@@ -73,7 +73,7 @@ static int buffers_fit(const rt_plan *p, rt_error *e) {
   }
   for (uint32_t i = 0; i < p->buffer_count; i++)
     if (!is_part(p, &p->buffers[i]))
-      return rt_fail(e, "plan", "plan: buffer %u is no part of the one that it is said to be of", i);
+      return rt_fail(e, "plan", "plan: buffer %u is no part of its input or output", i);
   return 1;
 }
 

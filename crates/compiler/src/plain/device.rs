@@ -220,7 +220,7 @@ pub(super) fn finish(p: &Program, symbol: &str) -> DeviceSource {
         }
     }
     if parts.is_none() {
-        bodies.push((plain.to_string(), 1));
+        bodies.push((body.to_string(), 1));
     }
     let places = |from: &str, i: usize| format!("{from}{i}");
     let mut text = String::from(

@@ -25,7 +25,51 @@ fn extents(p: &mut Program) {
     p.body(&format!("  long long *extents = out[{count}];\n"));
 }
 
-/// The best `K` of each row, in order, kept sorted while the row is read; of equal ones the first.
+/// More of the best than are kept sorted while a row is read.
+const FEW_OF_THE_BEST: i64 = 16;
+
+/// `best_of`: the places of the best `K` of `EXTENT` floats in order, of equal ones the first. Each
+/// element has a whole number that is the larger the better it is; the numbers' leading bits are
+/// counted, elements that cannot be among the best are left out, and the rest is sorted digit by
+/// digit.
+const BEST_OF: &str = r#"enum { DIGIT = 256, LEADING = 2048 };
+static void best_of(const float *v, long step, unsigned *keys, unsigned *kept, unsigned *other,
+                    long *best) {
+  for (long e = 0; e < EXTENT; e++) {
+    union { float f; unsigned i; } a;
+    a.f = v[e * step] + 0.0f;
+    const unsigned key = a.i ^ (a.i >> 31 ? 0xffffffffu : 0x80000000u);
+    keys[e] = (a.f != a.f ? 0xffffffffu : key) ^ FLIPPED;
+  }
+  unsigned counts[LEADING] = {0};
+  for (long e = 0; e < EXTENT; e++) counts[keys[e] >> 21]++;
+  long bin = LEADING - 1;
+  for (long seen = counts[bin]; seen < K; seen += counts[bin]) bin--;
+  const unsigned least = (unsigned)bin << 21;
+  long count = 0;
+  for (long e = 0; e < EXTENT; e++) {
+    kept[count] = (unsigned)e;
+    count += keys[e] >= least;
+  }
+  for (int shift = 0; shift < 32; shift += 8) {
+    unsigned starts[DIGIT] = {0};
+    for (long i = 0; i < count; i++) starts[255 - (keys[kept[i]] >> shift & 255)]++;
+    unsigned all = 0;
+    for (int d = 0; d < DIGIT; d++) {
+      const unsigned own = starts[d];
+      starts[d] = all, all += own;
+    }
+    for (long i = 0; i < count; i++)
+      other[starts[255 - (keys[kept[i]] >> shift & 255)]++] = kept[i];
+    unsigned *turned = kept;
+    kept = other, other = turned;
+  }
+  for (long k = 0; k < K; k++) best[k] = kept[k];
+}
+"#;
+
+/// The best `K` of each row, in order; of equal ones the first. Few are kept sorted while the row is
+/// read; of floats many are chosen and then sorted.
 fn top_k(p: &mut Program) -> Result<(), String> {
     only(p, &["axis", "k", "largest", "sorted"])?;
     let x = p.shape(0)?;
@@ -37,12 +81,32 @@ fn top_k(p: &mut Program) -> Result<(), String> {
         return Ok(());
     }
     // A NaN is larger than any number, as in NumPy.
-    let better = match p.ctx.int_or("largest", 1)? != 0 {
+    let is_largest = p.ctx.int_or("largest", 1)? != 0;
+    let better = match is_largest {
         true => "(a) > (b) || ((a) != (a) && (b) == (b))",
         false => "(a) < (b) || ((a) == (a) && (b) != (b))",
     };
     p.define("BETTER(a, b)", format!("({better})"));
     p.scratch_pointer("long", "best", k, 8);
+    let is_long = k > FEW_OF_THE_BEST && x[axis] <= i64::from(u32::MAX);
+    let choose = if is_long && p.dtype(0)? == squall_core::DType::F32 {
+        p.table("best_of", BEST_OF.into());
+        p.define("FLIPPED", if is_largest { "0u" } else { "0xffffffffu" });
+        for name in ["keys", "kept", "other"] {
+            p.scratch_pointer("unsigned", name, x[axis] + 1, 4);
+        }
+        "    best_of(v, INNER, keys, kept, other, best);\n"
+    } else {
+        "    long count = 0;
+    for (long e = 0; e < EXTENT; e++) {
+      const T0 a = v[e * INNER];
+      if (count == K && !BETTER(a, v[best[K - 1] * INNER])) continue;
+      long at = count < K ? count++ : K - 1;
+      for (; at > 0 && BETTER(a, v[best[at - 1] * INNER]); at--) best[at] = best[at - 1];
+      best[at] = e;
+    }
+"
+    };
     let values = match p.result(0).is_some() {
         true => "      y0[(o * K + k) * INNER + i] = v[best[k] * INNER];\n",
         false => "",
@@ -55,15 +119,7 @@ fn top_k(p: &mut Program) -> Result<(), String> {
         "  for (long o = 0; o < OUTER; o++)
   for (long i = 0; i < INNER; i++) {{
     const T0 *v = x0 + o * EXTENT * INNER + i;
-    long count = 0;
-    for (long e = 0; e < EXTENT; e++) {{
-      const T0 a = v[e * INNER];
-      if (count == K && !BETTER(a, v[best[K - 1] * INNER])) continue;
-      long at = count < K ? count++ : K - 1;
-      for (; at > 0 && BETTER(a, v[best[at - 1] * INNER]); at--) best[at] = best[at - 1];
-      best[at] = e;
-    }}
-    for (long k = 0; k < K; k++) {{
+{choose}    for (long k = 0; k < K; k++) {{
 {values}{places}    }}
   }}
 "
@@ -246,36 +302,70 @@ fn unique(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-const OVERLAP: &str = "static float overlap(const float *a, const float *b) {
-  float l[2], h[2], m[2], n[2];
-  for (int i = 0; i < 2; i++) {
-    if (CENTER) {
-      l[i] = a[i] - a[i + 2] / 2, h[i] = a[i] + a[i + 2] / 2;
-      m[i] = b[i] - b[i + 2] / 2, n[i] = b[i] + b[i + 2] / 2;
-    } else {
-      l[i] = fminf(a[i], a[i + 2]), h[i] = fmaxf(a[i], a[i + 2]);
-      m[i] = fminf(b[i], b[i + 2]), n[i] = fmaxf(b[i], b[i + 2]);
-    }
-  }
-  float w = fminf(h[0], n[0]) - fmaxf(l[0], m[0]), v = fminf(h[1], n[1]) - fmaxf(l[1], m[1]);
-  if (w <= 0 || v <= 0) return 0;
-  float one = (h[0] - l[0]) * (h[1] - l[1]), two = (n[0] - m[0]) * (n[1] - m[1]);
-  if (one <= 0 || two <= 0) return 0;
-  return w * v / (one + two - w * v);
+/// `heap_down`: lets the box at `at` sink in a heap of boxes, whose first is the one with the largest
+/// score, of equal ones the first; and `is_covered`: whether a chosen box overlaps a box by more than
+/// a share of what both cover. The numbers of boxes lie one kind behind the other: lower and higher
+/// ends along both axes, and the area.
+const BOXES: &str = r#"static inline int is_ahead(const float *s, long a, long b) {
+  return s[a] > s[b] || (s[a] == s[b] && a < b) || (s[b] != s[b] && (s[a] == s[a] || a < b));
 }
-";
+static void heap_down(const float *s, long *heap, long at, long count) {
+  const long moved = heap[at];
+  for (;;) {
+    long child = 2 * at + 1;
+    if (child >= count) break;
+    if (child + 1 < count && is_ahead(s, heap[child + 1], heap[child])) child++;
+    if (!is_ahead(s, heap[child], moved)) break;
+    heap[at] = heap[child], at = child;
+  }
+  heap[at] = moved;
+}
+static int is_covered(const float *chosen, long room, long count, const float *own, float most) {
+  for (long from = 0; from < count; from += 32) {
+    const long end = count - from < 32 ? count : from + 32;
+    int any = 0;
+    for (long k = from; k < end; k++) {
+      const float *c = chosen + k;
+      const float y = own[2] < c[2 * room] ? own[2] : c[2 * room];
+      const float x = own[3] < c[3 * room] ? own[3] : c[3 * room];
+      const float v = y - (own[0] > c[0] ? own[0] : c[0]);
+      const float w = x - (own[1] > c[room] ? own[1] : c[room]);
+      const float area = c[4 * room], both = v * w, share = both / (own[4] + area - both);
+      const int is = v > 0 && w > 0 && area > 0 && own[4] > 0;
+      any |= (is ? share : 0.0f) > most;
+    }
+    if (any) return 1;
+  }
+  return 0;
+}
+"#;
 
+/// Boxes are taken by their scores, the largest first, from a heap; one that no chosen box overlaps
+/// too much is chosen, until there are enough.
 fn suppress(p: &mut Program) -> Result<(), String> {
     only(p, &["center_point_box"])?;
     let (scores, most) = (p.shape(1)?, p.out()?[0]);
-    let center = p.ctx.int_or("center_point_box", 0)?;
-    p.int("CENTER", center);
-    p.int("BATCH", scores[0]);
-    p.int("CLASSES", scores[1]);
-    p.int("BOXES", scores[2]);
-    p.int("MOST", most);
-    p.table("overlap", OVERLAP.into());
-    p.scratch_pointer("unsigned char", "open", scores[2], 1);
+    let ends = match p.ctx.int_or("center_point_box", 0)? {
+        // Widths and heights around middles, the horizontal first.
+        1 => {
+            "e[0] = b4[0] - b4[2] / 2, e[1] = b4[1] - b4[3] / 2, e[2] = b4[0] + b4[2] / 2, e[3] = \
+             b4[1] + b4[3] / 2;"
+        }
+        _ => {
+            "e[0] = fminf(b4[0], b4[2]), e[1] = fminf(b4[1], b4[3]), e[2] = fmaxf(b4[0], b4[2]), \
+             e[3] = fmaxf(b4[1], b4[3]);"
+        }
+    };
+    for (name, value) in
+        [("BATCH", scores[0]), ("CLASSES", scores[1]), ("BOXES", scores[2]), ("MOST", most)]
+    {
+        p.int(name, value);
+    }
+    let room = scores[2].min(most.max(1));
+    p.int("ROOM", room);
+    p.table("is_covered", BOXES.into());
+    p.scratch_pointer("long", "heap", scores[2], 8);
+    p.scratch_pointer("float", "chosen", 5 * room, 4);
     extents(p);
     let value = |i: usize, default: &str| match p.has(i) {
         true => format!("*x{i}"),
@@ -288,18 +378,24 @@ fn suppress(p: &mut Program) -> Result<(), String> {
   for (long b = 0; b < BATCH; b++)
   for (long c = 0; c < CLASSES; c++) {{
     const float *s = x1 + (b * CLASSES + c) * BOXES, *box = x0 + b * BOXES * 4;
-    for (long i = 0; i < BOXES; i++) open[i] = {over};
-    for (long k = 0; k < (long){each} && count < MOST; k++) {{
-      long best = -1;
-      for (long i = 0; i < BOXES; i++) {{
-        if (open[i] && (best < 0 || s[i] > s[best])) best = i;
-      }}
-      if (best < 0) break;
+    long left = 0, taken = 0;
+    for (long i = 0; i < BOXES; i++) {{
+      heap[left] = i;
+      left += {over};
+    }}
+    for (long at = left / 2; at-- > 0;) heap_down(s, heap, at, left);
+    while (left > 0 && taken < (long){each} && count < MOST) {{
+      const long best = heap[0];
+      heap[0] = heap[--left];
+      heap_down(s, heap, 0, left);
+      const float *b4 = box + best * 4;
+      float e[5];
+      {ends}
+      e[4] = (e[2] - e[0]) * (e[3] - e[1]);
+      if (is_covered(chosen, ROOM, taken, e, {iou})) continue;
+      for (int k = 0; k < 5; k++) chosen[k * ROOM + taken] = e[k];
+      taken++;
       y0[count * 3] = b, y0[count * 3 + 1] = c, y0[count * 3 + 2] = best, count++;
-      open[best] = 0;
-      for (long i = 0; i < BOXES; i++) {{
-        if (open[i] && overlap(box + best * 4, box + i * 4) > {iou}) open[i] = 0;
-      }}
     }}
   }}
   extents[0] = count, extents[1] = 3;

@@ -224,6 +224,11 @@ impl<'a> Program<'a> {
         self.tables.push((name.into(), text));
     }
 
+    /// Whether there is a definition of a name at file scope.
+    pub fn has_table(&self, name: &str) -> bool {
+        self.tables.iter().any(|t| t.0 == name)
+    }
+
     /// `R`, the floating type of the computation, with `F(exp)`, its functions, `C(0.5)`, its
     /// literals, and `EXP`.
     pub fn real(&mut self, dtype: DType) -> Result<(), String> {
@@ -232,11 +237,13 @@ impl<'a> Program<'a> {
                 self.table("R", "typedef float R;\n".into());
                 self.define("F(name)", "name##f");
                 self.define("EXP", "exp_f32");
+                self.define("TANH", "tanh_f32");
             }
             DType::F64 => {
                 self.table("R", "typedef double R;\n".into());
                 self.define("F(name)", "name");
                 self.define("EXP", "exp");
+                self.define("TANH", "tanh");
             }
             d => return Err(format!("elements of type {} are not supported", d.name())),
         }

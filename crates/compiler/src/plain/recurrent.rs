@@ -23,11 +23,11 @@ const ACTIVATIONS: &[(&str, &str, Option<f32>, Option<f32>)] = &[
     ("hardsigmoid", "unit_r(A * x + B)", Some(0.2), Some(0.5)),
     ("leakyrelu", "x >= 0 ? x : A * x", Some(0.01), None),
     ("relu", "x < 0 ? C(0) : x", None, None),
-    ("scaledtanh", "A * F(tanh)(B * x)", Some(1.0), Some(1.0)),
+    ("scaledtanh", "A * TANH(B * x)", Some(1.0), Some(1.0)),
     ("sigmoid", "sigmoid_r(x)", None, None),
     ("softplus", "softplus_r(x)", None, None),
     ("softsign", "x / (1 + F(fabs)(x))", None, None),
-    ("tanh", "F(tanh)(x)", None, None),
+    ("tanh", "TANH(x)", None, None),
     ("thresholdedrelu", "x >= A ? x : 0", Some(1.0), None),
 ];
 
@@ -69,17 +69,8 @@ fn activations(p: &mut Program, r: &Recurrent, usual: &[&str]) -> Result<(), Str
     Ok(())
 }
 
-const DOT: &str = "static inline R dot(const R *a, const R *b, long n) {
-  R part[16], s = 0;
-  for (int l = 0; l < 16; l++) part[l] = 0;
-  long i = 0;
-  for (; i + 16 <= n; i += 16)
-    for (int l = 0; l < 16; l++) part[l] = mad_r(a[i + l], b[i + l], part[l]);
-  for (; i < n; i++) part[0] = mad_r(a[i], b[i], part[0]);
-  for (int l = 0; l < 16; l++) s += part[l];
-  return s;
-}
-";
+/// Steps whose products of inputs are computed together, ahead of the recurrence.
+const STEPS_AHEAD: i64 = 64;
 
 /// `CLIP(x)`, which limits what functions of gates see.
 fn clip(p: &mut Program) -> Result<(), String> {
@@ -123,7 +114,6 @@ fn recurrent(p: &mut Program) -> Result<(), String> {
     };
     activations(p, &r, usual)?;
     clip(p)?;
-    p.table("dot", DOT.into());
     for (name, v) in [
         ("STEPS", r.steps),
         ("BATCH", r.batch),
@@ -134,11 +124,21 @@ fn recurrent(p: &mut Program) -> Result<(), String> {
     ] {
         p.int(name, v);
     }
-    for (name, n) in [("h", r.hidden), ("cell", r.hidden), ("g", gates * r.hidden), ("n", r.hidden)]
-    {
-        p.scratch_pointer("R", name, n, 8);
+    let rows = r.batch * STEPS_AHEAD.min(r.steps);
+    p.int("AHEAD", STEPS_AHEAD.min(r.steps).max(1));
+    for (name, n) in [
+        ("h", r.batch * r.hidden),
+        ("cell", r.batch * r.hidden),
+        ("reset", r.batch * r.hidden),
+        ("ahead", rows * gates * r.hidden),
+        ("sums", r.batch * gates * r.hidden),
+        ("bias", gates * r.hidden),
+    ] {
+        p.scratch_pointer("R", name, n, 4);
     }
-    p.body("  (void)cell, (void)n;\n");
+    p.scratch_pointer("const R *", "from", rows, 8);
+    p.scratch_pointer("const R *", "states", r.batch, 8);
+    p.body("  (void)cell, (void)reset;\n");
     if p.result(0).is_some() {
         p.body("  for (long i = 0; i < M0; i++) y0[i] = 0;\n");
     }
@@ -149,79 +149,78 @@ fn recurrent(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// One step from the gates' sums `g` to the state `h`.
+/// One step of a row of the batch: from `g`, the gates' products with the inputs, and `s`, those
+/// with the state, to the state `u` and the cell `v`. A last gate of a GRU that is multiplied after
+/// the reset has its product made here, of all rows: it is a step of its own.
 fn step(p: &Program, op: &str, d: i64) -> Result<String, String> {
-    let bias = |gate: &str, of: i64| match p.has(3) {
-        true => format!("x3[({d} * 2 + {of}) * GATES * HIDDEN + {gate} * HIDDEN + i]"),
+    let last_bias = match p.has(3) {
+        true => format!("x3[({d} * 2 + 1) * GATES * HIDDEN + 2 * HIDDEN + i]"),
         false => "0".into(),
     };
     Ok(match op {
-        "RNN" => format!(
-            "      for (long i = 0; i < HIDDEN; i++) n[i] = g[i] + dot(r + i * HIDDEN, h, \
-            HIDDEN) + {};
-      for (long i = 0; i < HIDDEN; i++) h[i] = gate{d}_0(CLIP(n[i]));
-",
-            bias("0", 1)
+        "RNN" => format!("u[i] = gate{d}_0(CLIP(g[i] + s[i] + bias[i]));"),
+        "GRU" if p.ctx.int_or("linear_before_reset", 0)? != 0 => format!(
+            "const R z = gate{d}_0(CLIP(g[i] + s[i] + bias[i]));
+        const R r = gate{d}_0(CLIP(g[HIDDEN + i] + s[HIDDEN + i] + bias[HIDDEN + i]));
+        const R n = g[2 * HIDDEN + i] + bias[2 * HIDDEN + i] + r * (s[2 * HIDDEN + i] + {last_bias});
+        u[i] = (1 - z) * gate{d}_1(CLIP(n)) + z * u[i];"
         ),
-        "GRU" => {
-            let last = match p.ctx.int_or("linear_before_reset", 0)? != 0 {
-                true => format!(
-                    "      for (long i = 0; i < HIDDEN; i++) n[i] = g[2 * HIDDEN + i] + g[HIDDEN \
-                    + i] * \
-                     (dot(r + (2 * HIDDEN + i) * HIDDEN, h, HIDDEN) + {});\n",
-                    bias("2", 1)
-                ),
-                false => format!(
-                    "      for (long i = 0; i < HIDDEN; i++) cell[i] = g[HIDDEN + i] * h[i];
-      for (long i = 0; i < HIDDEN; i++) n[i] = g[2 * HIDDEN + i] + dot(r + (2 * HIDDEN + i) * \
-      HIDDEN, \
-                     cell, HIDDEN) + {};\n",
-                    bias("2", 1)
-                ),
-            };
-            format!(
-                "      for (long k = 0; k < 2 * HIDDEN; k++) {{
-        const long i = k % HIDDEN;
-        (void)i;
-        g[k] += dot(r + k * HIDDEN, h, HIDDEN) + {};
-        g[k] = gate{d}_0(CLIP(g[k]));
-      }}
-{last}      for (long i = 0; i < HIDDEN; i++)
-        h[i] = (1 - g[i]) * gate{d}_1(CLIP(n[i])) + g[i] * h[i];
-",
-                bias("k / HIDDEN", 1)
-            )
-        }
+        "GRU" => format!(
+            "const R z = gate{d}_0(CLIP(g[i] + s[i] + bias[i]));
+        const R n = g[2 * HIDDEN + i] + bias[2 * HIDDEN + i] + s[2 * HIDDEN + i] + {last_bias};
+        u[i] = (1 - z) * gate{d}_1(CLIP(n)) + z * u[i];"
+        ),
         _ => {
             let peep = |gate: i64, of: &str| match p.has(7) {
                 true => format!(" + x7[({d} * 3 + {gate}) * HIDDEN + i] * {of}"),
                 false => String::new(),
             };
+            let sum = |gate: i64| {
+                let at = format!("{gate} * HIDDEN + i");
+                format!("g[{at}] + s[{at}] + bias[{at}]")
+            };
             let forget = match p.ctx.int_or("input_forget", 0)? != 0 {
                 true => "1 - input".to_string(),
-                false => format!("gate{d}_0(CLIP(g[2 * HIDDEN + i]{}))", peep(2, "cell[i]")),
+                false => format!("gate{d}_0(CLIP({}{}))", sum(2), peep(2, "v[i]")),
             };
             format!(
-                "      for (long k = 0; k < 4 * HIDDEN; k++) {{
-        const long i = k % HIDDEN;
-        (void)i;
-        g[k] += dot(r + k * HIDDEN, h, HIDDEN) + {};
-      }}
-      for (long i = 0; i < HIDDEN; i++) {{
-        const R input = gate{d}_0(CLIP(g[i]{})), forget = {forget};
-        const R c = forget * cell[i] + input * gate{d}_1(CLIP(g[3 * HIDDEN + i]));
-        const R o = gate{d}_0(CLIP(g[HIDDEN + i]{}));
-        cell[i] = c, h[i] = o * gate{d}_2(c);
-      }}
-",
-                bias("k / HIDDEN", 1),
-                peep(0, "cell[i]"),
+                "const R input = gate{d}_0(CLIP({}{})), forget = {forget};
+        const R c = forget * v[i] + input * gate{d}_1(CLIP({}));
+        const R o = gate{d}_0(CLIP({}{}));
+        v[i] = c, u[i] = o * gate{d}_2(c);",
+                sum(0),
+                peep(0, "v[i]"),
+                sum(3),
+                sum(1),
                 peep(1, "c")
             )
         }
     })
 }
 
+/// The product of the last gate of a GRU with states that were reset first, of all rows that go on.
+fn reset_first(p: &Program, op: &str, d: i64) -> Result<String, String> {
+    if op != "GRU" || p.ctx.int_or("linear_before_reset", 0)? != 0 {
+        return Ok(String::new());
+    }
+    Ok(format!(
+        "      for (long b = 0, a = 0; b < BATCH; b++) {{
+        if (s >= LENGTH(b)) continue;
+        const R *g = ahead + ((s - first) * BATCH + b) * GATES * HIDDEN + HIDDEN;
+        const R *t = sums + a * GATES * HIDDEN + HIDDEN, *u = h + b * HIDDEN;
+        R *to = reset + a * HIDDEN;
+        for (long i = 0; i < HIDDEN; i++)
+          to[i] = gate{d}_0(CLIP(g[i] + t[i] + bias[HIDDEN + i])) * u[i];
+        states[a++] = to;
+      }}
+      dot_matrix(states, active, r + 2 * HIDDEN * HIDDEN, HIDDEN, HIDDEN, sums + 2 * HIDDEN, \
+         GATES * HIDDEN);
+"
+    ))
+}
+
+/// All steps in one direction: of some steps at a time the products of the inputs are made
+/// together, then each step multiplies the states of all rows of the batch that go on.
 fn direction(p: &Program, r: &Recurrent, op: &str, d: i64) -> Result<String, String> {
     let back = d == 1 || p.ctx.text("direction", "forward")? == "reverse";
     let (x, all, last) = match r.batch_first {
@@ -237,41 +236,82 @@ fn direction(p: &Program, r: &Recurrent, op: &str, d: i64) -> Result<String, Str
         true => format!("x{i}[({last}) * HIDDEN + i]"),
         false => "0".into(),
     };
+    // The recurrent bias of a GRU's last gate may stand behind the reset: `step` adds it.
     let bias = match p.has(3) {
-        true => format!(" + x3[{d} * 2 * GATES * HIDDEN + k]"),
+        true => {
+            let own = format!("x3[{d} * 2 * GATES * HIDDEN + k]");
+            let recurrent = format!("x3[({d} * 2 + 1) * GATES * HIDDEN + k]");
+            match op {
+                "GRU" => format!("{own} + (k < 2 * HIDDEN ? {recurrent} : 0)"),
+                _ => format!("{own} + {recurrent}"),
+            }
+        }
+        false => "0".into(),
+    };
+    let recurrent_gates =
+        if reset_first(p, op, d)?.is_empty() { "GATES * HIDDEN" } else { "2 * HIDDEN" };
+    let store = match p.result(0).is_some() {
+        true => {
+            format!("        for (long i = 0; i < HIDDEN; i++) y0[({all}) * HIDDEN + i] = u[i];\n")
+        }
         false => String::new(),
     };
     let mut text = format!(
-        "  for (long b = 0; b < BATCH; b++) {{
+        "  {{
     const T1 *w = x1 + {d} * GATES * HIDDEN * FEATURES;
     const T2 *r = x2 + {d} * GATES * HIDDEN * HIDDEN;
-    const long length = {length};
-    if (length < 0 || length > STEPS) return 1;
-    for (long i = 0; i < HIDDEN; i++) h[i] = {}, cell[i] = {};
-    for (long s = 0; s < length; s++) {{
-      const long t = {};
-      const T0 *x = x0 + ({x}) * FEATURES;
-      for (long k = 0; k < GATES * HIDDEN; k++) g[k] = dot(w + k * FEATURES, x, FEATURES){bias};
-{}",
-        state(5),
-        if op == "LSTM" { state(6) } else { "0".into() },
-        if back { "length - 1 - s" } else { "s" },
-        step(p, op, d)?
+    long longest = 0;
+    for (long k = 0; k < GATES * HIDDEN; k++) bias[k] = {bias};
+    for (long b = 0; b < BATCH; b++) {{
+      const long length = LENGTH(b);
+      if (length < 0 || length > STEPS) return 1;
+      if (length > longest) longest = length;
+      R *u = h + b * HIDDEN, *v = cell + b * HIDDEN;
+      for (long i = 0; i < HIDDEN; i++) u[i] = {u}, v[i] = {v};
+    }}
+    for (long first = 0; first < longest; first += AHEAD) {{
+      const long end = longest - first < AHEAD ? longest : first + AHEAD;
+      for (long s = first; s < end; s++)
+        for (long b = 0; b < BATCH; b++) {{
+          const long length = LENGTH(b), t = {t};
+          from[(s - first) * BATCH + b] = x0 + (s < length ? {x} : b) * FEATURES;
+        }}
+      dot_matrix(from, (end - first) * BATCH, w, GATES * HIDDEN, FEATURES, ahead, GATES * HIDDEN);
+      for (long s = first; s < end; s++) {{
+      long active = 0;
+      for (long b = 0; b < BATCH; b++)
+        if (s < LENGTH(b)) states[active++] = h + b * HIDDEN;
+      dot_matrix(states, active, r, {recurrent_gates}, HIDDEN, sums, GATES * HIDDEN);
+{reset}      for (long b = 0, a = 0; b < BATCH; b++) {{
+        const long length = LENGTH(b), t = {t};
+        (void)t;
+        if (s >= length) continue;
+        const R *restrict g = ahead + ((s - first) * BATCH + b) * GATES * HIDDEN;
+        const R *restrict s = sums + a++ * GATES * HIDDEN;
+        R *restrict u = h + b * HIDDEN, *restrict v = cell + b * HIDDEN;
+        (void)v;
+        for (long i = 0; i < HIDDEN; i++) {{
+        {step}
+        }}
+{store}      }}
+      }}
+    }}
+",
+        u = state(5),
+        v = if op == "LSTM" { state(6) } else { "0".into() },
+        t = if back { "length - 1 - s" } else { "s" },
+        x = format_args!("({x})"),
+        reset = reset_first(p, op, d)?,
+        step = step(p, op, d)?,
     );
-    if p.result(0).is_some() {
-        let _ = writeln!(
-            text,
-            "      for (long i = 0; i < HIDDEN; i++) y0[({all}) * HIDDEN + i] = h[i];"
-        );
-    }
-    text += "    }\n";
     for (i, of) in [(1, "h"), (2, "cell")] {
         if p.result(i).is_some() {
             let _ = writeln!(
                 text,
-                "    for (long i = 0; i < HIDDEN; i++) y{i}[({last}) * HIDDEN + i] = {of}[i];"
+                "    for (long b = 0; b < BATCH; b++)\n      for (long i = 0; i < HIDDEN; i++) \
+                 y{i}[({last}) * HIDDEN + i] = {of}[b * HIDDEN + i];"
             );
         }
     }
-    Ok(text + "  }\n")
+    Ok((text + "  }\n").replace("LENGTH(b)", length))
 }

@@ -237,7 +237,12 @@ fn arg(p: &mut Program) -> Result<(), String> {
         ("", true) => " || (a != a && best == best)",
         (_, true) => " || a != a",
     };
-    p.body(&format!(
+    let (only, turned) = match none {
+        "" => ("", ""),
+        _ => (" || (a != a && best == best)", " || (best != best && a == a)"),
+    };
+    // A GPU's threads have an element each.
+    p.on_device(&format!(
         "  for (long o = 0; o < OUTER; o++)
   for (long i = 0; i < INNER; i++) {{
     const T0 *v = x0 + o * EXTENT * INNER + i;
@@ -251,6 +256,65 @@ fn arg(p: &mut Program) -> Result<(), String> {
   }}
 "
     ));
+    if shape[axis] > i64::from(i32::MAX) {
+        return Err("its axis is too long".into());
+    }
+    let is_inner = product(&shape[axis + 1..]) > 1;
+    p.body(&match is_inner {
+        // Some neighbours at a time, each with its best element and the place of that.
+        true => format!(
+            "  for (long o = 0; o < OUTER; o++)
+  for (long first = 0; first < INNER; first += 128) {{
+    const long count = INNER - first < 128 ? INNER - first : 128;
+    const T0 *v = x0 + o * EXTENT * INNER + first;
+    T0 bests[128];
+    int places[128];
+    for (long i = 0; i < count; i++) bests[i] = v[i], places[i] = 0;
+    for (long k = 1; k < EXTENT; k++) {{
+      const T0 *row = v + k * INNER;
+      for (long i = 0; i < count; i++) {{
+        const T0 a = row[i], best = bests[i];
+        const int is = a {sign}{last} best{none};
+        bests[i] = is ? a : best, places[i] = is ? (int)k : places[i];
+      }}
+    }}
+    for (long i = 0; i < count; i++) y0[o * INNER + first + i] = places[i];
+  }}
+"
+        ),
+        // A row in 32 parts, each 32nd element in one; of the parts' best the first or last counts.
+        false => {
+            let order = if last.is_empty() { '<' } else { '>' };
+            format!(
+                "  for (long o = 0; o < OUTER; o++) {{
+    const T0 *v = x0 + o * EXTENT;
+    T0 bests[32];
+    int places[32];
+    long k = 0;
+    for (int l = 0; l < 32; l++) bests[l] = v[0], places[l] = 0;
+    for (; k + 32 <= EXTENT; k += 32)
+      for (int l = 0; l < 32; l++) {{
+        const T0 a = v[k + l], best = bests[l];
+        const int is = a {sign}{last} best{none};
+        bests[l] = is ? a : best, places[l] = is ? (int)k + l : places[l];
+      }}
+    for (; k < EXTENT; k++) {{
+      const T0 a = v[k], best = bests[0];
+      if (a {sign}{last} best{none}) bests[0] = a, places[0] = (int)k;
+    }}
+    T0 best = bests[0];
+    long at = places[0];
+    for (int l = 1; l < 32; l++) {{
+      const T0 a = bests[l];
+      const int same = !(a {sign} best{only}) && !(best {sign} a{turned});
+      if (a {sign} best{only} || (same && places[l] {order} at)) best = a, at = places[l];
+    }}
+    y0[o] = at;
+  }}
+"
+            )
+        }
+    });
     Ok(())
 }
 

@@ -7,6 +7,7 @@
 use super::Generator;
 use super::elementwise::only;
 use super::program::{Program, loops, offset, product, strides};
+use squall_core::DType;
 use squall_core::graph::infer::spread;
 use squall_core::text::shown;
 use std::fmt::Write as _;
@@ -56,6 +57,30 @@ static inline roi_span roi_span_of(R from, R step, long count, long extent) {
   if (first > 0) all.begin = first < (double)all.end ? (long)first : all.end;
   if (last < (double)all.end) all.end = last > (double)all.begin ? (long)last : all.begin;
   return all;
+}
+";
+
+/// `roi_samples`: the samples of a region along an axis that lie in the image, of one bin after the
+/// other; 0 where they are more than there is room for.
+const ROI_SAMPLES: &str =
+    "static int roi_samples(R from, R size, long count, long extent, long bins,
+                       long room, roi_sample *samples, long *ends) {
+  long all = 0;
+  for (long bin = 0; bin < bins; bin++) {
+    const roi_span span = roi_span_of(from + C(bin) * size, size / C(count), count, extent);
+    for (long i = span.begin; i < span.end; i++) {
+      R v = from + C(bin) * size + (C(i) + C(0.5)) * size / C(count);
+      if (!(v >= -1 && v <= C(extent))) continue;
+      if (all == room) return 0;
+      v = v < 0 ? 0 : v;
+      long one = (long)v, two = one + 1;
+      if (one >= extent - 1) one = two = extent - 1, v = C(one);
+      const R later = v - C(one);
+      samples[all++] = (roi_sample){(int)one, (int)two, 1 - later, later};
+    }
+    ends[bin] = all;
+  }
+  return 1;
 }
 ";
 
@@ -121,13 +146,8 @@ fn grid_sample(p: &mut Program) -> Result<(), String> {
         true => ("(g + 1) / 2 * C(SIZE[a] - 1)", "C(0)", "C(SIZE[a] - 1)"),
         false => ("((g + 1) * C(SIZE[a]) - 1) / 2", "C(-0.5)", "C(SIZE[a]) - C(0.5)"),
     };
-    p.body(&format!(
-        "  for (long b = 0; b < BATCH; b++)
-  for (long i = 0; i < POINTS; i++) {{
-    long at[RANK][TAPS];
-    R weight[RANK][TAPS];
-    for (long a = 0; a < RANK; a++) {{
-      const R g = x1[(b * POINTS + i) * RANK + (RANK - 1 - a)], low = {low}, high = {high};
+    let point = format!(
+        "const R g = x1[(b * POINTS + i) * RANK + (RANK - 1 - a)], low = {low}, high = {high};
       R v = {place}, base, *w = weight[a];
       (void)low, (void)high;
       if (!(v > C(-1e9) && v < C(1e9))) v = C(-1e9);
@@ -138,7 +158,51 @@ fn grid_sample(p: &mut Program) -> Result<(), String> {
         long c = (long)q;
         {each}
         at[a][t] = c;
+      }}"
+    );
+    let is_flat = rank == 2 && product(&x[2..]) <= i64::from(i32::MAX);
+    if is_flat {
+        // Pixels and weights of some points at a time are found once for all channels.
+        p.body(&format!(
+            "  for (long b = 0; b < BATCH; b++)
+  for (long first = 0; first < POINTS; first += 64) {{
+    const long count = POINTS - first < 64 ? POINTS - first : 64;
+    int places[ALL][64];
+    R weights[ALL][64];
+    for (long n = 0; n < count; n++) {{
+      const long i = first + n;
+      long at[RANK][TAPS];
+      R weight[RANK][TAPS];
+      for (long a = 0; a < RANK; a++) {{
+      {point}
       }}
+      for (long t = 0; t < ALL; t++) {{
+        const long y = at[0][t % TAPS], x = at[1][t / TAPS];
+        places[t][n] = y < 0 || x < 0 ? -1 : (int)(y * STEP[0] + x);
+        weights[t][n] = weight[0][t % TAPS] * weight[1][t / TAPS];
+      }}
+    }}
+    for (long c = 0; c < CHANNELS; c++) {{
+      const T0 *x = x0 + (b * CHANNELS + c) * IMAGE;
+      Y0 *y = y0 + (b * CHANNELS + c) * POINTS + first;
+      for (long n = 0; n < count; n++) {{
+        R sum = 0;
+        for (long t = 0; t < ALL; t++)
+          if (places[t][n] >= 0) sum += weights[t][n] * x[places[t][n]];
+        y[n] = sum;
+      }}
+    }}
+  }}
+"
+        ));
+    }
+    let each_point = format!(
+        "  for (long b = 0; b < BATCH; b++)
+  for (long i = 0; i < POINTS; i++) {{
+    long at[RANK][TAPS];
+    R weight[RANK][TAPS];
+    for (long a = 0; a < RANK; a++) {{
+      {point}
     }}
     for (long c = 0; c < CHANNELS; c++) {{
       const T0 *x = x0 + (b * CHANNELS + c) * IMAGE;
@@ -159,7 +223,11 @@ fn grid_sample(p: &mut Program) -> Result<(), String> {
     }}
   }}
 "
-    ));
+    );
+    match is_flat {
+        true => p.on_device(&each_point),
+        false => p.body(&each_point),
+    }
     Ok(())
 }
 
@@ -198,6 +266,53 @@ fn joined(p: &Program) -> Result<(&'static str, &'static str), String> {
     })
 }
 
+/// The text that averages the samples of a region's bins for all channels, where the places and
+/// weights of its samples fit into tables: rows of the image are added up for each row of bins, and
+/// columns of those for each bin. A region with more samples goes on to the text behind.
+fn averaged(p: &mut Program, x: &[i64], out: &[i64]) -> String {
+    for (axis, extent, bins) in [("y", x[2], out[2]), ("x", x[3], out[3])] {
+        let room = 4 * extent + 8 * bins;
+        p.int(&format!("ROOM_{axis}"), room);
+        p.scratch_pointer("roi_sample", &format!("sample_{axis}"), room, 24);
+        p.scratch_pointer("long", &format!("end_{axis}"), bins, 8);
+    }
+    p.scratch_pointer("R", "row", x[3], 8);
+    let sample = "typedef struct { int one, two; R first, second; } roi_sample;\n";
+    p.table("roi_sample", sample.into());
+    p.table("roi_samples", ROI_SAMPLES.into());
+    "    if (roi_samples(top, high, rows, HEIGHT, ROWS, ROOM_y, sample_y, end_y) &&
+        roi_samples(left, wide, columns, WIDTH, COLUMNS, ROOM_x, sample_x, end_x)) {
+      const R all = rows > 0 && columns > 0 ? C(rows) * C(columns) : C(1);
+      long low = WIDTH, last = -1;
+      for (long j = 0; j < end_x[COLUMNS - 1]; j++) {
+        low = sample_x[j].one < low ? sample_x[j].one : low;
+        last = sample_x[j].two > last ? sample_x[j].two : last;
+      }
+      for (long ch = 0; ch < CHANNELS; ch++)
+      for (long r = 0; r < ROWS; r++) {
+        const T0 *image_x = x0 + (image * CHANNELS + ch) * HEIGHT * WIDTH;
+        Y0 *y = y0 + ((n * CHANNELS + ch) * ROWS + r) * COLUMNS;
+        for (long k = low; k <= last; k++) row[k] = 0;
+        for (long i = r ? end_y[r - 1] : 0; i < end_y[r]; i++) {
+          const T0 *a = image_x + sample_y[i].one * WIDTH, *b = image_x + sample_y[i].two * WIDTH;
+          const R v = sample_y[i].first, u = sample_y[i].second;
+          for (long k = low; k <= last; k++) row[k] += v * a[k] + u * b[k];
+        }
+        for (long q = 0; q < COLUMNS; q++) {
+          R s = 0;
+          for (long j = q ? end_x[q - 1] : 0; j < end_x[q]; j++) {
+            const roi_sample *e = sample_x + j;
+            s += e->first * row[e->one] + e->second * row[e->two];
+          }
+          y[q] = s / all;
+        }
+      }
+      continue;
+    }
+"
+    .into()
+}
+
 fn roi_align(p: &mut Program) -> Result<(), String> {
     only(p, ROI_ALIGN)?;
     p.real0()?;
@@ -229,16 +344,9 @@ fn roi_align(p: &mut Program) -> Result<(), String> {
         // An extent that is NaN or too large has no samples.
         false => format!("roi_count(F(ceil)({extent} / C({of})))"),
     };
-    p.body(&format!(
-        "  for (long n = 0; n < REGIONS; n++) {{
-    const T1 *roi = x1 + n * 4;
-    const long image = (long)x2[n];
-    if (image < 0 || image >= IMAGES) return 1;
-    const R left = roi[0] * SCALE - SHIFT, top = roi[1] * SCALE - SHIFT;
-    R w = roi[2] * SCALE - SHIFT - left, h = roi[3] * SCALE - SHIFT - top;
-{least}    const R high = h / C(ROWS), wide = w / C(COLUMNS);
-    const long rows = {rows}, columns = {columns};
-    for (long ch = 0; ch < CHANNELS; ch++)
+    let (rows, columns) = (count("h", "ROWS"), count("w", "COLUMNS"));
+    let each = format!(
+        "    for (long ch = 0; ch < CHANNELS; ch++)
     for (long r = 0; r < ROWS; r++)
     for (long q = 0; q < COLUMNS; q++) {{
       const T0 *x = x0 + (image * CHANNELS + ch) * HEIGHT * WIDTH;
@@ -271,10 +379,23 @@ fn roi_align(p: &mut Program) -> Result<(), String> {
       (void)first;
       y0[((n * CHANNELS + ch) * ROWS + r) * COLUMNS + q] = {end};
     }}
-  }}
-",
-        rows = count("h", "ROWS"),
-        columns = count("w", "COLUMNS"),
+"
+    );
+    let tables = match p.ctx.text("mode", "avg")? {
+        "avg" => averaged(p, x, out),
+        _ => String::new(),
+    };
+    p.body(&format!(
+        "  for (long n = 0; n < REGIONS; n++) {{
+    const T1 *roi = x1 + n * 4;
+    const long image = (long)x2[n];
+    if (image < 0 || image >= IMAGES) return 1;
+    const R left = roi[0] * SCALE - SHIFT, top = roi[1] * SCALE - SHIFT;
+    R w = roi[2] * SCALE - SHIFT - left, h = roi[3] * SCALE - SHIFT - top;
+{least}    const R high = h / C(ROWS), wide = w / C(COLUMNS);
+    const long rows = {rows}, columns = {columns};
+{tables}{each}  }}
+"
     ));
     Ok(())
 }
@@ -362,7 +483,7 @@ fn deform_conv(p: &mut Program) -> Result<(), String> {
     } else {
         ""
     };
-    p.body(&format!(
+    let each = format!(
         "  for (long b = 0; b < BATCH; b++)
   for (long m = 0; m < OUTS; m++)
   for (long r = 0; r < ROWS; r++)
@@ -388,6 +509,73 @@ fn deform_conv(p: &mut Program) -> Result<(), String> {
       }}
     }}
     y0[(b * OUTS + m) * ROWS * COLUMNS + at] = sum;
+  }}
+"
+    );
+    if p.dtype(0)? != DType::F32 || x[2] * x[3] > i64::from(i32::MAX) {
+        p.body(&each);
+        return Ok(());
+    }
+    p.on_device(&each);
+    let depth = w[1] * w[2] * w[3];
+    p.int("GROUPS", group);
+    p.int("POINTS", out[2] * out[3]);
+    p.int("DEPTH", depth);
+    p.scratch_pointer("float", "panel", 64 * depth, 4);
+    let (begin, mask) = (
+        if p.has(3) { "x3 + group * EACH" } else { "0" },
+        if p.has(4) { "x4[((b * OFFSETS + g) * KH * KW + k) * POINTS + at]" } else { "1" },
+    );
+    // Of some places at a time, what the window sees lies in a panel that all filters multiply.
+    p.body(&format!(
+        "  for (long b = 0; b < BATCH; b++)
+  for (long first = 0; first < POINTS; first += 64)
+  for (long group = 0; group < GROUPS; group++) {{
+    const long count = POINTS - first < 64 ? POINTS - first : 64;
+    for (long k = 0; k < KH * KW; k++) {{
+      int places[4][64];
+      float weights[4][64], factors[64];
+      long known = -1;
+      for (long i = 0; i < INS; i++) {{
+        const long c = group * INS + i, g = c / SHARE;
+        if (g != known) {{
+          const T2 *o = x2 + ((b * OFFSETS + g) * KH * KW + k) * 2 * POINTS;
+          for (long n = 0; n < 64; n++) {{
+            for (int t = 0; t < 4; t++) places[t][n] = -1, weights[t][n] = 0;
+            factors[n] = 0;
+          }}
+          for (long n = 0; n < count; n++) {{
+            const long at = first + n, r = at / COLUMNS, q = at % COLUMNS;
+            const float v = C(r * SH - PH + k / KW * DH) + o[at];
+            const float u = C(q * SW - PW + k % KW * DW) + o[POINTS + at];
+            factors[n] = {mask};
+            if (!(v > -1 && v < C(HEIGHT) && u > -1 && u < C(WIDTH))) {{
+              factors[n] = 0;
+              continue;
+            }}
+            const float fv = floorf(v), fu = floorf(u), lv = v - fv, lu = u - fu;
+            const int y = (int)fv, z = (int)fu, place = y * (int)WIDTH + z;
+            if (y >= 0 && z >= 0) places[0][n] = place;
+            if (y >= 0 && z + 1 < WIDTH) places[1][n] = place + 1;
+            if (y + 1 < HEIGHT && z >= 0) places[2][n] = place + (int)WIDTH;
+            if (y + 1 < HEIGHT && z + 1 < WIDTH) places[3][n] = place + (int)WIDTH + 1;
+            weights[0][n] = (1 - lv) * (1 - lu), weights[1][n] = (1 - lv) * lu;
+            weights[2][n] = lv * (1 - lu), weights[3][n] = lv * lu;
+          }}
+          known = g;
+        }}
+        const T0 *x = x0 + (b * CHANNELS + c) * HEIGHT * WIDTH;
+        float *to = panel + (i * KH * KW + k) * 64;
+        for (long n = 0; n < 64; n++) {{
+          float s = 0;
+          for (int t = 0; t < 4; t++)
+            if (places[t][n] >= 0) s += weights[t][n] * x[places[t][n]];
+          to[n] = s * factors[n];
+        }}
+      }}
+    }}
+    panel_products(x1 + group * EACH * DEPTH, EACH, panel, DEPTH, {begin},
+                   y0 + (b * OUTS + group * EACH) * POINTS + first, POINTS, count);
   }}
 "
     ));

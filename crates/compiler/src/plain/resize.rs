@@ -225,8 +225,53 @@ fn chosen(p: &mut Program, all: &[Vec<Taps>], fill: f32) -> Result<(), String> {
         ),
     };
     let text = loops("i", out, &inner);
-    p.body(&text);
+    match by_rows(p, all) {
+        Some(rows) if tests.is_empty() => {
+            p.on_device(&text);
+            p.body(&rows);
+        }
+        _ => p.body(&text),
+    }
     Ok(())
+}
+
+/// The text that fills the result by rows, each from a row of the operand; a row that is the one
+/// before it is copied. Where each element stands for as many, that number is known to compilers.
+fn by_rows(p: &mut Program, all: &[Vec<Taps>]) -> Option<String> {
+    let (x, out) = (p.shape(0).ok()?, p.out().ok()?);
+    let last = out.len().checked_sub(1)?;
+    let place = |axis: usize, at: &str| match p.has_table(&format!("PLACE{axis}")) {
+        true => format!("PLACE{axis}[{at}]"),
+        false => at.to_string(),
+    };
+    let steps = strides(x);
+    let row: Vec<String> =
+        (0..last).map(|a| format!("{} * {}L", place(a, &format!("i{a}")), steps[a])).collect();
+    let row = if row.is_empty() { "0".to_string() } else { row.join(" + ") };
+    let (wide, own) = (out[last], x[last]);
+    let taps = |k: usize| all[last][k].first().map(|t| t.0);
+    let times = (own > 0 && wide % own == 0).then(|| wide / own);
+    let repeats = times.filter(|n| (0..wide as usize).all(|k| taps(k) == Some(k as i64 / n)));
+    let fill = match repeats {
+        Some(1) => format!("memcpy(y, x, sizeof(Y0) * {wide});"),
+        Some(n) => format!(
+            "for (long k = 0; k < {own}; k++)\n      for (long j = 0; j < {n}; j++) y[k * {n} + j] \
+             = x[k];"
+        ),
+        None => format!("for (long k = 0; k < {wide}; k++) y[k] = x[{}];", place(last, "k")),
+    };
+    let again = match last.checked_sub(1) {
+        Some(a) if p.has_table(&format!("PLACE{a}")) => format!(
+            "    if (i{a} > 0 && PLACE{a}[i{a}] == PLACE{a}[i{a} - 1]) {{\n      memcpy(y, y - \
+             {wide}, sizeof(Y0) * {wide});\n      continue;\n    }}\n"
+        ),
+        _ => String::new(),
+    };
+    let inner = format!(
+        "    const T0 *x = x0 + ({row});\n    Y0 *y = y0 + ({}) * {wide}L;\n{again}    {fill}",
+        offset("i", &strides(&out[..last]))
+    );
+    Some(loops("i", &out[..last], &inner))
 }
 
 /// Axis by axis, each place is a weighted sum.

@@ -101,6 +101,35 @@ fn circle(p: &mut Program, length: i64) {
     );
 }
 
+/// Signals that are transformed side by side.
+const SIDE_BY_SIDE: i64 = 8;
+
+/// The factors of a length, fours first; the largest primes make passes of as many steps each.
+fn factors(length: i64) -> Vec<i64> {
+    let (mut rest, mut all) = (length, Vec::new());
+    let mut divisors = [4i64, 2].into_iter().chain((3..).step_by(2));
+    while let Some(d) = divisors.next().filter(|_| rest > 1) {
+        let d = if d > 4 && d.saturating_mul(d) > rest { rest } else { d };
+        while rest % d == 0 && rest > 1 {
+            all.push(d);
+            rest /= d;
+        }
+    }
+    all
+}
+
+/// `fft` of `length` points and what it works in: `re`, `im` and two more of their kind.
+fn transform(p: &mut Program, length: i64) {
+    let factors = factors(length);
+    p.int("SIGNALS", SIDE_BY_SIDE);
+    p.int("PASSES", factors.len() as i64);
+    p.ints("FACTORS", &factors);
+    p.table("fft", include_str!("fft.c").into());
+    for name in ["re", "im", "re2", "im2"] {
+        p.scratch_pointer("double", name, length * SIDE_BY_SIDE, 8);
+    }
+}
+
 fn dft(p: &mut Program) -> Result<(), String> {
     only(p, &["axis", "inverse", "onesided"])?;
     p.real0()?;
@@ -110,33 +139,51 @@ fn dft(p: &mut Program) -> Result<(), String> {
     split_at(p, inner, f.axis);
     let inverse = p.ctx.int_or("inverse", 0)? != 0;
     circle(p, f.length);
+    transform(p, f.length);
     p.int("PARTS", parts);
     p.int("RESULTS", f.results);
     p.int("GIVEN", x[f.axis].min(if f.half_inverse { f.length / 2 + 1 } else { f.length }));
     let imaginary = if parts == 2 { "x0[from + 1]" } else { "0" };
-    let (sign, end) = if inverse { ("", " / LENGTH") } else { ("-", "") };
+    let (sign, end) = if inverse { ("1.0", " / LENGTH") } else { ("-1.0", "") };
     // Half a spectrum stands for a whole one: its other half is conjugate.
-    let weight = match f.half_inverse {
-        true => "(n == 0 || 2 * n == LENGTH ? 1 : 2)",
-        false => "1",
+    let mirror = match f.half_inverse {
+        true => {
+            "    for (long n = LENGTH / 2 + 1; n < LENGTH; n++)
+      for (long l = 0; l < count; l++) {
+        re[n * SIGNALS + l] = re[(LENGTH - n) * SIGNALS + l];
+        im[n * SIGNALS + l] = -im[(LENGTH - n) * SIGNALS + l];
+      }
+"
+        }
+        false => "",
     };
     let store = match f.half_inverse {
-        true => format!("y0[at] = (Y0)(re{end});"),
-        false => format!("y0[2 * at] = (Y0)(re{end}), y0[2 * at + 1] = (Y0)(im{end});"),
+        true => format!("y0[at] = (Y0)(re[k * SIGNALS + l]{end});"),
+        false => format!(
+            "y0[2 * at] = (Y0)(re[k * SIGNALS + l]{end}), y0[2 * at + 1] = (Y0)(im[k * SIGNALS + \
+             l]{end});"
+        ),
     };
     p.body(&format!(
-        "  for (long o = 0; o < OUTER; o++)
-  for (long i = 0; i < INNER; i++)
-  for (long k = 0; k < RESULTS; k++) {{
-    const long at = (o * RESULTS + k) * INNER + i;
-    double re = 0, im = 0;
-    for (long n = 0; n < GIVEN; n++) {{
-      const long from = ((o * EXTENT + n) * INNER + i) * PARTS, w = k * n % LENGTH;
-      const double c = turn[2 * w], s = {sign}turn[2 * w + 1], u = x0[from], v = {imaginary};
-      re += {weight} * (u * c - v * s), im += {weight} * (u * s + v * c);
+        "  for (long first = 0; first < OUTER * INNER; first += SIGNALS) {{
+    const long left = OUTER * INNER - first, count = left < SIGNALS ? left : SIGNALS;
+    memset(re, 0, sizeof(double) * LENGTH * SIGNALS);
+    memset(im, 0, sizeof(double) * LENGTH * SIGNALS);
+    for (long l = 0; l < count; l++) {{
+      const long o = (first + l) / INNER, i = (first + l) % INNER;
+      for (long n = 0; n < GIVEN; n++) {{
+        const long from = ((o * EXTENT + n) * INNER + i) * PARTS;
+        re[n * SIGNALS + l] = x0[from], im[n * SIGNALS + l] = {imaginary};
+      }}
     }}
-    (void)im;
-    {store}
+{mirror}    fft({sign}, turn, re, im, re2, im2);
+    for (long l = 0; l < count; l++) {{
+      const long o = (first + l) / INNER, i = (first + l) % INNER;
+      for (long k = 0; k < RESULTS; k++) {{
+        const long at = (o * RESULTS + k) * INNER + i;
+        {store}
+      }}
+    }}
   }}
 "
     ));
@@ -148,6 +195,7 @@ fn stft(p: &mut Program) -> Result<(), String> {
     p.real0()?;
     let (x, (step, length), out) = (p.shape(0)?, frames(&p.ctx)?, p.out()?);
     circle(p, length);
+    transform(p, length);
     for (name, v) in [
         ("BATCH", x[0]),
         ("SIGNAL", x[1]),
@@ -162,19 +210,40 @@ fn stft(p: &mut Program) -> Result<(), String> {
     let weight = if p.has(2) { "x2[n]" } else { "1" };
     p.body(&format!(
         "  for (long b = 0; b < BATCH; b++)
-  for (long f = 0; f < FRAMES; f++)
-  for (long k = 0; k < BINS; k++) {{
-    double re = 0, im = 0;
-    for (long n = 0; n < LENGTH; n++) {{
-      const long from = (b * SIGNAL + f * STEP + n) * PARTS, w = k * n % LENGTH;
-      const double c = turn[2 * w], s = -turn[2 * w + 1];
-      const double u = (double)x0[from] * {weight}, v = (double){imaginary} * {weight};
-      re += u * c - v * s, im += u * s + v * c;
-    }}
-    const long at = ((b * FRAMES + f) * BINS + k) * 2;
-    y0[at] = (Y0)re, y0[at + 1] = (Y0)im;
+  for (long first = 0; first < FRAMES; first += SIGNALS) {{
+    const long left = FRAMES - first, count = left < SIGNALS ? left : SIGNALS;
+    memset(re, 0, sizeof(double) * LENGTH * SIGNALS);
+    memset(im, 0, sizeof(double) * LENGTH * SIGNALS);
+    for (long l = 0; l < count; l++)
+      for (long n = 0; n < LENGTH; n++) {{
+        const long from = (b * SIGNAL + (first + l) * STEP + n) * PARTS;
+        re[n * SIGNALS + l] = (double)x0[from] * {weight};
+        im[n * SIGNALS + l] = (double){imaginary} * {weight};
+      }}
+    fft(-1.0, turn, re, im, re2, im2);
+    for (long l = 0; l < count; l++)
+      for (long k = 0; k < BINS; k++) {{
+        const long at = ((b * FRAMES + first + l) * BINS + k) * 2;
+        y0[at] = (Y0)re[k * SIGNALS + l], y0[at + 1] = (Y0)im[k * SIGNALS + l];
+      }}
   }}
 "
     ));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::factors;
+
+    #[test]
+    fn factors_make_the_length() {
+        for n in 1..2000 {
+            let all = factors(n);
+            assert_eq!(all.iter().product::<i64>(), n, "{all:?}");
+            assert!(all.iter().all(|f| *f == 4 || (2..*f).all(|d| f % d != 0)), "{all:?}");
+        }
+        assert_eq!(factors(512), [4, 4, 4, 4, 2]);
+        assert_eq!(factors(2 * 1009), [2, 1009]);
+    }
 }

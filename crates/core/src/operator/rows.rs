@@ -229,8 +229,8 @@ impl LayerNorm {
     }
 }
 
-/// Normalisation of rows by their root mean square (Zhang and Sennrich, 2019): `x / sqrt(mean(x^2) +
-/// eps) * gain`.
+/// Normalisation of rows by their root mean square (Zhang and Sennrich, 2019):
+/// `x / sqrt(mean(x^2) + eps) * gain`.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // the names are the problem's
 pub struct RmsNorm {
@@ -248,9 +248,10 @@ impl RmsNorm {
         check_norm(&[rows, cols], eps)?;
         let gain = if gain == TensorKind::Weight { "weight" } else { "data" };
         written(&format!(
-            "workload layernorm\ndata X: f32[{rows}, {cols}]\n{gain} G: f32[{cols}]\nstage V: \
-             f32[i: {rows}] = sum(j: {cols}) X[i, j] * X[i, j]\nstage Y: f32[i: {rows}, j: {cols}] \
-             = X[i, j] / sqrt(V[i] / {cols} + {eps:?}) * G[j]\noutput Y"
+            "workload layernorm\ndata X: f32[{rows}, {cols}]\n{gain} G: f32[{cols}]\n\
+             stage V: f32[i: {rows}] = sum(j: {cols}) X[i, j] * X[i, j]\n\
+             stage Y: f32[i: {rows}, j: {cols}] = X[i, j] / sqrt(V[i] / {cols} + {eps:?}) * G[j]\n\
+             output Y"
         ))
     }
 
@@ -297,10 +298,11 @@ impl GroupNorm {
         let (each, row, every, at) = (list(&all), list(&rows), names(&all), names(&rows));
         let (sum, count) = (list(&columns), channels * places);
         written(&format!(
-            "workload layernorm\ndata X: f32[{shape}]\nstage S: f32[{row}] = sum({sum}) \
-             X[{every}]\nstage D: f32[{each}] = X[{every}] - S[{at}] / {count}\nstage V: f32[{row}] \
-             = sum({sum}) D[{every}] * D[{every}]\nstage Y: f32[{each}] = D[{every}] / sqrt(V[{at}] \
-             / {count} + {eps:?})\noutput Y"
+            "workload layernorm\ndata X: f32[{shape}]\n\
+             stage S: f32[{row}] = sum({sum}) X[{every}]\n\
+             stage D: f32[{each}] = X[{every}] - S[{at}] / {count}\n\
+             stage V: f32[{row}] = sum({sum}) D[{every}] * D[{every}]\n\
+             stage Y: f32[{each}] = D[{every}] / sqrt(V[{at}] / {count} + {eps:?})\noutput Y"
         ))
     }
 

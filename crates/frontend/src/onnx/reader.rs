@@ -187,12 +187,9 @@ impl Reader<'_> {
         let mut outputs = Vec::new();
         for o in &graph.output {
             let place = || format!("output `{}`", shown(&o.name));
-            outputs.push(
-                *self
-                    .by_name
-                    .get(&o.name)
-                    .ok_or_else(|| self.fault(place(), "no node produces it", REPAIR))?,
-            );
+            let made = self.by_name.get(&o.name);
+            let absent = || self.fault(place(), "no node produces it", REPAIR);
+            outputs.push(*made.ok_or_else(absent)?);
         }
         let name = if graph.name.is_empty() { self.file.to_string() } else { graph.name };
         Ok(self.model(inputs, outputs, name))

@@ -137,7 +137,7 @@ fn buffers(p: &HostPlan) -> Result<(), String> {
         }
     })?;
     match p.buffers.iter().position(|b| !is_part(p, b)) {
-        Some(i) => Err(format!("buffer {i} is no part of the one that it is said to be of")),
+        Some(i) => Err(format!("buffer {i} is no part of its input or output")),
         None => Ok(()),
     }
 }

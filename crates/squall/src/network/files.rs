@@ -5,6 +5,7 @@ use super::arena::{ALIGNMENT, Block, lay_out, lay_out_by};
 use super::branches::Order;
 use super::operands::{number, source_of, target_of};
 use super::plain::PlainOperators;
+use super::ports::is_whole_block;
 use super::weights::Place;
 use crate::error::Error;
 use crate::export::Chosen;
@@ -197,20 +198,6 @@ struct Builder<'a> {
     /// Files outside of the folder that hold weights, each with the bytes of it that are used.
     linked: Vec<(&'a Path, u64)>,
     prepared: u64,
-}
-
-/// Whether an input or an output is a whole block, in which no other output lies: an input also
-/// shares it with no other input, and no step writes it.
-fn is_whole_block(plan: &Plan, role: Role, place: &BlockPlace, elements: usize) -> bool {
-    let extents = plan.bounded.iter().map(|o| &o.extents);
-    let outputs = plan.outputs.iter().chain(extents).filter(|p| p.block == place.block).count();
-    let inputs = plan.inputs.iter().filter(|p| p.block == place.block).count();
-    let is_written = |s: &PlanStep| s.work.writes().iter().any(|to| to.block == place.block);
-    let is_alone = match role {
-        Role::Data => inputs == 1 && outputs == 0 && !plan.steps.iter().any(is_written),
-        _ => outputs == 1,
-    };
-    is_alone && place.offset == 0 && elements == plan.blocks[place.block].elements
 }
 
 /// The regions of a network's plan, by number.

@@ -11,6 +11,7 @@ mod operands;
 mod packed;
 mod parts;
 mod plain;
+mod ports;
 mod program;
 mod trust;
 mod units;

@@ -1,0 +1,20 @@
+//! Inputs and outputs that a run may find in the caller's own memory, so that nothing is copied: the
+//! ones that are a whole block of the plan. `files.rs` says of each buffer in such a block that it is
+//! a part of the port; `runtime/host/execute.c` decides at each call.
+
+use squall_graph::plan::{BlockPlace, Plan, PlanStep};
+use squall_runtime::plan::Role;
+
+/// Whether an input or an output is a whole block, in which no other output lies: an input also
+/// shares it with no other input, and no step writes it.
+pub fn is_whole_block(plan: &Plan, role: Role, place: &BlockPlace, elements: usize) -> bool {
+    let extents = plan.bounded.iter().map(|o| &o.extents);
+    let outputs = plan.outputs.iter().chain(extents).filter(|p| p.block == place.block).count();
+    let inputs = plan.inputs.iter().filter(|p| p.block == place.block).count();
+    let is_written = |s: &PlanStep| s.work.writes().iter().any(|to| to.block == place.block);
+    let is_alone = match role {
+        Role::Data => inputs == 1 && outputs == 0 && !plan.steps.iter().any(is_written),
+        _ => outputs == 1,
+    };
+    is_alone && place.offset == 0 && elements == plan.blocks[place.block].elements
+}
