@@ -2,7 +2,7 @@
 //! machine reaches would be the best one for ever. Such a time counts only once its candidate was
 //! measured again.
 
-use crate::report::Roof;
+use crate::roof::Roof;
 use squall_core::{DType, Nanos, Target, TargetKind, Workload};
 
 /// No call returns sooner, in nanoseconds.

@@ -1,7 +1,7 @@
 //! The outputs of a network, against those that it should have.
 
 use crate::arrays::NamedArray;
-use crate::export::KernelCounts;
+use crate::counts::KernelCounts;
 use crate::network::{Layer, LayerKind, PlainShare, plain_shares};
 use crate::precision::Precision;
 use squall_core::DType;

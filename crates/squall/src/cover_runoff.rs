@@ -6,9 +6,9 @@
 //! [`crate::network_runoff`], and the store keeps which of them holds the model on the device: a
 //! record of the tunable `cover`, whose configuration is the line of its kernels.
 
+use crate::choose::kernels_of;
 use crate::error::Error;
 use crate::event::{Event, Listen, without_opening};
-use crate::export::kernels_of;
 use crate::held_cover::{for_costs, name, recorded_as};
 use crate::input::{Input, InputKind};
 use crate::layout::times_here;
@@ -16,11 +16,12 @@ use crate::network::{Network, Times};
 use crate::network_runoff::{NetworkRunOff, keep_both};
 use crate::precision::Precision;
 use crate::recorder::Recorder;
-use crate::report::{Roof, StopReason, TaskReport};
-use crate::request::{InferenceRequest, TuneRequest};
+use crate::report::{StopReason, TaskReport};
+use crate::roof::Roof;
 use crate::session::Session;
 use crate::settings::BudgetRequest;
 use crate::target_context::{Context, TargetContext};
+use crate::tune_request::{InferenceRequest, TuneRequest};
 use squall_core::{Objective, RecordKind, Task, TaskId, Verdict, Workload};
 use squall_graph::Assignment;
 use squall_graph::assignment::Step;

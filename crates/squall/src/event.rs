@@ -1,6 +1,6 @@
 //! What a session lets be known while it works.
 
-use crate::report::Roof;
+use crate::roof::Roof;
 use squall_core::{Nanos, Record, Task};
 
 /// How a session stands.

@@ -1,6 +1,6 @@
 //! The machine's model, fitted to what was measured: what `squall doctor` prints.
 
-use crate::report::Roof;
+use crate::roof::Roof;
 use squall_core::MachineModel;
 use squall_measure::cpu::{Device, Toolchain, clock};
 use squall_measure::cuda::Gpu;

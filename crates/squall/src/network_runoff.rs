@@ -6,9 +6,10 @@
 //! and only if it is not slower does the store hear of it.
 
 use crate::check::Loss;
+use crate::choose::{Chosen, Closeness, Origin, kernels_of, rivals};
 use crate::error::Error;
 use crate::event::{Event, Listen};
-use crate::export::{Chosen, Closeness, GuessRequest, Origin, kernels_of, rivals};
+use crate::guess::GuessRequest;
 use crate::input::Input;
 use crate::network::{Network, Times};
 use crate::precision::Precision;

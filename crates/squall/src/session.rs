@@ -10,7 +10,6 @@ use crate::general::{Effort, GeneralPredictor, Predictors};
 use crate::input::{Input, tunable_matches};
 use crate::recorder::Recorder;
 use crate::report::{Report, StopReason, TaskReport, UntunedNode};
-use crate::request::TuneRequest;
 use crate::runoff::{host, next_rival, run_off};
 use crate::session_context::{SessionContext, SessionRecorder};
 use crate::settings::{Budget, whole_network_seconds};
@@ -21,6 +20,7 @@ use crate::task_search::{Guided, Tally, TaskSearch, report};
 use crate::task_state::{TaskState, name_of};
 use crate::transfer::{FIRST, LATER, TransferSource, guesses, transfer_sources};
 use crate::trials::{BATCH, Limits, Rounds, TrialRecorder, run_trials, strategy};
+use crate::tune_request::TuneRequest;
 use squall_core::{
     Candidate, CpuCost, Measurer, MeasurerError, Outcome, RecordKind, Task, TaskId, TaskSetup,
     Trial,
@@ -523,7 +523,7 @@ impl TrialRecorder for UntunedRecorder<'_, '_, '_, '_> {
     fn record(&mut self, trial: Trial, _: f64) -> Result<Trial, Error> {
         self.tally.cost += trial.cost;
         let (name, task) = (name_of(&trial.candidate), self.state.task);
-        let baseline = crate::report::baseline(&task.workload);
+        let baseline = crate::task_kernels::baseline(&task.workload);
         let trouble = match &trial.outcome {
             Outcome::Measured(m) => {
                 self.tally.untuned = Some(m.median());

@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::event::{Event, Listen, Progress};
 use crate::recorder::Recorder;
-use crate::report::Roof;
+use crate::roof::Roof;
 use crate::runoff::Met;
 use crate::settings::Budget;
 use crate::target_context::TargetContext;

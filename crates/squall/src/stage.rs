@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::input::Input;
-use crate::network::weights;
+use crate::weights::weights;
 use squall_core::tasks::Untuned;
 use squall_graph::Assignment;
 use squall_graph::bytes::stayed;

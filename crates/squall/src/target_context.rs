@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::kept_weights::KeptWeights;
-use crate::report::{Roof, RoofLevel};
+use crate::roof::{Roof, RoofLevel};
 use crate::runner::RunnerRequest;
 use crate::target_request::TargetRequest;
 use squall_compiler::CODEGEN_VERSION;

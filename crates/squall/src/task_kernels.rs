@@ -3,11 +3,11 @@
 use crate::belief::least_time;
 use crate::error::Error;
 use crate::input::Input;
-use crate::report::Roof;
+use crate::roof::Roof;
 use squall_compiler::{Wanted, reference, sketches, sketches_wanted, untuned};
 use squall_core::{
-    Candidate, Nanos, Reference, Target, TargetKind, Task, TaskSetup, Tunable, find_candidate,
-    is_untuned,
+    Candidate, Nanos, Reference, Target, TargetKind, Task, TaskSetup, Tunable, Workload,
+    find_candidate, is_untuned,
 };
 use squall_frontend::UserKernel;
 use std::sync::Arc;
@@ -130,6 +130,15 @@ impl TaskKernels {
             None => reference(&task.workload, symbol).into(),
         }
     }
+}
+
+/// The baseline of expressions.
+pub(crate) const PLAIN: &str = "plain loops";
+
+/// The name of the baseline, from which gains are counted: plain loops made from the expression,
+/// or a user's kernel with its default configuration.
+pub fn baseline(workload: &Workload) -> &'static str {
+    if workload.foreign.is_some() { "knobs' defaults" } else { PLAIN }
 }
 
 /// A C name for a task: readable, and unique through the id.

@@ -1,6 +1,8 @@
 //! A task while it is tuned: its state, its strategy, and the counts that its report is made of.
 
-use crate::report::{Factors, Failures, StopReason, TaskReport, Winner, baseline};
+use crate::report::{Failures, StopReason, TaskReport, Winner};
+use crate::roof::Factors;
+use crate::task_kernels::baseline;
 use crate::task_state::{History, TaskState, name_of};
 use squall_core::{Candidate, CpuCost, Measurement, Nanos, Outcome, TaskSetup, Trial, is_untuned};
 use squall_records::Name;

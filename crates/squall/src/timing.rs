@@ -7,7 +7,7 @@ use crate::event::{Event, Listen};
 use crate::input::Input;
 use crate::network::{Network, Times};
 use crate::peers::{Library, Peer, Running};
-use crate::report::Inference;
+use crate::timed::Inference;
 use squall_core::Nanos;
 
 /// Beside other libraries the time is divided into so many rounds, in which all take turns: the

@@ -1,7 +1,7 @@
 //! Wishes: kernels that were used and were not tuned on this device, left in the store for a worker
 //! that tunes while the machine is idle.
 
-use crate::export::{Chosen, Origin};
+use crate::choose::{Chosen, Origin};
 use crate::network::{Layer, LayerKind};
 use crate::target_context::TargetContext;
 use squall_core::{Task, TaskId};

@@ -1,8 +1,8 @@
 //! What an export for a GPU writes otherwise: `SYMBOL.cu` with a launcher behind the kernel, a
 //! header for hosts, and a Makefile for nvcc.
 
-use super::choose::Chosen;
 use super::{DRIVER, LIBRARY};
+use crate::choose::Chosen;
 use squall_core::{KernelSource, Workload};
 use squall_measure::cpu::Toolchain;
 use squall_measure::cuda::Gpu;

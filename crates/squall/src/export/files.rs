@@ -2,11 +2,12 @@
 //! manifest (a wire format), the driver, a Makefile, and the kernels in the form that a referee
 //! of libraries takes (`so.json`).
 
-use super::choose::{Chosen, Origin};
 use super::levels::{LevelKernels, Levels};
 use super::{DRIVER, LIBRARY, cuda};
+use crate::choose::{Chosen, Origin};
 use crate::error::Error;
 use crate::files::{make_folder, put_in_folder};
+use crate::kernel_text::{comment, declarations, literal, symbols};
 use crate::target_context::TargetContext;
 use serde_json::{Value, json};
 use squall_core::{DType, KernelSource, TensorKind};
@@ -71,51 +72,6 @@ pub fn write(
         put("so.json", &format!("{:#}\n", referee(folder, kernels)))?;
     }
     Ok(manifest)
-}
-
-/// What stands above a kernel's code. Nothing in it can end the comment early.
-pub(crate) fn comment(k: &Chosen) -> String {
-    let mut text = format!("{} (task {})\n", k.task.name, k.task.id);
-    match &k.origin {
-        Origin::Plain => {
-            text += &format!(
-                "{}: no better kernel can be made of this task\n",
-                crate::report::baseline(&k.task.workload)
-            )
-        }
-        Origin::Tuned(r) | Origin::Elsewhere(r) | Origin::Guessed(r, _) => {
-            if matches!(k.origin, Origin::Guessed(..)) {
-                text += "never tuned: a verified guess\n";
-            }
-            let _ = writeln!(text, "{}: {}", r.tunable, r.configuration);
-            if let Some(t) = k.origin.time() {
-                let rate = t.giga_rate(k.task.workload.flop() as f64);
-                let _ = writeln!(text, "{t} ({rate:.2} GFLOP/s) on {}\n{}", r.device, r.toolchain);
-            }
-        }
-    }
-    let _ = write!(text, "\n{}", k.task.workload);
-    format!(
-        "/* {} */\n",
-        text.replace("*/", "* /").replace("/*", "/ *").trim_end().replace('\n', "\n * ")
-    )
-}
-
-/// The prototypes of a kernel.
-pub(crate) fn declarations(k: &KernelSource) -> String {
-    let s = &k.symbol;
-    let mut text = format!(
-        "int {s}(const void *const *data, void *const *outputs, const void *prepared, void \
-         *workspace);\nsize_t {s}_workspace_bytes(void);\n"
-    );
-    if k.prepared.0 > 0 {
-        let _ = write!(
-            text,
-            "size_t {s}_prepared_bytes(void);\nint {s}_prepare(const void *const *weights, void \
-             *prepared);\n"
-        );
-    }
-    text
 }
 
 fn header(kernels: &[Chosen], levels: &Levels) -> String {
@@ -229,18 +185,6 @@ fn host_declarations(k: &KernelSource) -> String {
         .replace("const void *prepared, void *stream", "const void *prepared")
 }
 
-/// The rows of a table of kernels that are linked in.
-pub(crate) fn symbols<'a>(kernels: impl Iterator<Item = &'a KernelSource>) -> String {
-    let mut c = String::from("static const rt_symbol rt_symbols[] = {\n");
-    for k in kernels {
-        let s = &k.symbol;
-        let prepare = format!("(void (*)(void)){s}_prepare");
-        let prepare = if k.prepared.0 > 0 { prepare } else { "NULL".into() };
-        let _ = writeln!(c, "    {{\"{s}\", (void (*)(void)){s}, {prepare}}},");
-    }
-    c + "};\n"
-}
-
 /// What the driver is compiled with: the library, the kernels that are linked in, and their plans.
 fn linked(kernels: &[Chosen]) -> String {
     let sources = || kernels.iter().flat_map(|k| [&k.source, &k.reference]);
@@ -275,25 +219,6 @@ fn linked(kernels: &[Chosen]) -> String {
         );
     }
     c + "};\n"
-}
-
-/// A C string literal.
-pub(crate) fn literal(text: impl AsRef<[u8]>) -> String {
-    let mut s = String::from("\"");
-    for &b in text.as_ref() {
-        match b {
-            b'"' | b'\\' => {
-                s.push('\\');
-                s.push(b as char);
-            }
-            // Three octal digits end the escape; `?` could begin a trigraph.
-            b' '..=b'~' if b != b'?' => s.push(b as char),
-            _ => {
-                let _ = write!(s, "\\{b:03o}");
-            }
-        }
-    }
-    s + "\""
 }
 
 fn makefile(kernels: &[Chosen], levels: &Levels, toolchain: &Toolchain) -> String {

@@ -2,7 +2,7 @@
 //! the kernel's own name that calls the one of the highest level that the CPU has. What the CPU has
 //! is asked for once, when the library is loaded.
 
-use super::choose::Chosen;
+use crate::choose::Chosen;
 use crate::error::Error;
 use crate::target_context::TargetContext;
 use squall_core::{

@@ -2,24 +2,19 @@
 //! manifest, and a driver that checks and times them.
 
 mod build;
-mod choose;
-mod counts;
 mod cuda;
 mod files;
-mod guess;
 mod levels;
 
+pub use crate::choose::{Chosen, Origin, choose};
+pub use crate::counts::KernelCounts;
+pub use crate::guess::{GuessRequest, GuessSource, Guesser};
 pub use build::build;
-pub(crate) use build::{compile, objects, refused};
-pub use choose::{Chosen, Origin, choose};
-pub(crate) use choose::{Closeness, kernels_of, rivals, serving};
-pub use counts::KernelCounts;
-pub(crate) use files::{comment, declarations, literal, symbols, write};
-pub use guess::{GuessRequest, GuessSource, Guesser};
 pub use levels::{LevelKernels, Levels, join};
 
 use crate::error::Error;
 use crate::target_context::TargetContext;
+use files::write;
 use std::path::{Path, PathBuf};
 
 /// The library that `--build` and the Makefile make.

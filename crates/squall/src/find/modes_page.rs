@@ -2,8 +2,8 @@
 //! nothing loaded from elsewhere.
 
 use super::modes::{MODES, ModeCosts, RUNS};
-use crate::report::STYLE;
-use crate::report::svg::{escape, open, short};
+use crate::page::STYLE;
+use crate::page::{escape, open, short};
 use std::fmt::Write;
 
 /// Colours of the modes' lines; ours stand out.

@@ -4,7 +4,7 @@ use super::class::class_of;
 use super::{Fleet, FleetError};
 use crate::error::Error;
 use crate::input::name_matches;
-use crate::request::InputRequest;
+use crate::input_request::InputRequest;
 use crate::shard::weight;
 use crate::target_context::Context;
 use crate::target_request::TargetRequest;

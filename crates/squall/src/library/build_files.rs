@@ -2,7 +2,8 @@
 
 use super::flags::Flags;
 use super::interface::Name;
-use super::sources::{Kernel, filled};
+use super::sources::filled;
+use crate::network::Kernel;
 use squall_measure::cpu::Toolchain;
 use std::fmt::Write as _;
 

@@ -2,14 +2,14 @@
 //! with pointers of the device and a stream of the caller's (`runtime/host/gpu_library.c`).
 
 use super::interface::{Ports, plain};
-use super::sources::{Kernel, constant, description, example_tensors, filled, names};
+use super::sources::{constant, description, example_tensors, filled, names};
 use super::{
     ExportedLibrary, Folder, LibraryOptions, kernel_facts, model_facts, workspace_bytes,
     write_weights,
 };
 use crate::error::Error;
-use crate::network::Network;
-use crate::request::InputRequest;
+use crate::input_request::InputRequest;
+use crate::network::{Kernel, Network};
 use crate::target_context::TargetContext;
 use serde_json::{Value, json};
 use squall_measure::cuda::{Gpu, cubin_file};

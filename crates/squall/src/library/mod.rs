@@ -12,12 +12,11 @@ mod shared_loops;
 mod sources;
 
 pub use interface::{Extents, Name, Port, Ports};
-pub(crate) use sources::Kernel;
 
+use crate::counts::KernelCounts;
 use crate::error::Error;
-use crate::export::KernelCounts;
-use crate::network::Network;
-use crate::request::InputRequest;
+use crate::input_request::InputRequest;
+use crate::network::{Kernel, Network};
 use crate::target_context::TargetContext;
 use build_files::Build;
 use flags::Flags;

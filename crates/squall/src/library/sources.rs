@@ -3,20 +3,12 @@
 
 use super::interface::{Extents, Name, Ports, plain, spelling};
 use super::shared_loops::shared;
-use crate::export::literal;
+use crate::kernel_text::literal;
+use crate::network::Kernel;
 use serde_json::Value;
-use squall_core::KernelSource;
 use squall_runtime::host;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-
-/// A kernel with what stands above its text.
-pub struct Kernel<'a> {
-    /// As the network's program has it.
-    pub source: &'a KernelSource,
-    /// A comment.
-    pub head: String,
-}
 
 impl Kernel<'_> {
     /// Its symbol in the library: the network's name, and its own.

@@ -5,7 +5,7 @@ use super::operands::{first_of, number, source_of, target_of};
 use super::plain::{PlainOperators, parameters};
 use super::program::{NAME, Site, put};
 use crate::error::Error;
-use crate::export::{compile, refused};
+use crate::objects::{compile, refused};
 use crate::target_context::TargetContext;
 use squall_compiler::{moves, plain};
 use squall_core::graph::OperatorCall;

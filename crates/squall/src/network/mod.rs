@@ -15,15 +15,16 @@ mod program;
 mod trust;
 mod units;
 mod values;
-mod weights;
 
 use crate::arrays::NamedArray;
+use crate::choose::Chosen;
+use crate::counts::KernelCounts;
 use crate::error::Error;
-use crate::export::{Chosen, KernelCounts};
 use crate::input::Input;
+use crate::kernel_graph::{GraphKernel, KernelGraph};
 use crate::precision::Precision;
-use crate::report::{GraphKernel, KernelGraph};
 use crate::target_context::TargetContext;
+use crate::weights::weights_but;
 use files::{FileLayout, Places};
 use plain::PlainOperators;
 use program::{LinkedSource, Site};
@@ -41,10 +42,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use trust::MovesBuild;
 use values::{ends, fitting};
-use weights::weights_but;
 
+pub use crate::weights::weights;
+pub(crate) use parts::Kernel;
 pub use values::NetworkValue;
-pub use weights::weights;
 
 /// What chooses the kernels of tasks.
 pub type MakeKernels<'a> = dyn FnMut(&[&Task]) -> Result<Vec<Chosen>, Error> + 'a;

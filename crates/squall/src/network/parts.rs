@@ -2,11 +2,19 @@
 
 use super::Network;
 use crate::error::Error;
-use crate::export::comment;
-use crate::library::Kernel;
+use crate::kernel_text::comment;
+use squall_core::KernelSource;
 use squall_graph::plan::BoundedOutput;
 use std::ffi::OsStr;
 use std::path::Path;
+
+/// A kernel with what stands above its text.
+pub struct Kernel<'a> {
+    /// As the network's program has it.
+    pub source: &'a KernelSource,
+    /// A comment.
+    pub head: String,
+}
 
 impl Network {
     /// The plan as the program reads it.

@@ -3,8 +3,10 @@
 
 use super::trust::{self, MovesBuild};
 use super::units::{MOVES, RUNTIME, TABLE, compile_text, openmp, usual_arguments};
+use crate::choose::Chosen;
 use crate::error::Error;
-use crate::export::{Chosen, comment, compile, declarations, objects, symbols};
+use crate::kernel_text::{comment, declarations, symbols};
+use crate::objects::{compile, objects};
 use crate::target_context::TargetContext;
 use squall_core::KernelSource;
 use squall_measure::TemporaryFolder;

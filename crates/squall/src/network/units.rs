@@ -1,7 +1,7 @@
 //! What a network's program is linked from beside its kernels, and how that is compiled.
 
 use crate::error::Error;
-use crate::export::refused;
+use crate::objects::refused;
 use crate::target_context::TargetContext;
 use squall_measure::cpu::Object;
 use std::path::Path;

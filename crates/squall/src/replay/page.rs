@@ -3,7 +3,7 @@
 
 use super::score::{even, score};
 use super::{Replay, Run, Score};
-use crate::report::svg::{Log, escape, open, short};
+use crate::page::{Log, escape, open, short};
 use std::fmt::Write;
 
 /// A colour for each strategy, readable on light and dark; the ninth begins anew with dashes.
@@ -68,7 +68,7 @@ pub fn page(replay: &Replay, runs: &[Run], shown: &[usize], budgets: &[usize]) -
          <h1>Searches replayed on measured spaces</h1>\
          <p class='sub'>{} spaces, {} seeds, {} trials each{within}. Every outcome was looked up \
          in a recording.</p>\n",
-        crate::report::STYLE,
+        crate::page::STYLE,
         replay.spaces.len(),
         replay.seeds,
         replay.evaluations,

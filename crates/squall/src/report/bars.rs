@@ -2,7 +2,7 @@
 //! need.
 
 use super::Report;
-use super::svg::{Log, escape, nice, open, short};
+use crate::page::{Log, escape, nice, open, short};
 use std::fmt::Write;
 
 /// Characters of a name's line.

@@ -1,7 +1,8 @@
 //! The network as a picture: operators in the coloured regions of their kernels, laid out in layers
 //! (Sugiyama, Tagawa and Toda 1981), with the values that go from one to the next.
 
-use super::svg::escape;
+use crate::kernel_graph::{GraphKernel, KernelGraph};
+use crate::page::escape;
 use rust_sugiyama::configure::Config;
 use rust_sugiyama::from_vertices_and_edges;
 use squall_core::Nanos;
@@ -21,28 +22,6 @@ const TIME: f64 = 17.0;
 /// Between regions, and around all of them.
 const SPACE: f64 = 26.0;
 const BORDER: f64 = 12.0;
-
-/// Which operators became which kernels, in order of execution.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct KernelGraph {
-    /// The kernels and the nodes without one.
-    pub kernels: Vec<GraphKernel>,
-}
-
-/// A kernel, or a node without one.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GraphKernel {
-    /// The task's name, or the operator.
-    pub name: String,
-    /// `kernel`, `move` or `plain`.
-    pub kind: &'static str,
-    /// The names of its nodes and their operators.
-    pub nodes: Vec<(String, String)>,
-    /// Its time in an inference, in nanoseconds; 0 where it takes none.
-    pub nanos: f64,
-    /// The kernels whose values it reads, by their place.
-    pub from: Vec<usize>,
-}
 
 impl GraphKernel {
     fn shown(&self) -> usize {

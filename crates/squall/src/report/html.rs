@@ -2,8 +2,9 @@
 
 use super::bars;
 use super::graph;
-use super::svg::{self, escape, short};
+use super::svg;
 use super::{Report, StopReason, TaskReport};
+use crate::page::{escape, short};
 use squall_core::Nanos;
 use std::fmt::Write;
 
@@ -19,7 +20,7 @@ pub fn page(r: &Report) -> String {
          <title>Squall: {0}</title>\n<style>{1}</style></head>\n<body><main>\n<h1>{0}</h1><p \
          class='sub'>{2}</p>\n",
         escape(&r.input),
-        crate::report::STYLE,
+        crate::page::STYLE,
         subtitle(r)
     );
     if let Some(note) = r.budget_note() {

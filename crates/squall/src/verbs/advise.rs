@@ -1,9 +1,9 @@
 //! Advice: which kernel to use now, without measuring or compiling anything.
 
+use crate::choose::serving;
 use crate::error::Error;
-use crate::export::serving;
 use crate::general::{Effort, Predictors};
-use crate::request::InputRequest;
+use crate::input_request::InputRequest;
 use crate::target_context::{Context, TargetContext};
 use crate::target_request::TargetRequest;
 use crate::task_kernels::TaskKernels;

@@ -1,15 +1,15 @@
 //! Checking: a model run through its kernels, held against outputs that are known or against its
 //! own operators by plain loops.
 
-use super::run::{NetworkRequest, given, network_for, signature};
 use crate::arrays::{ArrayFile, NamedArray, named, numbered, read_array};
 use crate::check::{Checked, Expected, Tolerance};
+use crate::choose::{Chosen, Origin};
 use crate::error::Error;
 use crate::event::Listen;
-use crate::export::{Chosen, Origin};
+use crate::input_request::InputRequest;
 use crate::network::Network;
 use crate::precision::Precision;
-use crate::request::InputRequest;
+use crate::run::{NetworkRequest, given, network_for, signature};
 use crate::target_context::Context;
 use crate::target_request::TargetRequest;
 use crate::task_kernels::symbol_of;

@@ -1,12 +1,12 @@
 //! Choosing: which solver serves a problem on a GPU, how long it takes, and what to measure first.
 
+use super::predict::Problems;
 use crate::error::Error;
 use crate::files::put;
 use crate::find::modes::{ModeCosts, simulate};
 use crate::find::modes_page::page;
 use crate::find::{Timings, load, timings, write};
 use crate::forecast::{self, Question, questions};
-use crate::verbs::Problems;
 use serde_json::{Value, json};
 use squall_core::find::FindSolver;
 use squall_core::forecast::serialised;

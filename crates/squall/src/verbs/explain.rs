@@ -1,7 +1,7 @@
 //! Explaining: what stands between an expression and its kernel.
 
 use crate::error::Error;
-use crate::request::InputRequest;
+use crate::input_request::InputRequest;
 use crate::stage::GRAPH_STAGES;
 use crate::target_context::{Context, TargetContext};
 use crate::target_request::TargetRequest;

@@ -1,10 +1,12 @@
 //! Exporting: the kernels that serve an input's tasks, as files.
 
-use super::locked::refuse_misses;
+use crate::choose::choose;
 use crate::error::Error;
 use crate::event::{Event, Listen};
-use crate::export::{Exported, GuessRequest, Guesser, Levels, choose, join};
-use crate::request::InputRequest;
+use crate::export::{Exported, Levels, join};
+use crate::guess::{GuessRequest, Guesser};
+use crate::input_request::InputRequest;
+use crate::locked::refuse_misses;
 use crate::target_context::Context;
 use crate::target_request::TargetRequest;
 use crate::wishes::{leave, wishes_of};

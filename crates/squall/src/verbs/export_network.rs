@@ -1,9 +1,9 @@
 //! Exporting a whole model as a C library, for a CPU or a GPU.
 
-use super::run::{NetworkRequest, leave_wishes, network};
 use crate::error::Error;
 use crate::event::Listen;
 use crate::library::{ExportedLibrary, LibraryOptions, export_library};
+use crate::run::{NetworkRequest, leave_wishes, network};
 use crate::target_context::Context;
 use std::path::PathBuf;
 

@@ -2,23 +2,21 @@
 //! import, replay, explain. What a request means is decided here and nowhere above.
 
 mod advise;
-mod bench;
 mod check;
 mod choose;
 mod explain;
 mod export;
 mod export_network;
 mod import;
-mod locked;
 mod predict;
 mod replay;
-mod run;
-mod run_off;
-mod tune;
 mod watch;
 
+pub use crate::bench::{BenchRequest, Benched, bench};
+pub use crate::run::{NetworkRequest, Ran, RunRequest, network, run, write_outputs};
+pub use crate::run_off::{RunOffRequest, run_off};
+pub use crate::tune::tune;
 pub use advise::{Advice, AdviceSource, AdviseRequest, Advised, advise};
-pub use bench::{BenchRequest, Benched, bench};
 pub use check::{CheckData, CheckRequest, check};
 pub use choose::{ChoiceNotes, ChooseRequest, Chosen, ModesRequest, Solution, choose, find_modes};
 pub use explain::{ExplainRequest, Explained, explain};
@@ -27,7 +25,4 @@ pub use export_network::{LibraryRequest, export_network};
 pub use import::{ImportRequest, Imports, import};
 pub use predict::{PredictRequest, Predictions, Problems, TaskPredictions, predict};
 pub use replay::{ReplayRequest, Replayed, replay};
-pub use run::{NetworkRequest, Ran, RunRequest, network, run, write_outputs};
-pub use run_off::{RunOffRequest, run_off};
-pub use tune::tune;
 pub use watch::{Version, WatchRequest, watch};

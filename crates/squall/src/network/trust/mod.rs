@@ -16,7 +16,7 @@ use super::launch;
 use super::plain::PlainOperators;
 use super::units::compile_text;
 use crate::error::Error;
-use crate::export::{compile, objects};
+use crate::objects::{compile, objects};
 use crate::target_context::TargetContext;
 use squall_core::graph::infer::region::{self, BODY, REGION};
 use squall_core::graph::{Attribute, CallOperand, OperatorCall};

@@ -4,9 +4,9 @@
 
 use super::{GUARDED, Verdict, keep, kept, own_arguments, with_headers};
 use crate::error::Error;
-use crate::export::compile;
 use crate::network::launch;
 use crate::network::units::{MOVES, compile_text, usual_arguments};
+use crate::objects::compile;
 use crate::target_context::TargetContext;
 use squall_measure::{TemporaryFolder, end_with_us};
 use squall_runtime::host;

@@ -1,13 +1,13 @@
 //! Timing: whole inferences of a model, beside other libraries where asked.
 
-use super::run::{NetworkRequest, leave_wishes, network};
 use crate::arrays::{ArrayFile, NamedArray};
 use crate::error::Error;
 use crate::event::{Event, Listen};
 use crate::network::{Network, Times};
 use crate::peers::Library;
-use crate::report::Inference;
+use crate::run::{NetworkRequest, leave_wishes, network};
 use crate::target_context::Context;
+use crate::timed::Inference;
 use crate::timing::{Timed, time_beside};
 
 /// What to time.
@@ -55,7 +55,7 @@ pub fn bench(
 }
 
 /// The same without a word of threads that share cores: `tune` said it.
-pub(super) fn bench_untold(
+pub(crate) fn bench_untold(
     context: &Context,
     request: &BenchRequest,
     listen: &mut Listen<'_>,

@@ -1,9 +1,9 @@
 //! The run-off of a whole network: tuned kernels and those that come close to them, in place.
 
-use super::run::NetworkRequest;
 use crate::error::Error;
 use crate::event::Listen;
 use crate::network_runoff::{NetworkRunOff, Settled};
+use crate::run::NetworkRequest;
 use crate::target_context::Context;
 use squall_records::Store;
 use std::sync::atomic::AtomicBool;

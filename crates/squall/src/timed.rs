@@ -1,7 +1,7 @@
 //! The time of whole inferences of a model, and of other libraries in the same rounds.
 
-use super::graph::KernelGraph;
-use crate::export::KernelCounts;
+use crate::counts::KernelCounts;
+use crate::kernel_graph::KernelGraph;
 use crate::peers::Peer;
 use squall_core::Nanos;
 

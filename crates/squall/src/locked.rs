@@ -1,9 +1,9 @@
 //! Locked requests: kernels that were tuned here and nothing else. What lacks one fails, with the
 //! command that mends it.
 
+use crate::choose::serving;
 use crate::error::Error;
-use crate::export::serving;
-use crate::request::InputRequest;
+use crate::input_request::InputRequest;
 use crate::target_context::TargetContext;
 use crate::task_kernels::TaskKernels;
 use crate::task_state::TaskState;
@@ -15,7 +15,7 @@ use squall_records::Store;
 const NAMED: usize = 5;
 
 /// An error where any of the tasks has no winner of this device and toolchain.
-pub(super) fn refuse_misses(
+pub(crate) fn refuse_misses(
     input: &InputRequest,
     tasks: &[&Task],
     own: &[UserKernel],

@@ -2,10 +2,10 @@
 //! with warm caches before those with cold ones, else the best of another that can be made here
 //! too, else a verified guess, and plain loops only where no kernel is generated or right.
 
-use super::counts::KernelCounts;
-use super::guess::{GuessRequest, GuessSource, Guesser, Guessing};
+use crate::counts::KernelCounts;
 use crate::error::Error;
 use crate::event::Listen;
+use crate::guess::{GuessRequest, GuessSource, Guesser, Guessing};
 use crate::target_context::TargetContext;
 use crate::task_kernels::TaskKernels;
 use crate::task_state::{TaskState, name_of};

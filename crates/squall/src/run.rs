@@ -1,12 +1,14 @@
 //! Running: a model as a whole, through the kernels that serve its tasks.
 
-use super::locked::refuse_misses;
 use crate::arrays::{ArrayFile, NamedArray, named, read_array, write_array};
+use crate::choose::{Chosen, Origin, kernels_of};
+use crate::counts::KernelCounts;
 use crate::error::Error;
 use crate::event::{Event, Listen};
-use crate::export::{Chosen, GuessRequest, GuessSource, KernelCounts, Origin, kernels_of};
+use crate::guess::{GuessRequest, GuessSource};
+use crate::input_request::InputRequest;
+use crate::locked::refuse_misses;
 use crate::network::{Layer, Network, accepts};
-use crate::request::InputRequest;
 use crate::target_context::Context;
 use crate::target_request::TargetRequest;
 use crate::wishes::{leave, seconds_of, wishes_of};
@@ -78,7 +80,7 @@ fn say_untuned(kernels: &[Chosen], listen: &mut Listen<'_>) {
 }
 
 /// The arrays of a model's inputs by name.
-pub(super) fn given(
+pub(crate) fn given(
     request: &NetworkRequest,
     files: &[ArrayFile],
 ) -> Result<Vec<NamedArray>, Error> {
@@ -93,7 +95,7 @@ pub(super) fn given(
 }
 
 /// What the model's file says that it takes and gives.
-pub(super) fn signature(request: &NetworkRequest) -> Result<Signature, Error> {
+pub(crate) fn signature(request: &NetworkRequest) -> Result<Signature, Error> {
     let path = Path::new(&request.input.source);
     if path.extension().is_none_or(|e| !e.eq_ignore_ascii_case("onnx")) {
         return Err(Error::Input {
@@ -108,7 +110,7 @@ pub(super) fn signature(request: &NetworkRequest) -> Result<Signature, Error> {
 }
 
 /// Builds a model for inputs of its, and says what its kernels and weights are.
-pub(super) fn network_for(
+pub(crate) fn network_for(
     context: &Context,
     request: &NetworkRequest,
     given: &[NamedArray],
@@ -195,7 +197,7 @@ pub fn run(context: &Context, request: &RunRequest, listen: &mut Listen<'_>) -> 
 
 /// Leaves a wish in the store for each kernel that was not tuned, with the time that so many
 /// inferences of these steps took.
-pub(super) fn leave_wishes(
+pub(crate) fn leave_wishes(
     context: &Context,
     request: &NetworkRequest,
     network: &Network,

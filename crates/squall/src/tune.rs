@@ -1,19 +1,20 @@
 //! Tuning: the fastest kernels of an input, found by trials that are all kept.
 
-use super::bench::{BenchRequest, bench_untold};
-use super::run::NetworkRequest;
-use super::run_off::{RunOffRequest, run_off};
+use crate::bench::{BenchRequest, bench_untold};
 use crate::cover_runoff::{CoverRunOff, Shares};
 use crate::error::Error;
 use crate::event::{Event, Listen, without_opening};
 use crate::input::{Input, InputKind};
-use crate::report::{FailureClass, Inference, Report, StopReason, TaskReport, Winner};
-use crate::request::{InferenceRequest, TuneRequest};
+use crate::report::{FailureClass, Report, StopReason, TaskReport, Winner};
+use crate::run::NetworkRequest;
+use crate::run_off::{RunOffRequest, run_off};
 use crate::session::Session;
 use crate::settings::{BudgetRequest, LEAST_RUN_OFF};
 use crate::target_context::Context;
 use crate::task_kernels::TaskKernels;
 use crate::task_state::TaskState;
+use crate::timed::Inference;
+use crate::tune_request::{InferenceRequest, TuneRequest};
 use squall_core::Task;
 use squall_records::Store;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -295,7 +296,7 @@ fn inference(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Factors;
+    use crate::roof::Factors;
     use squall_core::{CpuCost, Objective, TaskId};
 
     fn told(throttled: (u64, Vec<&'static str>)) -> TaskReport {
