@@ -7,6 +7,7 @@ mod cycles;
 mod functions;
 mod promises;
 mod repository;
+mod rooms;
 mod text;
 
 use repository::Repository;
@@ -21,6 +22,7 @@ const RULES: &[(&str, Rule)] = &[
     ("crates touch what the table allows", crates::privileges),
     ("files use each other in one direction", cycles::no_circles),
     ("C files use each other in one direction", c_cycles::no_circles),
+    ("the rooms of squall use each other in one direction", rooms::one_direction),
     ("functions have at most 80 lines and six parameters", functions::small_functions),
     ("parameters of functions have names", functions::named_parameters),
     ("files open with what they own; 600 lines, 100 columns", text::files),

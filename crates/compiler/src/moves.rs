@@ -4,7 +4,8 @@
 //! Input is a `Copy` (axes with an extent and a stride on both sides) or a list of runs; output is
 //! a `KernelSource`. Elements are moved as integers of their size, whatever their type, and several
 //! at a time where alignment allows it; a copy may also convert floats of one format to another.
-//! `squall/src/network/device.rs` calls this for the steps of a network that only move data.
+//! `squall/src/inference/network/device.rs` calls this for the steps of a network that only move
+//! data.
 
 use crate::emit::DEVICE_FORMATS;
 use squall_core::{Bytes, DType, KernelSource, Language, Launch, LaunchArgument, LaunchPhase};

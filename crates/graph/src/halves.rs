@@ -1,6 +1,6 @@
 //! Widens a model that computes in 16-bit floats (f16 or bf16) to one that computes in 32 bits:
 //! weights and values between operators become 32-bit floats; inputs and outputs keep the types of
-//! the file. On GPUs `squall/src/in_precision.rs` gives kernels the 16-bit format again.
+//! the file. On GPUs `squall/src/input/in_precision.rs` gives kernels the 16-bit format again.
 //!
 //! The promise for results: operators compute in 32 bits and round nothing. A value is rounded to
 //! the format of the file (to nearest, ties to even, beyond the largest number to infinity) where

@@ -1,7 +1,7 @@
 //! Random values for model inputs that the user does not give: the same in every run, and legal for
 //! the operators that read them (an index stays below the extent that it indexes). Input: an
 //! assignment (the kernels that cover a model, and its layouts) and the number of an input; output:
-//! a constant. `squall/src/network` runs and times networks with them.
+//! a constant. `squall/src/inference/network` runs and times networks with them.
 
 use crate::assignment::Assignment;
 use crate::candidate::root;

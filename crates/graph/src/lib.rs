@@ -4,10 +4,10 @@
 //! sets of nodes that may be one kernel, found by the rules of fusion ([`rules`]). An
 //! [`Assignment`] is a legal cover of the model by candidates, with the layout of each value,
 //! chosen by a solver ([`solvers`]). A [`plan`] is an order of steps over blocks of memory, which
-//! `squall/src/network` prints as one program. Each stage is text that prints and parses back, and
-//! is checked when it was read. Each kernel is a tuning task with a workload, for which the crate
-//! `compiler` makes sketches; this crate does not depend on it. `simplify`, `bytes`, `halves` and
-//! `ranges` rewrite the model before the first stage.
+//! `squall/src/inference/network` prints as one program. Each stage is text that prints and parses
+//! back, and is checked when it was read. Each kernel is a tuning task with a workload, for which
+//! the crate `compiler` makes sketches; this crate does not depend on it. `simplify`, `bytes`,
+//! `halves` and `ranges` rewrite the model before the first stage.
 
 pub mod assignment;
 pub mod bytes;

@@ -1,6 +1,6 @@
 //! Weights that need not be loaded for planning: those in a file beside the model that only kernels
 //! read, unchanged. Input: an assignment (the kernels that cover a model, and its layouts); output:
-//! their names. `squall/src/network/weights.rs` leaves them in the file until the network's program
+//! their names. `squall/src/input/weights.rs` leaves them in the file until the network's program
 //! packs them.
 
 use crate::assignment::{Assignment, Step};

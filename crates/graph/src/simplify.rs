@@ -1,7 +1,8 @@
 //! Rewrites a model so that more of it can be one kernel, with the same results up to rounding. A
 //! scalar that multiplies an operand of a matrix product, as attention's scale does, is moved
 //! behind the product, whose kernel can include it; elementwise operators read past renames
-//! (`renamed.rs`). Input and output: a model. `squall/src/input.rs` calls this behind the reader.
+//! (`renamed.rs`). Input and output: a model. `squall/src/input/user_input.rs` calls this behind
+//! the reader.
 
 use crate::candidate::root;
 use crate::fuse::anchor::is_anchor;

@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use syn::visit::{self, Visit};
 
 /// Path of a module inside its crate: `["nest", "verify"]`.
-type Module = Vec<String>;
+pub type Module = Vec<String>;
 
 /// A module that is a file.
-struct File {
-    path: String,
-    module: Module,
+pub struct File {
+    pub path: String,
+    pub module: Module,
     /// What it names from elsewhere in the crate, as absolute paths.
     uses: Vec<Module>,
     /// Names that its `use` items bring in, with the absolute paths that they stand for.
@@ -23,6 +23,11 @@ struct File {
 
 /// No circle between files other than a module and its children.
 pub fn no_circles(r: &Repository) -> Vec<String> {
+    files_of_crates(r).values().flat_map(|files| circles(files)).collect()
+}
+
+/// The files of each crate, tests left out, by the folder of the crate.
+pub fn files_of_crates(r: &Repository) -> BTreeMap<String, Vec<File>> {
     let mut crates: BTreeMap<String, Vec<File>> = BTreeMap::new();
     for s in r.sources.iter().filter(|s| !s.is_test) {
         let (Some(file), Some((head, inside))) = (&s.syntax, s.path.split_once("/src/")) else {
@@ -34,7 +39,7 @@ pub fn no_circles(r: &Repository) -> Vec<String> {
         let file = File { path: s.path.clone(), module, uses: names.uses, passes: names.passes };
         crates.entry(head.to_string()).or_default().push(file);
     }
-    crates.values().flat_map(|files| circles(files)).collect()
+    crates
 }
 
 /// The module of a file below `src/`.
@@ -141,22 +146,26 @@ impl<'ast> Visit<'ast> for Names {
     }
 }
 
-/// The circles of one crate.
-fn circles(files: &[File]) -> Vec<String> {
+/// Which files of one crate each of them uses, by their places in the list.
+pub fn uses(files: &[File]) -> Vec<BTreeSet<usize>> {
     let index: HashMap<&[String], usize> =
         files.iter().enumerate().map(|(i, f)| (&f.module[..], i)).collect();
-    let edges: Vec<BTreeSet<usize>> = files
-        .iter()
-        .enumerate()
-        .map(|(i, f)| {
-            let targets = f.uses.iter().filter_map(|u| resolve(files, &index, u, 8));
-            let apart = |t: &usize| {
-                let (a, b) = (&f.module, &files[*t].module);
-                *t != i && !a.starts_with(b) && !b.starts_with(a)
-            };
-            targets.filter(apart).collect()
-        })
-        .collect();
+    let used = |f: &File| -> BTreeSet<usize> {
+        f.uses.iter().filter_map(|u| resolve(files, &index, u, 8)).collect()
+    };
+    files.iter().map(used).collect()
+}
+
+/// The circles of one crate.
+fn circles(files: &[File]) -> Vec<String> {
+    let apart = |(i, all): (usize, BTreeSet<usize>)| -> BTreeSet<usize> {
+        let is_apart = |t: &usize| {
+            let (a, b) = (&files[i].module, &files[*t].module);
+            *t != i && !a.starts_with(b) && !b.starts_with(a)
+        };
+        all.into_iter().filter(is_apart).collect()
+    };
+    let edges: Vec<BTreeSet<usize>> = uses(files).into_iter().enumerate().map(apart).collect();
     let mut faults = Vec::new();
     for group in strongly_connected(&edges) {
         let inside = |t: &&usize| group.contains(t);

@@ -1,8 +1,8 @@
 //! Plain kernels (untuned C for one ONNX operator) on a GPU: turns the C body of an operator
 //! (`program.rs`) into CUDA C++. Loops whose iterations are independent are spread over threads
 //! (the operators listed in `SPREAD`); all other bodies run in one thread, which is slow and right.
-//! Output: a [`DeviceSource`] with functions to launch in order. `squall/src/network/device.rs`
-//! uses it for operators without a tuned kernel.
+//! Output: a [`DeviceSource`] with functions to launch in order.
+//! `squall/src/inference/network/device.rs` uses it for operators without a tuned kernel.
 
 use super::elementwise;
 use super::program::Program;

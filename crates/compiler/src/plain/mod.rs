@@ -5,7 +5,7 @@
 //! [`PlainSource`], or a [`DeviceSource`] for GPUs. Each family of operators is a file with a table
 //! `OPS` of operators and generators, functions that write an operator's C by means of
 //! `program.rs`. A call with an attribute or element type that the generator does not write is
-//! refused by [`Unsupported`]. `squall/src/network/plain.rs` builds the kernels.
+//! refused by [`Unsupported`]. `squall/src/inference/network/plain.rs` builds the kernels.
 
 mod attention;
 mod broadcast;

@@ -1,7 +1,8 @@
 //! Number formats in a plan (a network as steps over blocks of memory): after tasks were changed to
-//! 16-bit formats (`squall/src/in_precision.rs`), blocks between kernels take the kernels' format,
-//! and a converting copy is inserted where a block must keep another one, such as the caller's
-//! inputs and outputs. Input and output: a plan; the formats come from the tasks' workloads.
+//! 16-bit formats (`squall/src/input/in_precision.rs`), blocks between kernels take the kernels'
+//! format, and a converting copy is inserted where a block must keep another one, such as the
+//! caller's inputs and outputs. Input and output: a plan; the formats come from the tasks'
+//! workloads.
 
 use super::same::drop_same;
 use super::{BlockPlace, Plan, PlanConstant, PlanStep, Stride, ValueSource, Work};

@@ -4,9 +4,9 @@
 //! are kernels, copies, fills and plain operators, each with the places that it reads and writes.
 //!
 //! Input: an assignment and weights (`build.rs`); output: a [`Plan`], which prints and parses
-//! (`text.rs`) and is verified (`verify.rs`). `squall/src/network` prints it as one program.
-//! `movement.rs` turns nodes that move data into copies; `merge.rs`, `compose.rs` and `same.rs`
-//! remove copies; `format.rs` inserts conversions of number formats.
+//! (`text.rs`) and is verified (`verify.rs`). `squall/src/inference/network` prints it as one
+//! program. `movement.rs` turns nodes that move data into copies; `merge.rs`, `compose.rs` and
+//! `same.rs` remove copies; `format.rs` inserts conversions of number formats.
 
 mod build;
 mod compose;

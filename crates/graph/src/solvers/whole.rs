@@ -2,8 +2,8 @@
 //! times is least. Times that are not known are estimated from bytes and operations, scaled by the
 //! times that are known. Input: fusion candidates (sets of nodes that may be one kernel) and known
 //! times; output: the exact optimum by `cover.rs`, or the reason why there is no proof (graphs that
-//! are too wide), where greedy fusion stays. `squall/src/cover_runoff.rs` measures the best covers
-//! against each other in whole networks. `mod.rs` lists the solvers.
+//! are too wide), where greedy fusion stays. `squall/src/decide/cover_runoff.rs` measures the best
+//! covers against each other in whole networks. `mod.rs` lists the solvers.
 
 use super::cover::{CoverProblem, Producer};
 use super::images::Images;

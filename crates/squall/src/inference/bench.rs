@@ -1,0 +1,76 @@
+//! Timing: whole inferences of a model, beside other libraries where asked.
+
+use crate::base::error::Error;
+use crate::inference::network::{Network, Times};
+use crate::inference::peers::Library;
+use crate::inference::run::{NetworkRequest, leave_wishes, network};
+use crate::inference::timed::Inference;
+use crate::inference::timing::{Timed, time_beside};
+use crate::input::arrays::{ArrayFile, NamedArray};
+use crate::target::target_context::Context;
+use crate::task::event::{Event, Listen};
+
+/// What to time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BenchRequest {
+    /// The model.
+    pub network: NetworkRequest,
+    /// What it is given; inputs that are not given are random, the same in every run.
+    pub inputs: Vec<ArrayFile>,
+    /// For how long inferences are repeated.
+    pub seconds: f64,
+    /// The libraries that run the same model in turns with ours, each for as long.
+    pub beside: Vec<Library>,
+}
+
+/// A model that was timed.
+pub struct Benched {
+    /// What was timed.
+    pub network: Network,
+    /// All outputs by name.
+    pub outputs: Vec<NamedArray>,
+    /// Ours, layer by layer.
+    pub times: Times,
+    /// Whole inferences, with those of other libraries.
+    pub inference: Inference,
+}
+
+/// Builds a model and times whole inferences of it.
+pub fn bench(
+    context: &Context,
+    request: &BenchRequest,
+    listen: &mut Listen<'_>,
+) -> Result<Benched, Error> {
+    let wanted = &request.network;
+    if !wanted.target.is_cpu() && !request.beside.is_empty() {
+        return Err(Error::Usage {
+            message: "other libraries are timed on the CPU only".into(),
+            hint: "leave --beside out, or say `--target cpu`".into(),
+        });
+    }
+    if let Some(crowding) = context.crowding(wanted.target, wanted.threads)? {
+        listen(Event::Trouble(crowding));
+    }
+    bench_untold(context, request, listen)
+}
+
+/// The same without a word of threads that share cores: `tune` said it.
+pub(crate) fn bench_untold(
+    context: &Context,
+    request: &BenchRequest,
+    listen: &mut Listen<'_>,
+) -> Result<Benched, Error> {
+    let wanted = &request.network;
+    let (network, mut inputs) = network(context, wanted, &request.inputs, listen)?;
+    let input = wanted.input.load_given(wanted.target, &inputs)?;
+    inputs.extend(network.random_inputs(&inputs));
+    let (seconds, libraries) = (request.seconds, &request.beside);
+    let model = Timed { input: &input, network: &network, inputs: &inputs };
+    let (outputs, times, inference) =
+        time_beside(&model, seconds, libraries, wanted.threads, listen)?;
+    leave_wishes(context, wanted, &network, &times.layers, times.inferences)?;
+    for note in inference.notes() {
+        listen(Event::Note(note));
+    }
+    Ok(Benched { network, outputs, times, inference })
+}

@@ -1,0 +1,432 @@
+//! The best guess for a task of which the store has no usable record: what holds the most similar
+//! tuned task, what a predictor proposes, what the general predictor ranks first, and where all
+//! that fails what the cost formula does. A guess is built and verified like any trial before it is
+//! used. What came of it is kept in a store in the user's cache folder, so that the next run finds
+//! it there.
+
+use crate::base::error::Error;
+use crate::base::recorder::Recorder;
+use crate::predict::forecast::proposals;
+use crate::predict::general::{Effort, GeneralPredictor, Predictors};
+use crate::predict::transfer::{TransferSource, guesses, transfer_sources};
+use crate::target::target_context::TargetContext;
+use crate::task::event::{Event, Listen};
+use crate::task::task_state::{TaskState, name_of};
+use crate::task::trials::{Limits, Rounds, TrialRecorder, run_trials};
+use squall_core::{
+    Candidate, Measurer as _, MeasurerError, Record, RecordKind, Task, TaskId, Trial,
+};
+use squall_measure::{LocalMeasurer, TemporaryFolder};
+use squall_predict::{PredictError, Predictor};
+use squall_records::{Store, StoreError};
+use squall_search::{Setting, Strategy, TaskWeight, strategies};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// So many guesses of a task that takes more than its share of the time are measured, and the
+/// fastest is used; of every other task the first that is right is used.
+const SEVERAL: usize = 3;
+/// After so many rounds in which every guess failed, plain loops remain.
+const ROUNDS: usize = 4;
+/// The seed of guesses: every run makes the same ones.
+const SEED: u64 = 0;
+/// So many candidates of the general predictor are looked at for one that was not tried.
+const GENERAL: usize = 4;
+/// The file in the cache folder.
+const CACHE: &str = "guesses.squall";
+
+/// Where a guess comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GuessSource {
+    /// It holds the most similar tuned task of the store.
+    Similar,
+    /// A predictor proposed it.
+    Predictor,
+    /// The general predictor ranked it first.
+    General,
+    /// The cost formula ranked it first.
+    Formula,
+    /// An earlier run guessed and verified it.
+    Kept,
+}
+
+impl GuessSource {
+    /// All of them, the best first.
+    pub const ALL: [GuessSource; 5] = [
+        GuessSource::Similar,
+        GuessSource::Predictor,
+        GuessSource::General,
+        GuessSource::Formula,
+        GuessSource::Kept,
+    ];
+
+    /// The name in manifests.
+    pub fn name(self) -> &'static str {
+        match self {
+            GuessSource::Similar => "similar",
+            GuessSource::Predictor => "predictor",
+            GuessSource::General => "general",
+            GuessSource::Formula => "formula",
+            GuessSource::Kept => "kept",
+        }
+    }
+
+    /// For people.
+    pub fn describe(self) -> &'static str {
+        match self {
+            GuessSource::Similar => "by the most similar tuned task",
+            GuessSource::Predictor => "by the predictor",
+            GuessSource::General => "by the general predictor",
+            GuessSource::Formula => "by the cost formula",
+            GuessSource::Kept => "by an earlier run",
+        }
+    }
+}
+
+/// What guesses are made with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GuessRequest {
+    /// A predictor that was trained on records of this device, or a general one in place of
+    /// Squall's own.
+    pub predictor: Option<PathBuf>,
+    /// The folder in which verified guesses are kept; it is made where it is absent.
+    pub cache: Option<PathBuf>,
+    /// Whether a kernel that was not tuned here is an error instead.
+    pub locked: bool,
+}
+
+/// The store of guesses.
+struct Cache {
+    store: Store,
+    /// The folder of a store that lasts no longer than this process.
+    temporary: Option<TemporaryFolder>,
+}
+
+impl Cache {
+    /// Opens the one of a folder; one that cannot be used is ignored, and the user is told.
+    fn open(folder: Option<&Path>, listen: &mut Listen<'_>) -> Result<Cache, Error> {
+        let Some(folder) = folder else { return Cache::temporary() };
+        let path = folder.join(CACHE);
+        let made = std::fs::create_dir_all(folder)
+            .map_err(|source| Error::Write { path: folder.into(), source });
+        match made.and_then(|()| Ok(Store::open(&path)?.expendable())) {
+            Ok(store) => Ok(Cache { store, temporary: None }),
+            Err(e) => {
+                listen(Event::Trouble(ignored(&path, &e)));
+                Cache::temporary()
+            }
+        }
+    }
+
+    fn temporary() -> Result<Cache, Error> {
+        let folder = TemporaryFolder::new("guesses")?;
+        let store = Store::open(folder.path().join(CACHE))?;
+        Ok(Cache { store, temporary: Some(folder) })
+    }
+}
+
+fn ignored(path: &Path, e: &Error) -> String {
+    format!("the kept guesses in `{}` are ignored: {e}; remove the file", path.display())
+}
+
+/// What is known of a task's guesses, and what is to be tried next.
+pub(super) struct Guessing {
+    known: Vec<(Record, GuessSource)>,
+    next: Vec<(Candidate, GuessSource)>,
+    /// How many are tried at once.
+    wanted: usize,
+    /// Whether they are timed: where there is a choice, and times mean something.
+    is_timed: bool,
+    formula: Box<dyn Strategy>,
+}
+
+impl Guessing {
+    /// The candidates that are to be built and measured.
+    pub fn next(&self) -> impl Iterator<Item = &Candidate> {
+        self.next.iter().map(|(c, _)| c)
+    }
+
+    /// Whether any guess ran and was right.
+    fn is_right(&self) -> bool {
+        self.known.iter().any(|(r, _)| r.outcome.is_right())
+    }
+
+    /// Asks the cost formula for more where nothing is known to be right.
+    fn fill(&mut self, state: &TaskState) {
+        if !self.is_right() && self.next.len() < self.wanted {
+            let more = self.formula.ask(self.wanted - self.next.len()).into_iter();
+            let untried = more.filter(|c| !state.tried.contains(&name_of(c)));
+            self.next.extend(untried.map(|c| (c, GuessSource::Formula)));
+        }
+    }
+}
+
+/// Makes guesses for the tasks of one input.
+pub struct Guesser<'a, 'l, 'e> {
+    pub(super) at: &'a TargetContext,
+    sources: Vec<TransferSource>,
+    predictor: Option<Predictor>,
+    general: Option<Arc<GeneralPredictor>>,
+    cache: Cache,
+    /// Opened when the first guess must be measured.
+    measurer: Option<LocalMeasurer>,
+    /// The tasks that take more than their share of the time.
+    heavy: Vec<TaskId>,
+    listen: &'l mut Listen<'e>,
+}
+
+impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
+    /// A guesser for these tasks, which learns from a store's tuned tasks.
+    pub fn new(
+        request: &GuessRequest,
+        tasks: &[&Task],
+        store: Option<&Store>,
+        at: &'a TargetContext,
+        listen: &'l mut Listen<'e>,
+    ) -> Result<Guesser<'a, 'l, 'e>, Error> {
+        let Predictors { learned: predictor, general } =
+            Predictors::of(request.predictor.as_deref())?;
+        if let Some(p) = &predictor {
+            let learned = &p.tasks()?.facts().device;
+            if *learned != at.device_name() {
+                let (learned, asked) = (learned.clone(), at.device_name());
+                return Err(PredictError::Device { learned, asked }.into());
+            }
+        }
+        let sources =
+            store.map(|s| transfer_sources(s, &at.place, &[])).transpose()?.unwrap_or_default();
+        // Times under an emulator say nothing, so they are not kept.
+        let cache = match at.place.device.is_emulated() {
+            true => Cache::temporary()?,
+            false => Cache::open(request.cache.as_deref(), listen)?,
+        };
+        let heavy = if at.place.device.is_emulated() { Vec::new() } else { heavy(tasks) };
+        Ok(Guesser { at, sources, predictor, general, cache, measurer: None, heavy, listen })
+    }
+
+    /// Whether the task's kernels are generated and it can be guessed which is fast.
+    pub(super) fn takes(&self, state: &TaskState) -> bool {
+        (!self.at.gpus.is_empty() || self.at.device.can_run().is_ok())
+            && state.task.workload.foreign.is_none()
+            && !state.kernels.tunables.is_empty()
+    }
+
+    /// What is to be tried of a task of which nothing is known, before anything of it is measured.
+    pub(super) fn propose(&mut self, state: &mut TaskState) -> Result<Guessing, Error> {
+        match self.proposed(state) {
+            Err(Error::Store(e)) => {
+                self.forget(e, state)?;
+                self.proposed(state)
+            }
+            other => other,
+        }
+    }
+
+    /// The verified guess of what was proposed; none where none is right.
+    pub(super) fn guess(
+        &mut self,
+        state: &mut TaskState,
+        guessing: Guessing,
+    ) -> Result<Option<(Record, GuessSource)>, Error> {
+        match self.settled(state, guessing) {
+            Err(Error::Store(e)) => {
+                self.forget(e, state)?;
+                let again = self.proposed(state)?;
+                self.settled(state, again)
+            }
+            Err(Error::Measure(e @ MeasurerError::Reference(_))) => {
+                let text = format!("{} cannot be verified: {e}", state.task.name);
+                (self.listen)(Event::Trouble(text));
+                Ok(None)
+            }
+            other => other,
+        }
+    }
+
+    /// Goes on without a store of guesses that cannot be used.
+    fn forget(&mut self, e: StoreError, state: &mut TaskState) -> Result<(), Error> {
+        if self.cache.temporary.is_some() {
+            return Err(e.into());
+        }
+        let path = self.cache.store.path().to_path_buf();
+        (self.listen)(Event::Trouble(ignored(&path, &e.into())));
+        self.cache = Cache::temporary()?;
+        state.tried.clear();
+        Ok(())
+    }
+
+    /// What the cache as it is knows, and else what is to be tried.
+    fn proposed(&mut self, state: &mut TaskState) -> Result<Guessing, Error> {
+        let task = state.task;
+        let place = &self.at.place;
+        let kept = self.cache.store.trials(task.id, &place.device.to_string(), &place.toolchain)?;
+        let wanted = if self.heavy.contains(&task.id) { SEVERAL } else { 1 };
+        let is_timed = wanted > 1 && self.at.device.crowding().is_none();
+        let mut known: Vec<(Record, GuessSource)> = Vec::new();
+        // A model of which the task was a small part did not time it: that is done here.
+        let mut untimed: Vec<(Candidate, GuessSource)> = Vec::new();
+        for r in kept {
+            // What an older sketch proposed and none proposes now is of no use.
+            let Some(c) = state.kernels.candidate(&r.tunable, &r.configuration) else { continue };
+            state.tried.insert(name_of(&c));
+            if r.outcome.time().is_some() {
+                untimed.retain(|(u, _)| *u != c);
+            }
+            match is_timed && r.outcome.is_right() && r.outcome.time().is_none() {
+                true => untimed.push((c, GuessSource::Kept)),
+                false => known.push((r, GuessSource::Kept)),
+            }
+        }
+        let mut next = untimed;
+        next.truncate(wanted);
+        next.extend(self.learned(state, wanted - next.len())?);
+        let setting = Setting::new(state.kernels.tunables.clone(), SEED, SEVERAL);
+        let formula = (strategies()[0].make)(&setting);
+        let mut guessing = Guessing { known, next, wanted, is_timed, formula };
+        guessing.fill(state);
+        Ok(guessing)
+    }
+
+    /// Measures what was proposed, and more while nothing of it is right.
+    fn settled(
+        &mut self,
+        state: &mut TaskState,
+        mut g: Guessing,
+    ) -> Result<Option<(Record, GuessSource)>, Error> {
+        for round in 0..ROUNDS {
+            if round > 0 {
+                g.fill(state);
+            }
+            if g.next.is_empty() && g.is_right() {
+                break;
+            }
+            let trials = self.measure(state, &mut g)?;
+            g.formula.tell(&trials);
+            g.next.clear();
+        }
+        let time = |r: &Record| r.outcome.time().map_or(f64::INFINITY, |t| t.0);
+        let ran = g.known.into_iter().filter(|(r, _)| r.outcome.is_right());
+        Ok(ran.min_by(|(a, _), (b, _)| time(a).total_cmp(&time(b))))
+    }
+
+    /// What the tuned tasks of the store and the predictor say.
+    fn learned(
+        &self,
+        state: &TaskState,
+        wanted: usize,
+    ) -> Result<Vec<(Candidate, GuessSource)>, Error> {
+        let similar = guesses(state, std::iter::empty(), &self.sources, wanted);
+        let mut all: Vec<(Candidate, GuessSource)> =
+            similar.into_iter().map(|c| (c, GuessSource::Similar)).collect();
+        let add = |all: &mut Vec<(Candidate, GuessSource)>, candidate: Candidate, source| {
+            let known = state.tried.contains(&name_of(&candidate));
+            if all.len() < wanted && !known && all.iter().all(|(c, _)| *c != candidate) {
+                all.push((candidate, source));
+            }
+        };
+        if let Some(predictor) = self.predictor.as_ref().filter(|_| all.len() < wanted) {
+            let (model, device) = (predictor.tasks()?, self.at.device_name());
+            match proposals(model, state.task, &state.kernels.tunables, &device, wanted) {
+                Ok(found) => {
+                    found
+                        .into_iter()
+                        .for_each(|p| add(&mut all, p.candidate, GuessSource::Predictor));
+                }
+                // It knows no task of this kind.
+                Err(PredictError::Kind { .. }) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        // What earlier runs tried is enough: no run tries more than the first did.
+        let is_new = all.len() < wanted && state.tried.len() < wanted;
+        if let Some(general) = self.general.as_ref().filter(|_| is_new) {
+            let effort =
+                if self.heavy.contains(&state.task.id) { Effort::Much } else { Effort::Little };
+            let TaskState { task, kernels, .. } = state;
+            let found =
+                general.ask(task, &kernels.tunables, &self.at.target, effort, GENERAL.max(wanted));
+            found.into_iter().for_each(|c| add(&mut all, c, GuessSource::General));
+        }
+        Ok(all)
+    }
+
+    /// Builds and verifies guesses, and times them where that decides; what came of each is kept.
+    fn measure(&mut self, state: &mut TaskState, g: &mut Guessing) -> Result<Vec<Trial>, Error> {
+        let Guessing { next, known, is_timed, .. } = g;
+        if next.is_empty() {
+            return Ok(Vec::new());
+        }
+        let measurer = match &mut self.measurer {
+            Some(m) => m,
+            None => {
+                (self.listen)(Event::Note(
+                    "the best guesses for kernels that were never tuned are built and verified"
+                        .into(),
+                ));
+                self.measurer.insert(self.at.verifier()?)
+            }
+        };
+        measurer.set_timed(*is_timed);
+        measurer.set_task(&state.setup(SEED))?;
+        let mut keep = Keep {
+            recorder: Recorder {
+                store: &self.cache.store,
+                place: self.at.place.clone(),
+                seed: SEED,
+            },
+            task: state.task,
+            next,
+            known,
+            trials: Vec::new(),
+        };
+        let mut rounds = Rounds::new(next.iter().map(|(c, _)| c.clone()).collect(), 1);
+        let stop = AtomicBool::new(false);
+        let symbol = state.symbol.clone();
+        let limits = Limits { symbol: &symbol, ..Limits::new(next.len(), next.len(), &stop) };
+        let tunables = &state.kernels.tunables;
+        run_trials(measurer, tunables, &mut rounds, &mut keep, &limits)?;
+        let trials = keep.trials;
+        state.tried.extend(trials.iter().map(|t| name_of(&t.candidate)));
+        Ok(trials)
+    }
+}
+
+/// The tasks that are expected to take more than an equal share of the time.
+fn heavy(tasks: &[&Task]) -> Vec<TaskId> {
+    let weight = |t: &Task| TaskWeight {
+        count: t.count,
+        flop: t.workload.flop(),
+        bytes: t.workload.bytes().0,
+    };
+    let times: Vec<f64> = tasks.iter().map(|t| weight(t).expected_time()).collect();
+    let share = times.iter().sum::<f64>() / tasks.len().max(1) as f64;
+    tasks.iter().zip(times).filter(|(_, time)| *time >= share).map(|(t, _)| t.id).collect()
+}
+
+/// Keeps what came of guesses.
+struct Keep<'k> {
+    recorder: Recorder<'k>,
+    task: &'k Task,
+    next: &'k [(Candidate, GuessSource)],
+    known: &'k mut Vec<(Record, GuessSource)>,
+    trials: Vec<Trial>,
+}
+
+impl TrialRecorder for Keep<'_> {
+    fn record(&mut self, trial: Trial, _: f64) -> Result<Trial, Error> {
+        let name = name_of(&trial.candidate);
+        let asked = self.next.iter().find(|(c, _)| *c == trial.candidate);
+        let source = asked.map_or(GuessSource::Formula, |(_, source)| *source);
+        // A trial is kept once: what was tried before without a time is measured again.
+        let kind = match source {
+            GuessSource::Kept => RecordKind::Rematch,
+            _ => RecordKind::Trial,
+        };
+        let outcome = trial.outcome.clone();
+        let record = self.recorder.keep(self.task, kind, &name, outcome, trial.cost)?;
+        self.known.push((record, source));
+        self.trials.push(trial.clone());
+        Ok(trial)
+    }
+}

@@ -1,0 +1,291 @@
+//! The C interface of an exported network: its name, its tensors and their fields, and the header.
+
+use crate::base::error::Error;
+use crate::inference::network::NetworkValue;
+use serde_json::{Value, json};
+use squall_core::graph::infer::region::GROWN;
+use squall_graph::plan::BoundedOutput;
+use squall_runtime::plan::{Element, HostPlan, Role, letter};
+use std::fmt::Write as _;
+
+/// Bytes of what a run says of a tensor whose extents it alone knows.
+const RECORD_BYTES: i64 = 8 * GROWN;
+
+/// Names longer than this make symbols that some linkers cut.
+const LONGEST_NAME: usize = 60;
+
+/// The name of a network in C: what every exported symbol begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name(String);
+
+impl std::str::FromStr for Name {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Name, Error> {
+        let starts = text.starts_with(|c: char| c.is_ascii_alphabetic());
+        let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if starts && plain && text.len() <= LONGEST_NAME {
+            return Ok(Name(text.into()));
+        }
+        Err(Error::Usage {
+            message: format!("`{text}` is no name for a network's symbols in C"),
+            hint: format!(
+                "give letters, digits and `_`, a letter first, at most {LONGEST_NAME}: for \
+                 instance --network resnet18"
+            ),
+        })
+    }
+}
+
+impl Name {
+    /// As symbols have it.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// As macros have it.
+    pub fn upper(&self) -> String {
+        self.0.to_ascii_uppercase()
+    }
+}
+
+/// A tensor that goes in or comes out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    /// Its name in the model.
+    pub name: String,
+    /// Its field in the struct of a run.
+    pub field: String,
+    /// The type of its elements.
+    pub element: Element,
+    /// Its extents.
+    pub shape: Vec<i64>,
+    /// How many elements there are.
+    pub count: u64,
+    /// What the run says of its extents.
+    pub extents: Extents,
+}
+
+/// What a run says of the extents of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Extents {
+    /// Nothing: they are known.
+    Known,
+    /// They stand in another field, behind as many other numbers; the tensor's own are the largest.
+    Found(String, usize),
+    /// All of it, in a struct that has the memory, too.
+    Grown,
+}
+
+/// The tensors of a network, in the model's order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ports {
+    /// What goes in.
+    pub inputs: Vec<Port>,
+    /// What comes out.
+    pub outputs: Vec<Port>,
+}
+
+/// How an element is spelled: in C, in ONNX's names, and by ONNX's number of the type.
+pub fn spelling(element: Element) -> (&'static str, &'static str, i32) {
+    match element.letter() {
+        'f' => ("float", "float32", 1),
+        'd' => ("double", "float64", 11),
+        'h' => ("uint16_t", "float16", 10),
+        'B' => ("uint16_t", "bfloat16", 16),
+        'b' => ("int8_t", "int8", 3),
+        'u' => ("uint8_t", "uint8", 2),
+        's' => ("int16_t", "int16", 5),
+        'S' => ("uint16_t", "uint16", 4),
+        'i' => ("int32_t", "int32", 6),
+        'I' => ("uint32_t", "uint32", 12),
+        'l' => ("int64_t", "int64", 7),
+        'L' => ("uint64_t", "uint64", 13),
+        _ => ("uint8_t", "bool", 9),
+    }
+}
+
+impl Ports {
+    /// The tensors of a plan, with the names and shapes that the model gives them.
+    pub fn new(
+        plan: &HostPlan,
+        inputs: &[NetworkValue],
+        outputs: &[NetworkValue],
+        bounded: &[BoundedOutput],
+    ) -> Result<Ports, Error> {
+        let of = |role: Role, named: &[NetworkValue], prefix: &str| {
+            let buffers = plan.buffers.iter().filter(|b| b.role == role);
+            let mut ports: Vec<Port> = Vec::new();
+            for (buffer, value) in buffers.zip(named) {
+                let field = field(prefix, &value.name, &ports);
+                let (name, shape) = (value.name.clone(), value.shape.clone());
+                let (mut element, count) = (buffer.element, buffer.count);
+                let mut extents = Extents::Known;
+                if buffer.grown {
+                    element = letter(value.dtype).and_then(Element::new).unwrap_or(element);
+                    extents = Extents::Grown;
+                }
+                ports.push(Port { name, field, element, shape, count, extents });
+            }
+            ports
+        };
+        let inputs = of(Role::Data, inputs, "in");
+        let named = outputs.len();
+        let mut outputs = of(Role::Output, outputs, "out");
+        // Behind all outputs stand the extents of those that have their largest ones.
+        let found = plan.buffers.iter().filter(|b| b.role == Role::Output).skip(named);
+        for (buffer, b) in found.zip(bounded) {
+            let Some(of) = outputs.get(b.output).cloned() else { continue };
+            let name = format!("extents of {}", of.name);
+            let field = field("extents", &of.name, &outputs);
+            outputs[b.output].extents = Extents::Found(field.clone(), b.before);
+            let (element, count) = (buffer.element, buffer.count);
+            let (shape, extents) = (vec![count as i64], Extents::Known);
+            outputs.push(Port { name, field, element, shape, count, extents });
+        }
+        if inputs.is_empty() || outputs.is_empty() {
+            return Err(Error::Nothing("the network has no input or no output".into()));
+        }
+        Ok(Ports { inputs, outputs })
+    }
+
+    /// The fields of the struct of a run.
+    pub fn fields(&self) -> String {
+        let line = |p: &Port, constant: &str| {
+            let (c, name, _) = spelling(p.element);
+            let shape = extents(&p.shape, " x ");
+            let c = if p.extents == Extents::Grown { "@NAME@_grown" } else { c };
+            let more = match &p.extents {
+                Extents::Known => String::new(),
+                Extents::Found(field, before) => format!(" at most, see {field}[{before}]"),
+                Extents::Grown => ", as the run says".into(),
+            };
+            let of = plain(&p.name);
+            format!("  {constant}{c} *{}; /* {of}: {name}, {shape}{more} */\n", p.field)
+        };
+        let inputs = self.inputs.iter().map(|p| line(p, "const "));
+        let all: String = inputs.chain(self.outputs.iter().map(|p| line(p, ""))).collect();
+        all.trim_end().into()
+    }
+
+    /// Those of which the run alone knows extents and memory.
+    pub fn grown(&self) -> impl Iterator<Item = &Port> {
+        self.outputs.iter().filter(|p| p.extents == Extents::Grown)
+    }
+
+    /// Whether the run says extents.
+    pub fn are_open(&self) -> bool {
+        self.outputs.iter().any(|p| p.extents != Extents::Known)
+    }
+
+    /// The same tensors as JSON.
+    pub fn json(&self) -> (Value, Value) {
+        let one = |p: &Port| {
+            let mut facts = json!({
+                "name": p.name,
+                "field": p.field,
+                "type": spelling(p.element).1,
+                "shape": p.shape,
+                "bytes": p.count * p.element.bytes(),
+            });
+            match &p.extents {
+                Extents::Known => {}
+                Extents::Found(field, before) => {
+                    facts["extents"] = json!({"field": field, "before": before});
+                }
+                Extents::Grown => {
+                    facts["extents"] = json!("grown");
+                    facts["bytes"] = json!(RECORD_BYTES);
+                }
+            }
+            facts
+        };
+        let all = |ports: &[Port]| Value::Array(ports.iter().map(one).collect());
+        (all(&self.inputs), all(&self.outputs))
+    }
+
+    /// Rows of a table in Markdown.
+    pub fn table(&self) -> String {
+        let mut rows = String::new();
+        for p in self.inputs.iter().chain(&self.outputs) {
+            let (field, shape) = (&p.field, extents(&p.shape, " x "));
+            let _ = writeln!(rows, "| `{field}` | {} | {shape} |", spelling(p.element).1);
+        }
+        rows.trim_end().into()
+    }
+
+    /// The fields of a run's struct `io` as two lists: what goes in, and what comes out.
+    pub fn arguments(&self) -> (String, String) {
+        let all = |ports: &[Port]| {
+            ports.iter().map(|p| format!("io->{}", p.field)).collect::<Vec<_>>().join(", ")
+        };
+        (all(&self.inputs), all(&self.outputs))
+    }
+
+    /// The fields of all tensors of a run, filled from arrays of pointers.
+    pub fn filled(&self, input: &str, output: &str) -> String {
+        let cast = |p: &Port, from: &str, i: usize, constant: &str| {
+            let grown = p.extents == Extents::Grown;
+            let c = if grown { "@NAME@_grown" } else { spelling(p.element).0 };
+            format!("({constant}{c} *){from}[{i}]")
+        };
+        let inputs = self.inputs.iter().enumerate().map(|(i, p)| cast(p, input, i, "const "));
+        let outputs = self.outputs.iter().enumerate().map(|(i, p)| cast(p, output, i, ""));
+        inputs.chain(outputs).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Extents with something between them; a scalar has none.
+pub fn extents(shape: &[i64], between: &str) -> String {
+    if shape.is_empty() {
+        return "scalar".into();
+    }
+    let one = |e: &i64| if *e < 0 { "?".into() } else { e.to_string() };
+    shape.iter().map(one).collect::<Vec<String>>().join(between)
+}
+
+/// A name of the model inside a comment: nothing in it ends the comment or the line.
+pub fn plain(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_graphic() && c != '*' { c } else { '_' }).collect()
+}
+
+/// The field of a tensor: the prefix keeps it from being a keyword or a macro.
+fn field(prefix: &str, name: &str, taken: &[Port]) -> String {
+    let clean: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(50).collect();
+    let wanted = format!("{prefix}_{}", clean.trim_matches('_'));
+    let free = |f: &String| taken.iter().all(|p| p.field != *f);
+    let numbered = (2..).map(|n| format!("{wanted}_{n}"));
+    std::iter::once(wanted.clone()).chain(numbered).find(free).unwrap_or(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_identifiers() {
+        for good in ["resnet18", "A", "a_b"] {
+            assert_eq!(good.parse::<Name>().unwrap().text(), good);
+        }
+        for bad in ["", "1a", "_a", "a-b", "a b", "ä", "a\n", &"a".repeat(61)] {
+            let e = bad.parse::<Name>().unwrap_err().to_string();
+            assert!(e.contains("no name for a network"), "{e}");
+        }
+    }
+
+    #[test]
+    fn fields_are_unique_and_no_keywords() {
+        let mut ports = Vec::new();
+        for name in ["input.1", "input:1", "int", "", "*/ int x; /*"] {
+            let field = field("in", name, &ports);
+            let (name, element) = (name.into(), Element::F32);
+            let extents = Extents::Known;
+            ports.push(Port { name, field, element, shape: vec![1], count: 1, extents });
+        }
+        let fields: Vec<&str> = ports.iter().map(|p| p.field.as_str()).collect();
+        assert_eq!(fields, ["in_input_1", "in_input_1_2", "in_int", "in_", "in_int_x"]);
+        let ports = Ports { inputs: ports, outputs: Vec::new() };
+        assert!(ports.fields().lines().all(|l| l.matches("*/").count() == 1), "{}", ports.fields());
+    }
+}

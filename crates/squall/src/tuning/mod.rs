@@ -1,0 +1,15 @@
+//! Search on one device with one store: a session gives its budget to tasks and ends in a report;
+//! beside it search alone, for users who measure themselves, and replays of recordings. In: a
+//! [`tune_request::TuneRequest`] and an input. Out: records in the store and a [`report::Report`].
+//! It uses `inference`, `predict` and the rooms below; `decide` runs sessions.
+
+pub(crate) mod ask_tell;
+pub mod replay;
+pub mod report;
+pub(crate) mod runoff;
+pub(crate) mod session;
+pub(crate) mod session_context;
+pub(crate) mod settings;
+pub(crate) mod shard;
+pub(crate) mod task_search;
+pub(crate) mod tune_request;
