@@ -1,10 +1,13 @@
-//! The run-off of covers: which operators become one kernel, decided by tuned times. A model is
-//! covered by greedy fusion first. Kernels that only costs choose (one with a prologue, say) get
-//! trials where a cover with them could be cheaper even than all that is known: those of which
-//! nothing is known count as the least that they can take. The cheapest cover of known kernels then
-//! meets the one before it in whole networks, built and run in turns in fresh processes as in
-//! [`crate::network_runoff`], and the store keeps which of them holds the model on the device: a
-//! record of the tunable `cover`, whose configuration is the line of its kernels.
+//! The run-off of covers: decides by tuned times which operators of a model become one kernel. A
+//! cover is a set of kernels that together compute the model; greedy fusion gives the first one.
+//! Some kernels (one with a prologue, say) are taken only where costs favour them. These get trials
+//! where a cover with them could be cheaper than the cheapest known cover, if a kernel without a
+//! measured time counts as the least time that it can take.
+//!
+//! The cheapest cover of measured kernels then meets the earlier cover: both are built as whole
+//! networks and run in turns in fresh processes, as in [`crate::network_runoff`]. The store keeps
+//! the winner as a record of the tunable `cover`, whose configuration is the list of its kernels
+//! (`held_cover.rs` reads it). `verbs/tune.rs` calls this.
 
 use crate::error::Error;
 use crate::event::{Event, Listen, without_opening};
@@ -31,12 +34,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The share of a budget that goes to kernels that only costs choose, and so many trials of each at
-/// most. As large a share is kept for the kernels that hold the model then, which had fewer trials
-/// than those in whose places they are.
+/// The share of a budget that goes to kernels that only costs choose, and the most trials of each.
+/// An equal share is kept for the kernels of the cover that won, which had fewer trials than the
+/// kernels that they replace.
 const SHARE: f64 = 0.1;
 const TRIALS_EACH: u64 = 8;
-/// A share of seconds that is shorter builds and times nothing that can be told apart.
+/// The shortest share in seconds that is used: in less time, networks cannot be built and timed
+/// well enough to tell them apart.
 const LEAST_SECONDS: f64 = 45.0;
 /// Of those seconds, the share that goes to trials; networks are built and run in the rest.
 const SEARCHING: f64 = 0.5;

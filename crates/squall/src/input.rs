@@ -1,5 +1,7 @@
-//! What a user hands in: a model, a list of operators, one operator, a workload's text, or a kernel
-//! of the user's own.
+//! Reads an input of a request: a model.onnx, a list of operator lines (kernels.ops), one operator
+//! line such as `matmul m=64 n=64 k=64`, a workload's text (a tensor expression), or a kernel.toml
+//! (a user's own kernel). Output: an [`Input`] with its distinct tasks (kernels to tune); of a
+//! model also the assignment, which says what operators become one kernel. Every verb begins here.
 
 use crate::arrays::NamedArray;
 use crate::error::Error;
@@ -22,7 +24,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What an input is, which decides what a budget means.
+/// The kind of an input, which decides whether tasks share a budget or each has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputKind {
     /// A model, whose tasks share a budget.
@@ -36,7 +38,7 @@ pub enum InputKind {
 pub struct Input {
     /// Its name, for reports.
     pub name: String,
-    /// What it is.
+    /// Whether it is a model or a list of kernels.
     pub kind: InputKind,
     /// The distinct kernels, with counts.
     pub tasks: Vec<Task>,

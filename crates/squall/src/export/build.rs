@@ -1,4 +1,7 @@
-//! Builds an exported folder, as its Makefile would; runs nothing of it.
+//! Builds an exported folder, as the Makefile in it would: compiles each kernel to an object file
+//! and links the library of kernels and the driver (the program that checks and times them). Runs
+//! neither. For GPUs it calls `make`. `squall export --build` comes here; networks (`../network`)
+//! compile their objects by [`objects`], too.
 
 use super::choose::Chosen;
 use super::levels::Levels;

@@ -1,6 +1,9 @@
-//! Which kernel of a task is shipped: the store's best for this device and toolchain, those timed
-//! with warm caches before those with cold ones, else the best of another that can be made here
-//! too, else a verified guess, and plain loops only where no kernel is generated or right.
+//! Chooses the kernel that is used for a task: for an export, a network (`network/mod.rs`) or
+//! advice. Input: a task and a store of records; output: a [`Chosen`] kernel source with its
+//! [`Origin`]. The order of preference is: the store's best for this device and toolchain (times
+//! with warm caches before times with cold ones); the best of another device or toolchain whose
+//! kernel can be made here; a verified guess (`guess.rs`); plain loops, where no other kernel can
+//! be generated or is right.
 
 use super::counts::KernelCounts;
 use super::guess::{GuessRequest, GuessSource, Guesser, Guessing};
@@ -17,7 +20,7 @@ use squall_measure::cpu::while_compiling;
 use squall_records::{Entry, Name, Query, Store};
 use std::sync::Arc;
 
-/// Where a kernel comes from.
+/// How a kernel was chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin {
     /// Measured on this device with this toolchain.

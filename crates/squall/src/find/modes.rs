@@ -1,5 +1,8 @@
-//! MIOpen's find modes, simulated on measured problems: what finding costs, and what running costs
-//! with what was found, against asking a chooser first.
+//! MIOpen's find modes (ways in which it picks a solver for a convolution), simulated on problems
+//! whose solvers were all timed. Input: find tables of a store and a trained chooser; output for
+//! each mode: the cost of finding a solver plus that of running it a number of times. Modes that
+//! ask the chooser are compared with MIOpen's own. `verbs/choose.rs` calls it; `modes_page.rs`
+//! draws the result.
 
 use crate::error::Error;
 use crate::find::{tables, timings};
@@ -23,7 +26,8 @@ pub enum FindMode {
     Asked,
     /// The chooser's first two run once, the faster is kept.
     FirstTwo,
-    /// As many of the chooser's first run as are worth it for the number of runs.
+    /// As many of the chooser's first run once as are worth it for the number of runs
+    /// (`measure.rs`).
     Worth,
 }
 

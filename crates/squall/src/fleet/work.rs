@@ -1,5 +1,7 @@
-//! A worker: it leases slices, tunes them into its own store and ships what is new. A server that
-//! is down costs freshness: the slice goes on, and its records are shipped once the server is back.
+//! A worker of a fleet. It leases a slice (some trials of one task) from the server, tunes it into
+//! its own store by the same session as `squall tune`, and sends the new records. If the server is
+//! down, the slice goes on and its records are sent once the server is back. `squall worker` runs
+//! it.
 
 use super::Fleet;
 use super::class::{boot_of, class_of, this_boot};
@@ -24,9 +26,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A lease that is not renewed for so long is another's.
+/// A lease that is not renewed for this long may be given to another worker.
 const LEASE: Duration = Duration::from_secs(60);
-/// Records are sent when there are so many, or after so long.
+/// Records are sent once this many are waiting, or after this time.
 const SHIPMENT: (usize, Duration) = (16, Duration::from_secs(5));
 /// How long an idle worker waits for the server's word before it asks.
 const POLL: Duration = Duration::from_secs(2);

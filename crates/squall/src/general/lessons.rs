@@ -1,5 +1,7 @@
-//! What the general predictor learns from: the trials of stores of several machines, each kernel
-//! with its features in relation to the machine that timed it.
+//! The training data of the general predictor. Input: stores of records from several machines and
+//! the models of those machines; output: one [`Lesson`] per device and task, whose rows are
+//! candidates with features (`relative.rs`, computed for the machine that timed them) and times.
+//! `train.rs` learns from the lessons.
 
 use super::relative::{Relative, estimate};
 use crate::error::Error;
@@ -18,7 +20,7 @@ use std::path::PathBuf;
 pub struct KnownMachine {
     /// The processor, as records name it.
     pub model: String,
-    /// Its model; the width of vectors is the records'.
+    /// Its machine model; the vector width comes from the records.
     pub machine: MachineModel,
 }
 

@@ -1,4 +1,6 @@
-//! The C interface of an exported network: its name, its tensors and their fields, and the header.
+//! The C interface of an exported network: the prefix of its symbols ([`Name`]), its inputs and
+//! outputs as fields of a C struct ([`Ports`]), and the facts of them for the header, README and
+//! manifest. `mod.rs` and `gpu.rs` fill their templates with these.
 
 use crate::error::Error;
 use crate::network::NetworkValue;
@@ -8,13 +10,13 @@ use squall_graph::plan::BoundedOutput;
 use squall_runtime::plan::{Element, HostPlan, Role, letter};
 use std::fmt::Write as _;
 
-/// Bytes of what a run says of a tensor whose extents it alone knows.
+/// Bytes of the record in which a run returns a tensor whose extents only the run knows.
 const RECORD_BYTES: i64 = 8 * GROWN;
 
 /// Names longer than this make symbols that some linkers cut.
 const LONGEST_NAME: usize = 60;
 
-/// The name of a network in C: what every exported symbol begins with.
+/// The name of a network in C: the prefix of every exported symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name(String);
 

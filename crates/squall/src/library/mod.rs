@@ -1,7 +1,8 @@
-//! A network as a C library: header, sources, prepared weights in a file that is mapped, files that
-//! build it, an example, and on request an operator of ONNX Runtime. The library runs on the same
-//! runtime as the network's program (`runtime/host`): [`crate::network`] makes the plan and has the
-//! weights prepared, this module writes the text around them. docs/library.md is for its users.
+//! Exports a model as a C library: header, sources, prepared weights in a file that is mapped,
+//! Makefile and CMakeLists.txt, an example, and on request a custom operator for ONNX Runtime.
+//! Input: a [`Network`] that was built ([`crate::network`] makes the plan and prepares the
+//! weights); output: a folder. The library runs on the same C runtime as the network's own program
+//! (`runtime/host`). docs/library.md is for its users; `text/` has the templates.
 
 mod build_files;
 mod flags;

@@ -1,5 +1,7 @@
-//! The C text of an exported network: its tables, its kernels under its own name, and the part of
-//! the runtime that it is made of.
+//! The parts of an exported library's C text that are not templates: tables, the kernels renamed
+//! with the library's prefix, and macros that give the runtime's functions (`rt_..`) names of the
+//! library's own, so that two libraries can be linked into one program. `mod.rs` and `gpu.rs` write
+//! the files.
 
 use super::interface::{Extents, Name, Ports, plain, spelling};
 use super::shared_loops::shared;
@@ -10,7 +12,7 @@ use squall_runtime::host;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// A kernel with what stands above its text.
+/// A kernel with the comment above its text.
 pub struct Kernel<'a> {
     /// As the network's program has it.
     pub source: &'a KernelSource,
