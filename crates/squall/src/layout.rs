@@ -1,8 +1,8 @@
 //! Chooses the layout of a model's images (NCHW or NHWC) between its kernels, and the cover (which
 //! operators become one kernel) that is cheapest by measured times. Input: a model and a store of
 //! records; output: the model with another assignment of operators to kernels, or a table of the
-//! costs of several covers (`squall explain --stage assignment`). Tensors that the caller gives and
-//! gets keep the model's own layout.
+//! costs of several covers (`squall tasks`). Tensors that the caller gives and gets keep the
+//! model's own layout.
 
 use crate::belief::least_time;
 use crate::error::Error;

@@ -1,9 +1,12 @@
-//! The run-off of whole networks: a kernel that is as fast as another alone may be slower between
-//! its neighbours, whose data fill the caches. Where the store knows candidates that come close to
-//! the winners of tasks, two networks are built, one of the winners and one of those candidates,
-//! and run in turns in fresh processes. Task by task a sequential test says which candidate is
-//! faster in place; a third network, of the faster of each pair, then meets the first as a whole,
-//! and only if it is not slower does the store hear of it.
+//! The run-off of whole networks: decides between close kernels of a model in place, because a
+//! kernel that is as fast as another alone may be slower between its neighbours, whose data fill
+//! the caches. Input: a model and a store whose tasks have close candidates; output: records that
+//! say which candidate is faster in place.
+//!
+//! Two networks are built, one of the tasks' winners and one of their closest rivals, and run in
+//! turns in fresh processes. A sequential test decides task by task. A third network, of the faster
+//! kernel of each pair, then meets the first as a whole; only if it is not slower do records go to
+//! the store. `verbs/tune.rs` and `verbs/run_off.rs` call this.
 
 use crate::check::Loss;
 use crate::error::Error;
@@ -24,9 +27,9 @@ use std::time::Instant;
 
 /// Candidates whose times lie within this share of the winner's are close.
 const MARGIN: f64 = 0.05;
-/// So many of them of a task meet its winner, one after the other.
+/// The most rivals of a task that meet its winner, one after the other.
 const RIVALS: usize = 3;
-/// At most so many pairs of processes decide between two networks.
+/// The most pairs of processes that decide between two networks.
 const PAIRS: usize = 48;
 /// For how long a process repeats the network, in seconds; two inferences are made at least.
 const WINDOW: f64 = 0.15;

@@ -1,5 +1,6 @@
-//! What the program of a network is built from and reads: a C file with the network's kernels, the
-//! plan, and constants.
+//! Writes the files of a network's program: `plan.txt` (docs/plan-format.md), the plan with
+//! addresses, and `constants.bin`. Input: a graph's plan and the chosen kernels, which `program.rs`
+//! links.
 
 use super::arena::{ALIGNMENT, Block, lay_out, lay_out_by};
 use super::branches::Order;
@@ -26,7 +27,7 @@ pub(super) const PLAN: &str = "plan.txt";
 /// The file of the constants.
 const CONSTANTS: &str = "constants.bin";
 
-/// A plan with addresses.
+/// The addresses of a plan's blocks in the region of memory.
 pub struct FileLayout {
     /// Byte offsets of the plan's blocks.
     offsets: Vec<usize>,

@@ -1,6 +1,10 @@
-//! A model run as a whole: its kernels one after the other over one region of memory, with
-//! everything that does not depend on the input made ahead. The network runs in a program of its
-//! own, built from the kernels and a driver, so that no kernel can harm this process.
+//! Whole models as programs. Input: an input's assignment of operators to kernels, and a chosen
+//! kernel for each task; output: a [`Network`], which can be run on arrays, timed layer by layer,
+//! or exported as a library. The network runs in a program of its own, built from the kernels and
+//! the C runtime (`runtime/host`), so that no kernel can harm this process. Its kernels run one
+//! after the other over one region of memory; all that does not depend on the input is computed
+//! ahead. `program.rs` and `device.rs` build, `files.rs` writes the plan, `trust/` verifies
+//! generated code that was not tuned.
 
 pub mod arena;
 mod branches;

@@ -1,5 +1,7 @@
-//! Prepared weights that stay from one run of a network to the next: the name of their file is the
-//! digest of all that they are made of.
+//! Names the file in which a network's prepared (packed) weights are kept between runs. The name is
+//! a digest of everything that the packed weights are made of: the plan, the program that packs
+//! them, and the weights (of files of their own the place, size and times). The folder is
+//! `kept_weights.rs`; the network's program writes and maps the file.
 
 use super::{Network, program};
 use crate::kept_weights::KeptWeights;
@@ -10,8 +12,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 impl Network {
-    /// From now on a single run reads prepared weights from a folder, or leaves them there. Nothing
-    /// changes where they are few, on a GPU, and where no folder or file can be read or written.
+    /// Makes later single runs read prepared weights from the folder, or write them there. Nothing
+    /// changes where the weights are few, on a GPU, or where the folder or a file cannot be read or
+    /// written.
     pub(crate) fn keep_weights(&mut self, kept: &KeptWeights) {
         if self.gpu.is_none() {
             self.packed = self.packed_file(kept);

@@ -1,9 +1,10 @@
-//! Tuning while a machine is idle: what was used untuned left a wish in the store, and a polite
-//! worker tunes these, the most costly first, as long as nothing else wants the machine.
+//! The polite worker: tunes while a machine is idle. When a kernel is used untuned, its task is
+//! left in the store as a wish; the worker tunes wishes, the most costly first, as long as no other
+//! program wants the machine.
 //!
-//! The work is done by child processes at the lowest priority, of which each makes a few trials and
-//! keeps them as it makes them. So the worker can end one at any moment: what was measured is in
-//! the store, and of the trial that was cut off nothing is said.
+//! Child processes at the lowest priority do the work (`slice.rs`). Each makes a few trials and
+//! stores every trial at once. The worker can therefore end a child at any moment and loses no more
+//! than the trial that was running.
 
 mod hours;
 mod slice;
@@ -24,9 +25,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often others are looked at while a slice runs, and while none does.
+/// The pause between two looks at other programs' use of the machine, while a slice runs and while
+/// none runs.
 const LOOK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_millis(1000));
-/// So many looks in a row that find others busy end a slice: one alone may be a passing moment.
+/// The number of looks in a row that find other programs busy before a slice is ended.
 const BUSY: u32 = 2;
 /// How often the store is asked for wishes while there are none.
 const AGAIN: Duration = Duration::from_secs(5);

@@ -1,6 +1,8 @@
-//! Searches replayed on recordings: no kernel is built or run, every outcome is looked up, so
-//! that strategies can be compared fairly, thousands of runs a minute. A trial counts once, failed
-//! or not; it costs the seconds that the recording says.
+//! Replays search strategies on recordings (spaces of which every configuration was measured). No
+//! kernel is built or run: each outcome is looked up, so that strategies can be compared fairly,
+//! thousands of runs a minute. Every trial counts once, failed or not, and costs the seconds that
+//! the recording says. Input: recordings, strategies, seeds, budgets; output: [`Run`]s, which
+//! `score.rs` scores and `page.rs` draws. `squall replay` calls this.
 
 mod page;
 mod score;
@@ -25,7 +27,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// A recording that strategies can be let loose on.
+/// A recording as a space that strategies search.
 pub struct RecordedSpace {
     /// The file's stem: `convolution-A100`.
     pub name: String,

@@ -1,8 +1,9 @@
-//! Whether the compiler makes right programs of plain operators. Each text is built twice: as
-//! networks run it, and by an independent build without what goes wrong in compilers; in a program
-//! of its own (`compare.c`) both run on the same random operands, hard ones too. Where they differ,
-//! the network runs the independent build, and that is said. Verdicts are kept as objects are,
-//! under the digest of all that made them.
+//! Verifies that the user's compiler translates plain operators correctly. (A plain operator is C
+//! code generated for a node without a tuned kernel.) Each text is built twice: as networks run it,
+//! and by an independent build without the optimisations that compilers get wrong. A separate
+//! program (`compare.c`) runs both on the same random operands, among them hard ones (NaN,
+//! infinities, denormals). Where the results differ, the network uses the independent build, and
+//! the user is told. Verdicts are kept in the object cache, under the digest of all that made them.
 
 mod moves;
 mod on_gpu;
