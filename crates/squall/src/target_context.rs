@@ -1,5 +1,6 @@
-//! The machine at hand: its toolchain, and its CPU or GPUs as a session sees them, with the names
-//! that records give them. A [`Context`] looks at each of them once.
+//! The machine that kernels are tuned for: its toolchain (C compiler and flags), its CPU or GPUs,
+//! and their names in records. A [`Context`] detects each once, and all requests of a program share
+//! it; [`TargetContext`] is the part for one target, from which measurers are opened.
 
 use crate::error::Error;
 use crate::kept_weights::KeptWeights;
@@ -15,17 +16,17 @@ use squall_records::Place;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// The folder of compiled files in that of the cache.
+/// The folder of compiled files inside the cache folder.
 const OBJECTS: &str = "objects";
-/// The folder for prepared weights there.
+/// The folder of prepared weights inside the cache folder.
 const WEIGHTS: &str = "weights";
 
-/// This machine, looked at once: what several requests of one program share.
+/// This machine, detected once for several requests of one program.
 #[derive(Default)]
 pub struct Context {
     /// The folder in which compiled files are kept.
     cache: Option<PathBuf>,
-    /// What runs kernels.
+    /// Where kernels are run.
     runner: RunnerRequest,
     toolchain: OnceLock<Toolchain>,
     /// From how many bytes on a network's prepared weights are kept there, if not as usual.

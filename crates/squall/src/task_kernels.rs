@@ -1,4 +1,8 @@
-//! How the kernels of a task are made: by rule from its expression, or from the user's source.
+//! The tunables of a task: everything that can make a kernel for it. (A tunable is a space of
+//! configurations and a function from a configuration to a kernel source.) For a tensor expression
+//! they are sketches that the compiler derives by rule; for a user's kernel they come from its
+//! kernel.toml. Also the task's untuned loops, from which gains are counted, and its reference,
+//! with which results must agree.
 
 use crate::belief::least_time;
 use crate::error::Error;
@@ -12,16 +16,17 @@ use squall_core::{
 use squall_frontend::UserKernel;
 use std::sync::Arc;
 
-/// What makes a task's kernels.
+/// The tunables of one task.
 pub struct TaskKernels {
-    /// Where candidates come from.
+    /// The tunables whose configurations are candidates.
     pub tunables: Vec<Arc<dyn Tunable>>,
-    /// What gains are counted from.
+    /// The untuned loops, from which gains are counted.
     pub plain: Arc<dyn Tunable>,
     own: Option<UserKernel>,
     /// Tunables of the task that this session does not search.
     unsearched: Vec<Arc<dyn Tunable>>,
-    /// Whether all tunables of the task are known, so that what none of them has is of no use.
+    /// Whether all tunables of the task are known, so that a stored candidate of another tunable is
+    /// of no use.
     is_complete: bool,
     /// A stored time below this is not believed.
     pub(crate) least: Nanos,

@@ -1,4 +1,6 @@
-//! A task while it is tuned: its state, its strategy, and the counts that its report is made of.
+//! A task during a session: its state, its strategy, its predicted candidates, and the counts from
+//! which its report is made. [`Guided`] wraps the strategy and mixes the predictor's candidates and
+//! guesses from similar tasks into its batches. `session.rs` drives it.
 
 use crate::report::{Factors, Failures, StopReason, TaskReport, Winner, baseline};
 use crate::task_state::{History, TaskState, name_of};
@@ -11,18 +13,18 @@ pub(crate) struct TaskSearch<'a> {
     pub state: TaskState<'a>,
     pub setup: TaskSetup,
     pub strategy: Box<dyn Strategy>,
-    /// What a predictor would try next.
+    /// The predictor's candidates that were not tried yet.
     pub predicted: Vec<Candidate>,
     pub tally: Tally,
-    /// Why no more trials are made, once that is so.
+    /// The reason, once no more trials of it are made.
     pub closed: Option<StopReason>,
-    /// Seconds that it had.
+    /// The seconds that were spent on it.
     pub spent: f64,
-    /// Search time of which no record speaks yet.
+    /// CPU seconds of the search that are in no record yet.
     pub search: f64,
 }
 
-/// What is counted of a task while it is tuned.
+/// The counts of a task while it is tuned.
 #[derive(Default)]
 pub(crate) struct Tally {
     /// Trials that the store knew.

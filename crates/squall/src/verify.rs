@@ -1,4 +1,7 @@
-//! Stored winners held against their runners-up once more: does what the store says still hold?
+//! Verification of stored winners (`squall records verify`): measures each task's winner against
+//! its runner-up again, by interleaved measurements until a sequential test decides. Input: a store
+//! and a choice of tasks; output: a [`Verification`] that says which winners hold, tie, are
+//! overtaken or broken. Results are stored as tuning stores its run-offs.
 
 use crate::error::Error;
 use crate::held_cover::is_cover;
@@ -17,7 +20,7 @@ use squall_measure::rematch::MINIMUM_EFFECT;
 use squall_records::{Name, Query, Store};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What became of a stored winner.
+/// The result for a stored winner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WinnerStanding {
     /// It is faster than its runner-up, or has none within reach.

@@ -1,6 +1,5 @@
-//! Writes the files of a network's program: `plan.txt` (docs/plan-format.md), the plan with
-//! addresses, and `constants.bin`. Input: a graph's plan and the chosen kernels, which `program.rs`
-//! links.
+//! Writes a network's files: `plan.txt` (docs/plan-format.md), a plan with addresses, and
+//! `constants.bin`, from a graph's plan and the chosen kernels, which `program.rs` links.
 
 use super::arena::{ALIGNMENT, Block, lay_out, lay_out_by};
 use super::branches::Order;

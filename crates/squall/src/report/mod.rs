@@ -1,4 +1,7 @@
-//! What a session found: the facts ([`Report`]), as JSON ([`json`]) and as one page ([`html`]).
+//! The report of a tuning session: the facts ([`Report`], with a [`TaskReport`] for each task),
+//! printed as JSON ([`json`]) or as one page ([`html`]). `session.rs` and `task_search.rs` fill it.
+//! A [`Roof`] holds the machine's measured peak and bandwidths and gives the bound of a kernel, as
+//! in the roofline model.
 
 mod bars;
 mod graph;
@@ -17,14 +20,14 @@ use std::path::PathBuf;
 /// The style of all pages.
 pub const STYLE: &str = include_str!("style.css");
 
-/// The machine's limits, as measured.
+/// The machine's measured limits (roofline model).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Roof {
     /// Floating-point operations per nanosecond, with all threads of the session.
     pub peak_gflops: f64,
-    /// How many operations on bytes take the time of one on floats.
+    /// The number of operations on bytes that take the time of one on 32-bit floats.
     pub byte_pace: f64,
-    /// The same on pairs of bf16.
+    /// The number of operations on pairs of bf16 that take the time of one on 32-bit floats.
     pub pair_pace: f64,
     /// Bytes per nanosecond from main memory.
     pub memory_gbs: f64,

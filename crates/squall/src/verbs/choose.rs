@@ -1,4 +1,7 @@
-//! Choosing: which solver serves a problem on a GPU, how long it takes, and what to measure first.
+//! The verb behind `squall choose`: says which of MIOpen's solvers (its ways to compute a
+//! convolution) serve a problem on an AMD GPU, in order, with expected times, and how many of them
+//! are worth timing. Input: a trained chooser (`crate::find`) and problems; output: a list of
+//! solvers for each problem, which can be written into MIOpen's user find database.
 
 use crate::error::Error;
 use crate::files::put;
@@ -16,7 +19,7 @@ use squall_predict::find::{Asked, Choice, Chooser, FindAnswer, is_known_gpu};
 use squall_predict::{Method, Predictor, Scratch};
 use std::path::PathBuf;
 
-/// What to choose for.
+/// Problems and the chooser to ask.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChooseRequest {
     /// A file that `squall train --find` wrote.
@@ -25,7 +28,7 @@ pub struct ChooseRequest {
     pub problems: Problems,
     /// The GPU: `gfx942_304`.
     pub device: String,
-    /// Bytes of workspace that there are; as many as are asked for without it.
+    /// The bytes of workspace that are available; unlimited if none.
     pub workspace: Option<u64>,
     /// Solvers that may not be taken.
     pub without: Vec<String>,

@@ -1,5 +1,7 @@
-//! Locked requests: kernels that were tuned here and nothing else. What lacks one fails, with the
-//! command that mends it.
+//! The check behind `--locked`: a request may use only kernels that were tuned on this device with
+//! this toolchain, never guesses. Input: the request's tasks and its store; output: nothing, or an
+//! error that names the tasks without a winner and the `squall tune` command that tunes them.
+//! `run`, `export` and the other verbs that use kernels call it first.
 
 use crate::error::Error;
 use crate::export::serving;
@@ -11,10 +13,10 @@ use squall_core::Task;
 use squall_frontend::UserKernel;
 use squall_records::Store;
 
-/// Most names that are listed.
+/// The most tasks that the error names; it counts the others.
 const NAMED: usize = 5;
 
-/// An error where any of the tasks has no winner of this device and toolchain.
+/// Fails where any of the tasks has no winner that was measured on this device with this toolchain.
 pub(super) fn refuse_misses(
     input: &InputRequest,
     tasks: &[&Task],

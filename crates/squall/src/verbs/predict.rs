@@ -1,4 +1,7 @@
-//! Predicting: tuned parameters of problems, or of tasks, that were never tuned.
+//! The verb behind `squall predict`: proposes tuned parameters for problems that were never tuned.
+//! With a predictor of MIOpen's solvers the problems are convolutions and the answers are the
+//! solvers' values; with a predictor of Squall's own tasks they are models or operator lines and
+//! the answers are candidates. The models are `crate::forecast`'s.
 
 use crate::error::Error;
 use crate::forecast::{Answer, Row, answer, load, proposals_for, questions, write};
@@ -13,18 +16,18 @@ use squall_predict::task::{Proposal, TaskModel};
 use squall_predict::{PredictError, Predictor};
 use std::path::PathBuf;
 
-/// Where the problems stand.
+/// The source of the problems.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problems {
     /// One line: a MIOpenDriver line, a database key, or an operator line.
     Line(String),
     /// A file of lines, or a model.
     File(PathBuf),
-    /// Lines at hand, with a name for messages.
+    /// The text of lines, and a name for messages.
     Text(String, String),
 }
 
-/// What to predict.
+/// Problems and the predictor to ask.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PredictRequest {
     /// A file that training wrote. What it was trained on decides which of the two answers comes.

@@ -1,5 +1,7 @@
-//! Watching: a model as a library that follows the store. Whenever other kernels hold its tasks, a
-//! new version is written beside the one before, and a link is renamed to it.
+//! The verb behind `squall export --network NAME --watch`: keeps an exported C library up to date
+//! with the store. Whenever a task of the model gets another winner, a new version of the library
+//! is written beside the previous one, and the link `current` is renamed to it. An application
+//! follows the link by `squall_watch.h`.
 
 use super::export_network::{LibraryRequest, export_network};
 use crate::error::Error;
@@ -18,10 +20,10 @@ use std::time::{Duration, Instant};
 const HEADER: (&str, &str) = ("squall_watch.h", include_str!("../library/squall_watch.h"));
 /// The link that names the newest version.
 const LINK: &str = "current";
-/// How often it is looked whether the watch shall end.
+/// The pause between two looks whether the watch shall end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What is watched.
+/// A library to keep up to date.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WatchRequest {
     /// The model and the folder, in which each version has a folder of its own.
