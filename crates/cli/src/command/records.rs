@@ -1,4 +1,6 @@
-//! `squall records`: what the store knows.
+//! `squall records`: looks into a store of trials (list, show, best, wishes) and moves records
+//! (export, import, merge between stores), also in Kernel Tuner's formats. `records_verify.rs` has
+//! `squall records verify`.
 
 use crate::command::records_verify;
 use crate::failure::Failure;
