@@ -1,6 +1,7 @@
-//! Classes: devices among which times compare. A name does not say enough, for two rented machines
-//! of one name are not one device: what is measured of a machine decides. A machine keeps its class
-//! until it is started anew, however busy it is when it is asked again.
+//! Classes of a fleet: sets of devices among which measured times compare. A device's name is not
+//! enough, since two rented machines of one name are not one device; measured rates decide, too.
+//! Input: a device's [`Fingerprint`]; output: the number of its class. A machine keeps its class
+//! until it is booted again, however busy it is when it is asked later.
 
 use crate::connection::Fleet;
 use crate::error::FleetError;
@@ -8,7 +9,7 @@ use serde::Serialize;
 use squall_core::DeviceIdentity;
 use std::collections::BTreeMap;
 
-/// What a device's name does not say.
+/// The properties of a device that its name does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Fingerprint {
     /// What all machines of a class share, by name: caches, instructions.

@@ -1,7 +1,7 @@
-//! A client of PostgreSQL that waits for no answer for ever. A server that is there and says
-//! nothing, as one whose disk hangs or whose process is stopped, is lost like one that is down: a
-//! worker goes on without it. The protocol is tokio-postgres'; its tasks run only while a question
-//! is asked.
+//! A client of PostgreSQL in which every question has a time limit. A server that accepts
+//! connections but does not answer (a hanging disk, a stopped process) counts as lost, like one
+//! that is down, and a worker goes on without it. The protocol is tokio-postgres'; its tasks run
+//! only while a question is asked. `connection.rs` uses it.
 
 use squall_core::is_stopped;
 use std::future::{Future, poll_fn};
@@ -16,10 +16,11 @@ use tokio_postgres::{AsyncMessage, Config, Error, Row, Socket};
 
 /// How long a question may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How much longer once the user wants the program to end, and how often that is looked for.
+/// The time that a question still has once the user wants the program to end, and the pause between
+/// two looks for that.
 const STOPPING: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(200);
-/// How long one may take that moves the whole schema, or all records.
+/// The time limit of a question that changes the whole schema or reads all records.
 const MUCH_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// Why there is no answer.

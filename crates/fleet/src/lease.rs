@@ -1,4 +1,6 @@
-//! Leases: a worker takes a slice of a task, says what it runs, and gives the slice back.
+//! Leases: a worker takes a slice of a task (some of its trials) for a limited time, renews the
+//! lease while it works, and ends it with what was made. A lease that is not renewed in time goes
+//! to another worker; its number grows with each, so that an earlier holder is not heard.
 
 use crate::connection::Fleet;
 use crate::error::FleetError;

@@ -1,4 +1,5 @@
-//! What a fleet is doing: classes, workers, jobs.
+//! The state of a fleet for `squall fleet status`, as queries on its server: classes of devices,
+//! workers that are alive, jobs with their slices.
 
 use crate::connection::Fleet;
 use crate::error::FleetError;

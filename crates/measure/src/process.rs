@@ -1,5 +1,6 @@
 //! Child processes with a deadline. Each leads a process group of its own, so that the terminal's
-//! Ctrl-C does not reach it and its own children die with it. Its CPU time is known at its end.
+//! Ctrl-C does not reach it and its own children die with it. Input: a command and a time limit;
+//! output: exit status and CPU time. Compilers and runners are started through it.
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};

@@ -1,4 +1,5 @@
-/* How a session's kernels run on a GPU. */
+/* The GPU back end of a session (session.h): loads, poisons, checks and times kernels in device
+ * memory. The CPU back end is in session.c; gpu.c has the driver, module.c the launches. */
 #define _GNU_SOURCE
 #include "cuda.h"
 #include "module.h"

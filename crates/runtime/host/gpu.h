@@ -1,10 +1,10 @@
 /* GPUs of NVIDIA, through the driver, which is loaded at run time: nothing of CUDA is needed to
  * compile this. Prototypes are those of the driver's ABI.
  *
- * Everything that touches device memory goes through one stream, so that it happens in the order in
- * which it is written. The driver's calls without a stream use another one, which ours does not
- * wait for, and filling returns before it happened: poison could arrive behind what a kernel wrote
- * (docs/decisions/0014). */
+ * Everything that touches device memory goes through one stream, so that it happens in the order
+ * in which it is written. The driver's calls without a stream use another stream, for which this
+ * one does not wait, and filling returns before it happened: poison could arrive after a
+ * kernel's results (docs/decisions/0014). */
 #ifndef SQUALL_GPU_H
 #define SQUALL_GPU_H
 #include "host.h"

@@ -1,4 +1,6 @@
-/* How a network is made ready on a GPU, and run there. */
+/* A network on a GPU: makes it ready (weights, cubins, one CUDA graph of all launches), runs it,
+ * and times it whole and step by step. gpu_network_main.c is the program; network.c is the same
+ * for CPUs. */
 #define _GNU_SOURCE
 #include "gpu_network.h"
 #include "weights.h"
@@ -11,7 +13,8 @@ static int lacks_memory(rt_gpu_network *n) {
   return rt_fail(&n->host->error, "memory", "there is not enough memory");
 }
 
-/* Of another stream than ours nothing waits, so all goes through that. */
+/* Waits for the one stream through which all work goes; work on other streams would not be waited
+ * for. */
 static int finished(rt_gpu_network *n, const char *what) {
   return rt_gpu_good(n->gpu, n->gpu->cuStreamSynchronize(n->gpu->stream), what);
 }

@@ -1,6 +1,6 @@
-/* A network on a GPU: constants and prepared weights lie in device memory, everything that a run
- * writes in one arena beside them, and all launches of an inference are one graph, which is
- * replayed. What goes in and comes out lies in pinned memory of the host. */
+/* A network on a GPU: constants and prepared weights lie in device memory, and beside them one
+ * arena for everything that a run writes. All launches of an inference are one CUDA graph, which
+ * is replayed. Inputs and outputs lie in pinned memory of the host. */
 #ifndef SQUALL_GPU_NETWORK_H
 #define SQUALL_GPU_NETWORK_H
 #include "branches.h"

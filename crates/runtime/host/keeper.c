@@ -1,8 +1,8 @@
-/* What stands at the far end of the connection to a board: a static program that needs nothing of
- * the board but its kernel. It says what the board is, takes files into the folder where it was
- * started, starts programs there (the runner, the roof's program) and passes on what is said to
- * them and by them. crates/measure/src/board/link.rs is the other end, and docs/decisions/0045 says
- * why.
+/* The keeper: a static program at the far end of the connection to a board (a machine that only
+ * runs kernels). It needs nothing of the board but its operating system's kernel. It describes
+ * the board, takes files into the folder where it was started, starts programs there (the
+ * runner, the roof's program) and passes on their input and output.
+ * crates/measure/src/board/link.rs is the other end, and docs/decisions/0045 says why.
  *
  * It hears                           and says
  *   file NAME BYTES, then the bytes    fact BYTES PATH, then the bytes: a file of the system

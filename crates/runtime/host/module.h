@@ -1,4 +1,4 @@
-/* The functions of a kernel's cubin on a GPU, and how they are launched. */
+/* A kernel's cubin (compiled GPU code) that is loaded, and the launches of its functions. */
 #ifndef SQUALL_MODULE_H
 #define SQUALL_MODULE_H
 #include "gpu.h"
@@ -6,7 +6,7 @@
 typedef struct {
   cu_handle module;
   cu_handle *functions; /* one a launch */
-  /* What a launch is given, with room for the largest. */
+  /* The arguments of a launch, with room for the largest. */
   const void **values;
   void **arguments;
   rt_encoded_map *maps;

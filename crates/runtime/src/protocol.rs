@@ -1,26 +1,27 @@
-//! What a measurer and its runner say to each other, as types and as lines. The runner is a C
-//! program (`host/conversation.c`); both ends say their version and refuse another one.
+//! The protocol between a measurer and the runner (the C process in which kernels run): requests
+//! and replies as types, and as lines of text over pipes. `host/conversation.c` is the runner's
+//! end. Both ends state their version and refuse another one.
 
 use crate::plan::HostPlan;
 use squall_core::GpuState;
 use std::fmt::Write as _;
 
-/// The version of these messages. A runner of another one is refused, and refuses its host.
+/// The version of the messages. A runner of another version is refused, and refuses its host.
 pub const VERSION: u32 = 1;
 
-/// What the runner is started as.
+/// The role in which the runner is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// It runs kernels, pinned to some cores.
+    /// It runs kernels, pinned to cores.
     Kernels {
         /// The cores.
         cores: Vec<usize>,
-        /// What kernels run on.
+        /// The device and the clock that times kernels.
         on: Clock,
     },
-    /// It says what a GPU is.
+    /// It describes a GPU.
     Describe(u32),
-    /// It measures what a GPU can do at most.
+    /// It measures a GPU's roof (peak and bandwidths).
     Roof {
         /// The driver's number of the GPU.
         ordinal: u32,

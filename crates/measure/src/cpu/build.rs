@@ -1,4 +1,6 @@
-//! From C to a library: one compiler run for each kernel.
+//! Builds a measured kernel: from a C source to a shared library in the measurer's folder, by one
+//! compiler run or from the object cache. A source that the compiler refuses is an outcome of the
+//! trial; a compiler that cannot run is an error.
 
 use super::Toolchain;
 use super::object::{Object, SYSTEM_FAULTS};

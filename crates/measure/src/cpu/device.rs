@@ -1,5 +1,7 @@
-//! The machine: what its CPU can do and which of its cores may be used. All of it is read from the
-//! system and the compiler, nothing is assumed.
+//! The CPU of this machine or of a board, as measuring sees it: its name, caches, vector width, and
+//! the cores that may be used for measuring and for building. All facts are read from the system
+//! and the compiler; none are assumed. From a [`Device`] follow the compiler's target model and the
+//! device's name in records.
 
 use super::Toolchain;
 use super::level::{Execution, highest_level, runs};
@@ -11,11 +13,11 @@ use std::process::Command;
 
 /// Where Linux describes its cores.
 const CPUS: &str = "/sys/devices/system/cpu";
-/// Where it names the processor.
+/// Where Linux names the processor.
 const CPUINFO: &str = "/proc/cpuinfo";
 /// The largest number of threads that may share cores, where the machine has fewer cores.
 const MOST_THREADS: usize = 256;
-/// What ends the name of a processor that has none.
+/// The end of the name that is made up for a processor without one.
 const UNNAMED: &str = " processor";
 
 /// Reads a file of a machine's system: this one's, or a board's.

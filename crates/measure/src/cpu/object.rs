@@ -1,5 +1,6 @@
-//! Objects and programs through the cache of compiled files: what decides what a source becomes,
-//! and how it is compiled where it is not kept.
+//! Compiles objects and programs through the object cache (`../objects.rs`). A key is the digest of
+//! everything that decides the result: source, compiler, flags, environment. A source that includes
+//! files other than standard headers is not cached, since those files may change.
 
 use super::Toolchain;
 use super::toolchain::{INDEPENDENT, NEVER, first_error};
@@ -13,8 +14,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Headers of the compiler and of the C library, which change with them alone. A source that
-/// includes another file is not kept: the file may change.
+/// Headers of the compiler and of the C library, which change only with these.
 const STANDARD: [&str; 26] = [
     "assert.h",
     "dlfcn.h",

@@ -1,4 +1,6 @@
-//! The user's C compiler: found, probed for the flags it takes, and run with a deadline.
+//! The user's C compiler: found by `CC` or in the path, probed for the flags that it takes
+//! (`findings.rs`), and run with a deadline. A [`Toolchain`] is a compiler with flags for one
+//! instruction level; its name is part of each record, since another compiler makes other kernels.
 
 use super::findings::{FORM, Findings};
 use super::{level, written};
@@ -18,8 +20,8 @@ use std::time::{Duration, Instant};
 /// The compilers that are tried, in this order, where `CC` is not set.
 const DEFAULTS: [&str; 3] = ["gcc", "cc", "clang"];
 
-/// Flags that make kernels faster; without them they are right too. `-ffast-math` is not among
-/// them: it breaks infinities, which soft-max and padding of maxima need.
+/// Optional flags that make kernels faster. `-ffast-math` is not among them: it breaks infinities,
+/// which softmax and the padding of maxima need.
 const WANTED: [&str; 4] = ["-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-w"];
 
 /// Flags for kernels whose loops are tiled and vectorised already: redoing that in the compiler

@@ -1,6 +1,7 @@
-//! NVIDIA GPUs, through the driver and NVRTC. Both are loaded at run time by the process that runs
-//! kernels (`crates/runtime/host/cuda.c`), never by ours: a compiler that crashes or a kernel that
-//! hangs ends a process that can be replaced (docs/decisions/0011).
+//! NVIDIA GPUs: detection, identity in records, and roof (measured peak and bandwidths). The driver
+//! and NVRTC (NVIDIA's runtime compiler) are loaded at run time, and only by the process that runs
+//! kernels (`crates/runtime/host/cuda.c`), never by this one: a compiler that crashes or a kernel
+//! that hangs ends a process that can be replaced (docs/decisions/0011).
 
 mod cubin;
 mod nvrtc;

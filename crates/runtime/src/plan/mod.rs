@@ -1,5 +1,7 @@
-//! A plan: what is run, on which memory, in which order, as text that prints and parses back. One
-//! kernel for a runner or a driver, many for a network.
+//! The host plan: what the C host library runs, as types and as a text that prints and parses back.
+//! A plan lists regions of memory, buffers in them, kernels, and steps (calls and moves of data) in
+//! order: one kernel for a measurement or a driver, many for a network. `parse.rs`, `print.rs` and
+//! `verify.rs` read, write and check it; `host/plan.c` is the reader in C.
 
 mod kernel;
 mod parse;
@@ -11,10 +13,10 @@ pub use kernel::letter;
 use squall_core::workload::Hard;
 use squall_core::{Language, LaunchPhase, TensorMap};
 
-/// The version that is written and read.
+/// The version of the text format.
 pub const VERSION: u32 = 2;
 
-/// No size, offset, count or stride is larger: three of them fit 64 bits.
+/// The largest size, offset, count or stride: a sum of three fits 64 bits.
 pub const MOST_BYTES: u64 = 1 << 62;
 
 /// The most axes of a copy.
