@@ -24,7 +24,7 @@ pub struct BuildOrder {
     pub machine: Option<String>,
 }
 
-/// What a fleet has of an object.
+/// The state of an object on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Offered {
     /// Its bytes.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// The properties of a device that its name does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Fingerprint {
-    /// What all machines of a class share, by name: caches, instructions.
+    /// Properties that all machines of a class share, by name: caches, instructions.
     pub facts: BTreeMap<String, String>,
     /// What was measured, by name, all positive: `peak` in FLOP/s, `calibration` in FLOP/s of a
     /// generated kernel, `read LEVEL` in bytes/s. The first two are like within a tenth, the others
@@ -23,7 +23,7 @@ pub struct Fingerprint {
 /// A device of a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceOfMachine<'a> {
-    /// What the machine's system calls its present run: another after each start.
+    /// The id of the machine's present boot.
     pub boot: &'a str,
     /// The device's name.
     pub device: &'a str,

@@ -72,7 +72,7 @@ impl Client {
         Ok(Client { runtime, client, heard, patience: PATIENCE })
     }
 
-    /// Gives questions so long.
+    /// Sets the time limit of questions.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }

@@ -131,7 +131,7 @@ fn server_error(server: &str, e: &Fault) -> FleetError {
     FleetError::Server { server: server.into(), detail: said(e), lost }
 }
 
-/// What a server or a connection said, in one line.
+/// A server's or a connection's error message, in one line.
 fn said(e: &Fault) -> String {
     let e = match e {
         Fault::Said(e) => e,

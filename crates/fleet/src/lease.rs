@@ -48,7 +48,7 @@ pub struct Lease {
 pub struct Ended {
     /// Trials made.
     pub trials: u64,
-    /// What the next slice is expected to gain, in seconds an inference.
+    /// The expected gain of the next slice, in seconds an inference.
     pub gain: f64,
     /// Whether nothing is left to try.
     pub is_exhausted: bool,

@@ -28,7 +28,7 @@ const BETWEEN: u64 = 128;
 const YOUNG: Duration = Duration::from_secs(3600);
 /// An unfinished file of this age belongs to a process that died.
 const ABANDONED: Duration = Duration::from_secs(3600);
-/// What names of unfinished files begin with.
+/// The prefix of the names of unfinished files.
 const UNFINISHED: &str = "new-";
 
 /// Files that were compiled before, or a cache that keeps nothing (the default). Clones are the
@@ -86,7 +86,7 @@ impl ObjectCache {
         ObjectCache::with_limit(path, LIMIT)
     }
 
-    /// The same, of at most so many bytes: beyond them what was not used for longest is removed.
+    /// The same with a limit in bytes, beyond which the least recently used files are removed.
     ///
     /// # Errors
     /// As of [`ObjectCache::open`].
@@ -302,7 +302,7 @@ fn write_new(wanted: Wanted<'_>, content: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// What stands before a content: it belongs to its key alone.
+/// The head before a file's content, which ties the content to its key.
 fn seal(key: &str, content: &[u8]) -> blake3::Hash {
     blake3::Hasher::new().update(key.as_bytes()).update(b"\0").update(content).finalize()
 }

@@ -30,7 +30,7 @@ pub(crate) enum Request<'a> {
     Stop,
 }
 
-/// What the measuring end says.
+/// A reply of the measuring end.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reply {

@@ -154,9 +154,9 @@ pub struct Checked {
     pub differences: Vec<String>,
     /// The operators that plain ones ran, with their time.
     pub plain: Vec<PlainShare>,
-    /// What is to be said of plain operators that run by another build than the usual one.
+    /// Notes for the user about plain operators that run by another build than the usual one.
     pub fallbacks: Vec<String>,
-    /// What the format of the kernels loses, where that is not f32.
+    /// The loss by the format of the kernels, where that is not f32.
     pub loss: Option<Loss>,
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Those of a request; none where nothing is to be chosen, or too little is there to choose by.
+    /// The shares of a request; none where there is no choice of covers, or too little time for it.
     pub fn of(request: &TuneRequest, context: &Context, input: &Input) -> Option<Shares> {
         let graph = input.graph.as_ref().filter(|_| input.kind == InputKind::Model)?;
         request.whole_network(context)?;
@@ -100,14 +100,14 @@ impl Shares {
     }
 }
 
-/// What a run-off of covers came to.
+/// The result of a run-off of covers.
 #[derive(Default)]
 pub(crate) struct CoverContest {
     /// The kernels that got trials.
     pub reports: Vec<TaskReport>,
     /// The model by the kernels that hold it now, where they are others than before.
     pub taken: Option<Input>,
-    /// What there is to say of it.
+    /// The sentence for the user.
     pub note: Option<String>,
     /// Whether it was interrupted.
     pub is_interrupted: bool,
@@ -198,7 +198,7 @@ impl CoverRunOff<'_> {
         Ok(contest)
     }
 
-    /// What is known of times here.
+    /// The known times on this device.
     fn known(&self) -> Result<HashMap<TaskId, f64>, Error> {
         times_here(self.store, self.at, self.precision)
     }
@@ -218,7 +218,7 @@ impl CoverRunOff<'_> {
         }
     }
 
-    /// What the kernels of a model have reached that are known.
+    /// The speeds that the model's measured kernels have reached.
     fn reached(&self, base: &Assignment, known: &HashMap<TaskId, f64>) -> Reached {
         let mut reached = Reached { share: 1.0, least: 1.0, copy: 0.0 };
         // A launch takes longer than many a kernel's arithmetic, and no roof knows of it.
@@ -432,7 +432,7 @@ fn slower_in_place(
     Ok(sums.iter().filter(is_slow).map(|(id, _)| *id).collect())
 }
 
-/// What there is to say of two covers that met.
+/// The sentence for the user about two covers that met.
 fn note([old, new]: &[BTreeSet<usize>; 2], ratio: f64, is_taken: bool) -> String {
     let other = counted(new.difference(old).count(), "kernel");
     let instead = old.difference(new).count();

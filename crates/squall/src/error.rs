@@ -60,7 +60,7 @@ impl Error {
         )
     }
 
-    /// What the user can do about it, where we know.
+    /// What the user can do about it, where that is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Error::Store(e) => Some(e.remedy()),

@@ -44,7 +44,7 @@ pub struct Imported {
     pub refused: u64,
     /// Why, of the first few of them.
     pub reasons: Vec<String>,
-    /// What of the file could not be read.
+    /// The parts of the file that could not be read.
     pub note: Option<String>,
 }
 

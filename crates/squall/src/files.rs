@@ -114,7 +114,7 @@ pub fn put_in_folder(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     put_in_folder_by(path, &mut |to| to.write_all(bytes))
 }
 
-/// What writes a file.
+/// A function that writes a file's contents.
 pub type Writes<'a> = dyn FnMut(&mut dyn Write) -> std::io::Result<()> + 'a;
 
 /// The same of a file that is written piece by piece.

@@ -54,7 +54,7 @@ pub struct Input {
     pub bound: Vec<NamedArray>,
     /// Of a model in another precision: for tasks of the graph those that stand in their place.
     pub remade: HashMap<TaskId, TaskId>,
-    /// What a model was whose file computes in floats of 16 bits.
+    /// Of a model whose file computes in 16-bit floats, the state before it was widened.
     pub halves: Option<Halves>,
     /// In which format the kernels of a model are to work.
     pub precision: Precision,
@@ -64,7 +64,7 @@ pub struct Input {
     pub(crate) makes_chain: MakesChain,
 }
 
-/// What an input is read for, which decides what kernels a model may have.
+/// The target and format that an input is read for, which decide the kernels that a model may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ReadFor {
     /// Where it is to run.

@@ -108,7 +108,7 @@ pub fn covers() -> impl Iterator<Item = (&'static str, &'static str)> {
     SOLVERS.iter().map(|s| (s.name, s.about))
 }
 
-/// What was chosen of a model's kernels, what lost, and by how much.
+/// The covers of a model (sets of kernels that compute it): the chosen one, the others, and costs.
 pub struct CoverReport {
     /// The sum of the chosen kernels' times, in nanoseconds.
     pub time: f64,

@@ -37,7 +37,7 @@ const WINDOW: f64 = 0.15;
 /// the mean square relative to that of the values, in f32 and in shorter formats.
 const ROUNDING: [f64; 2] = [1e-3, 5e-2];
 
-/// What networks are built of and where.
+/// What a run-off needs: the model, its store and its device.
 pub(crate) struct NetworkRunOff<'a> {
     pub input: &'a Input,
     pub guess: &'a GuessRequest,
@@ -48,7 +48,7 @@ pub(crate) struct NetworkRunOff<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// What a run-off of networks came to.
+/// The result of a run-off of networks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settled {
     /// Close candidates that were tried in place.
@@ -72,17 +72,17 @@ struct Pair {
 struct Turns {
     tasks: Vec<TaskTurns>,
     whole: Sequential,
-    /// Whole inferences of both.
+    /// The times of whole inferences of both.
     times: [Vec<Nanos>; 2],
 }
 
-/// What two networks came to that met as a whole.
+/// The result of two networks that met as a whole.
 pub(crate) struct WholeMet {
     /// Of the second; none where the time was over before.
     pub verdict: Option<Verdict>,
     /// Its time over that of the first.
     pub ratio: f64,
-    /// Whole inferences of both.
+    /// The times of whole inferences of both.
     pub times: [Vec<Nanos>; 2],
 }
 
@@ -334,7 +334,7 @@ fn with(held: &[Chosen], pairs: &[Pair], which: &[usize]) -> Vec<Chosen> {
 }
 
 impl Settled {
-    /// What there is to say of it.
+    /// The sentence for the user.
     pub fn note(&self) -> String {
         let (met, candidates) = (self.met, if self.met == 1 { "candidate" } else { "candidates" });
         if self.taken.is_empty() {

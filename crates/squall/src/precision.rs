@@ -50,7 +50,7 @@ impl Precision {
         of_floats(&w, format).or_else(|| Some(w).filter(stays))
     }
 
-    /// What a kernel of a model's graph computes in this precision.
+    /// The workload that a kernel of a model's graph computes in this precision.
     pub(crate) fn rounded(self, w: &Workload) -> Workload {
         let made = self.half().and_then(|format| in_half(w.clone(), format, format).ok());
         made.unwrap_or_else(|| w.clone())

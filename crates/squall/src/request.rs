@@ -171,16 +171,16 @@ impl InputRequest {
     }
 }
 
-/// What to tune, and how.
+/// An input to tune, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TuneRequest {
-    /// What to tune.
+    /// The model or kernels to tune.
     pub input: InputRequest,
     /// Where trials are kept, and what is known is found.
     pub store: PathBuf,
     /// How much may be spent.
     pub budget: BudgetRequest,
-    /// What kernels are tuned for.
+    /// The device that kernels are tuned for.
     pub target: TargetRequest,
     /// Threads that a kernel may use; of no meaning on a GPU.
     pub threads: usize,
@@ -206,7 +206,7 @@ pub struct TuneRequest {
     /// How a model's close kernels meet in the whole network at the end, if they shall, and on a
     /// CPU how it is timed then.
     pub inference: Option<InferenceRequest>,
-    /// What says whether the results of kernels of one's own are right, in place of a comparison.
+    /// The function that judges the results of a user's own kernels, in place of a comparison.
     pub judge: Option<Judge>,
 }
 

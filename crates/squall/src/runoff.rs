@@ -34,7 +34,7 @@ pub(crate) enum Met {
     Gone,
 }
 
-/// What of a meeting goes into the store.
+/// The part of a meeting's results that goes into the store.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Keep {
     All,

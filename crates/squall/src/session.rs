@@ -47,11 +47,11 @@ pub(crate) struct Session<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// What tasks are begun with.
+/// The knowledge with which tasks are begun.
 struct Knowledge<'a> {
     input: &'a Input,
     model: Option<&'a TaskModel>,
-    /// What is asked where there is no `model`.
+    /// The predictor that is asked where there is no `model`.
     general: Option<Arc<GeneralPredictor>>,
     sources: Vec<TransferSource>,
 }
@@ -373,7 +373,7 @@ impl Open<'_, '_, '_> {
         Ok(search)
     }
 
-    /// What the store knows of a task here.
+    /// The store's records of a task on this device.
     fn known(&self, task: &Task) -> Result<Vec<squall_core::Record>, Error> {
         let place = &self.context.at.place;
         let device = place.device.to_string();

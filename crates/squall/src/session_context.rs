@@ -38,7 +38,7 @@ pub(crate) struct SessionContext<'l, 'e> {
     pub deadline: Option<Instant>,
     /// Trials made so far.
     pub made: u64,
-    /// What opening the measurer cost; the first task pays.
+    /// The cost of opening the measurer, which is counted to the first task.
     pub opening: CpuCost,
     pub listen: &'l mut Listen<'e>,
 }

@@ -56,7 +56,7 @@ impl Budget {
         }
     }
 
-    /// The trials that a task of so many may expect.
+    /// The trials that each of `tasks` tasks may expect.
     pub fn expected_trials(&self, tasks: usize) -> usize {
         // Where time is the limit, half a second a trial is a fair guess.
         let seconds = self.task_seconds.or(self.seconds.map(|s| s / tasks as f64));

@@ -121,7 +121,7 @@ impl Shard {
     }
 }
 
-/// What is known of a task before anything of it was measured.
+/// The weight of a task before anything of it was measured.
 pub(crate) fn weight(task: &Task) -> TaskWeight {
     let (flop, bytes) = (task.workload.flop(), task.workload.bytes().0);
     TaskWeight { count: task.count, flop, bytes }

@@ -141,12 +141,12 @@ pub fn toolchain_id(toolchain: &Toolchain) -> String {
     format!("squall-codegen {CODEGEN_VERSION}; {}", toolchain.id())
 }
 
-/// What kernels are made for, as records and search see it, and what measures there.
+/// One target: what search and records need to know of it, and how to measure there.
 #[derive(Clone, Debug)]
 pub struct TargetContext {
     /// The device and the toolchain, by which records are told apart.
     pub place: Place,
-    /// What code generation and search need to know.
+    /// The facts that code generation and search need.
     pub target: Target,
     /// The C compiler, which references need wherever kernels run.
     pub toolchain: Toolchain,
@@ -254,7 +254,7 @@ impl TargetContext {
         self.place.device.to_string()
     }
 
-    /// What the machine can do at most, measured at the first call (half a second).
+    /// The machine's roof (peak and bandwidths), measured at the first call (half a second).
     pub fn roof(&self) -> Result<Roof, Error> {
         if let Some(roof) = self.roof.get() {
             return Ok(roof.clone());

@@ -33,7 +33,7 @@ pub struct TaskKernels {
 }
 
 impl TaskKernels {
-    /// Those of a task that may be a user kernel; an error where the target cannot run it.
+    /// The tunables of a task that may be a user kernel; an error where the target cannot run it.
     pub fn new(task: &Task, own: &[UserKernel], target: &Target) -> Result<TaskKernels, Error> {
         Ok(match own.iter().find(|k| k.task.id == task.id) {
             Some(k) => {
@@ -53,7 +53,7 @@ impl TaskKernels {
         })
     }
 
-    /// Those of a task that is not searched: only its baseline.
+    /// The tunables of a task that is not searched: only its baseline.
     pub fn empty(task: &Task, target: &Target) -> TaskKernels {
         TaskKernels {
             tunables: Vec::new(),
@@ -65,7 +65,7 @@ impl TaskKernels {
         }
     }
 
-    /// Those of a task that is made by rule.
+    /// The tunables of a task whose kernels are derived by rule.
     pub fn generated(task: &Task, target: &Target) -> TaskKernels {
         TaskKernels {
             tunables: sketches(&task.workload, target),
@@ -74,7 +74,7 @@ impl TaskKernels {
         }
     }
 
-    /// Those of a task that is made by rule whose names are wanted, where any is.
+    /// Like `generated`, but only the tunables whose names are wanted, if there are any.
     pub fn wanted(task: &Task, target: &Target, wanted: &Wanted<'_>) -> TaskKernels {
         TaskKernels {
             tunables: sketches_wanted(&task.workload, target, wanted),
@@ -122,13 +122,13 @@ impl TaskKernels {
             .is_some_and(|k| k.language.is_launched())
     }
 
-    /// What a measurer needs to know of the task, with inputs from `seed`.
+    /// The facts of the task that a measurer needs, with inputs from `seed`.
     pub fn setup(&self, task: &Task, seed: u64) -> TaskSetup {
         let reference = self.reference(task, &format!("{}_reference", symbol_of(task)));
         TaskSetup::new(task.workload.clone(), reference, seed)
     }
 
-    /// What the kernels must agree with.
+    /// The reference that kernels must agree with.
     pub fn reference(&self, task: &Task, symbol: &str) -> Reference {
         match &self.own {
             Some(k) => k.reference(symbol),
@@ -174,7 +174,7 @@ fn on(k: &UserKernel, target: &Target) -> Result<UserKernel, Error> {
 }
 
 impl Input {
-    /// What makes the kernels of one of its tasks.
+    /// The tunables of one of its tasks.
     pub fn task_kernels(&self, task: &Task, target: &Target) -> Result<TaskKernels, Error> {
         TaskKernels::new(task, &self.own, target)
     }

@@ -31,17 +31,17 @@ pub(crate) struct Tally {
     pub known: u64,
     /// Trials of this session.
     pub trials: u64,
-    /// Those of them that have no time.
+    /// Trials of this session without a time.
     pub failed: u64,
-    /// Those of them that were right under an emulator, where there are no times.
+    /// Trials of this session that were right under an emulator, where there are no times.
     pub right: u64,
-    /// Those of them that a predictor proposed.
+    /// Trials of this session that a predictor proposed.
     pub predicted: u64,
     /// The baseline's time.
     pub untuned: Option<Nanos>,
     /// The best time so far, before rematches.
     pub best: Option<Nanos>,
-    /// What this session cost.
+    /// The cost of this session.
     pub cost: CpuCost,
     pub failures: Failures,
     throttled: (u64, Vec<&'static str>),

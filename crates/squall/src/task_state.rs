@@ -33,7 +33,7 @@ pub fn name_of(c: &Candidate) -> Name {
     (c.tunable.to_string(), c.configuration.to_string())
 }
 
-/// What was taken over from a store, in the order in which it was made.
+/// The records that were taken over from a store, in the order in which they were made.
 #[derive(Default)]
 pub(crate) struct History {
     /// Trials of candidates that can still be made.
@@ -143,7 +143,7 @@ impl<'a> TaskState<'a> {
         Some(Job::new(text, self.source(name)?))
     }
 
-    /// What a measurer needs to know of the task, with inputs from `seed`.
+    /// The facts of the task that a measurer needs, with inputs from `seed`.
     pub fn setup(&self, seed: u64) -> TaskSetup {
         self.kernels.setup(self.task, seed)
     }

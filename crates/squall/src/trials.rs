@@ -29,7 +29,7 @@ pub const BATCH: usize = 16;
 /// How often a limit in time is looked at while kernels are built and run.
 const WATCH: Duration = Duration::from_millis(20);
 
-/// What becomes of each trial as soon as it is known, before the strategy is told.
+/// Keeps each trial as soon as its outcome is known, before the strategy is told.
 pub trait TrialRecorder {
     /// Keeps a trial. `search` is the CPU time that finding it took.
     ///
@@ -163,12 +163,12 @@ pub fn strategy(
         .ok_or_else(|| Error::Strategy { name: name.into(), known: known() })
 }
 
-/// What was asked for at once, realized.
+/// The candidates of one ask, realized as kernel sources.
 struct Batch {
     jobs: Vec<Job>,
     /// The candidate of each job.
     candidates: Vec<Candidate>,
-    /// Those that have no kernel, and why.
+    /// The candidates that have no kernel, and the reasons.
     infeasible: Vec<(Candidate, Outcome)>,
 }
 

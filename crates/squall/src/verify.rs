@@ -58,9 +58,9 @@ pub struct Contender {
     pub tunable: String,
     /// Its configuration.
     pub configuration: String,
-    /// What stood in the store.
+    /// The time in the store.
     pub stored: Option<Nanos>,
-    /// What it took now.
+    /// The time measured now.
     pub now: Option<Nanos>,
 }
 
@@ -119,7 +119,7 @@ pub struct Verified {
     pub runner_up: Option<Contender>,
     /// The run-offs that were held; where there is no runner-up, of the winner against itself.
     pub rounds: Vec<Round>,
-    /// What failed, where something did.
+    /// The failure, if there was one.
     pub detail: Option<String>,
 }
 
@@ -192,9 +192,9 @@ impl Verification {
 pub struct Choice {
     /// The one of this id.
     pub task: Option<TaskId>,
-    /// Those whose name matches or whose id begins so.
+    /// Tasks whose name matches or whose id begins with this text.
     pub only: Option<String>,
-    /// What the winners run on.
+    /// The device that the winners run on.
     pub target: TargetRequest,
     /// Threads that a kernel may use on a CPU.
     pub threads: usize,
@@ -259,7 +259,7 @@ pub fn verify(
     Ok(Verification { device, toolchain, effect: MINIMUM_EFFECT, tasks, interrupted })
 }
 
-/// What looks at one task after another.
+/// The state while one task after another is verified.
 struct Verifier<'a> {
     measurer: Box<dyn Measurer>,
     recorder: Recorder<'a>,

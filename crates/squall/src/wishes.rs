@@ -45,7 +45,7 @@ pub(crate) fn wishes_of(
     kernels.iter().filter(is_wished).map(|k| wish(&k.task, at, uses, spent(k))).collect()
 }
 
-/// Seconds that each task took in so many inferences of these steps.
+/// The seconds that each task took in a number of inferences with these steps.
 pub(crate) fn seconds_of(layers: &[Layer], inferences: u64) -> HashMap<TaskId, f64> {
     let mut all = HashMap::new();
     for l in layers.iter().filter(|l| l.kind == LayerKind::Kernel) {

@@ -37,7 +37,7 @@ impl Facts {
         self.files.get(path).map(|text| text.trim().to_string())
     }
 
-    /// What its kernels are made for, if Squall knows the architecture.
+    /// The architecture that its kernels are compiled for, if Squall knows it.
     pub fn architecture(&self) -> Option<Architecture> {
         let named = |a: &Architecture| {
             a.name() == self.machine || (self.machine == "arm64" && *a == Architecture::Aarch64)
@@ -45,7 +45,7 @@ impl Facts {
         [Architecture::X86_64, Architecture::Aarch64].into_iter().find(named)
     }
 
-    /// What it lacks of a level of instructions of its architecture.
+    /// The features of a level of instructions that it lacks.
     pub fn absent(&self, level: &Level) -> Vec<&'static str> {
         let cpuinfo = self.read("/proc/cpuinfo").unwrap_or_default();
         let flags: Vec<&str> = cpuinfo

@@ -36,10 +36,10 @@ const SHELL: &str = "sh -c 'd=$(mktemp -d \"${TMPDIR:-/tmp}/squall-board-XXXXXXX
                      cd \"$d\" || exit 97; trap \"rm -rf \\\"\\$d\\\"\" EXIT; \
                      echo \"squall-board $(uname -m) $d\"; \
                      read n && head -c \"$n\" > keeper && chmod 700 keeper && exec ./keeper'";
-/// What the shell's line begins with; a login may print others before it.
+/// The beginning of the shell's line; a login may print other lines before it.
 const GREETING: &str = "squall-board ";
 
-/// What the keeper says.
+/// A message of the keeper.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// The program printed this.

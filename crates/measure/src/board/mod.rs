@@ -43,12 +43,12 @@ impl Board {
         &self.address
     }
 
-    /// What this run of its system is called: another after each start. None where it does not say.
+    /// The id of its present boot; none where it does not tell.
     pub fn boot(&self) -> Option<String> {
         self.facts.read("/proc/sys/kernel/random/boot_id")
     }
 
-    /// What it said of itself.
+    /// The facts that it reported.
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts
     }

@@ -90,7 +90,7 @@ impl Toolchain {
         self.judge(c, name, cpu, site)
     }
 
-    /// What a compiler run that should have made the library came to; `cpu` seconds went before.
+    /// Judges a compiler run that should have made the library; `cpu` seconds went before.
     fn judge(&self, c: Compiled, name: &str, cpu: f64, site: BuildSite) -> Build {
         if c.killed && site.cancel.load(Ordering::Relaxed) {
             return Ok(None);

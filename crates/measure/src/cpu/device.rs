@@ -37,7 +37,7 @@ pub struct Cache {
 /// A CPU, and the cores of it that kernels are measured on.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// What code generation and search need to know.
+    /// The facts that code generation and search need.
     pub target: Target,
     /// The CPU's name.
     pub model: String,
@@ -53,7 +53,7 @@ pub struct Device {
     pub siblings: Vec<usize>,
     /// Data caches, innermost first.
     pub caches: Vec<Cache>,
-    /// What runs its kernels.
+    /// How its kernels are run.
     pub execution: Execution,
 }
 
@@ -212,7 +212,7 @@ impl Device {
         }
     }
 
-    /// What times compare within.
+    /// The device's identity, within which times compare.
     pub fn identity(&self) -> DeviceIdentity {
         let t = &self.target;
         let identity = DeviceIdentity::cpu(self.model.clone(), t.vector_bytes(), t.threads);

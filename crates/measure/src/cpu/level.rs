@@ -51,7 +51,7 @@ pub(super) fn allowed(macros: &str) -> Option<&'static Level> {
     levels.rev().find(|l| is_x86 && l.needs().all(has))
 }
 
-/// What runs a level on this machine.
+/// How this machine runs the code of a level.
 pub fn runs(level: &Level) -> Execution {
     if architecture() != Some(level.architecture) {
         return emulator(level);

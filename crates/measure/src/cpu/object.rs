@@ -54,14 +54,14 @@ const VARIABLES: [&str; 6] = [
     "LIBRARY_PATH",
 ];
 
-/// What a compiler says when the machine is at fault. Any source would be refused then.
+/// Messages of a compiler when the machine is at fault. Any source would be refused then.
 pub(super) const SYSTEM_FAULTS: [&str; 3] =
     ["No space left on device", "Read-only file system", "Disk quota exceeded"];
 
 /// How long a compiler may take for an object of a network or an export.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What came of a source.
+/// The result of compiling a source.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
     /// The file lies where it was wanted; the CPU seconds that compiling it took.

@@ -26,7 +26,7 @@ const MOST_UNREAD: usize = 1 << 20;
 /// The number of failed starts after which a start is an error.
 pub(crate) const STARTS: usize = 3;
 
-/// What a request came to, with the CPU seconds that it took.
+/// The result of a request, with the CPU seconds that it took.
 pub(crate) enum Reply {
     /// It was answered.
     Answer(protocol::Reply, f64),

@@ -53,7 +53,7 @@ pub(crate) static NEVER: AtomicBool = AtomicBool::new(false);
 /// How long a compiler may take to build next to nothing.
 const TRIVIAL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What is said of a compiler whose time was over.
+/// The message about a compiler whose time was over.
 const HANGS: &str = "the compiler did not end";
 
 /// Arguments that print the macros which the compiler predefines.
@@ -66,7 +66,7 @@ const TRIVIAL: &str = "int squall_trivial(void) { return 0; }\n";
 pub struct Toolchain {
     command: Vec<String>,
     found: Findings,
-    /// What it compiled before.
+    /// The cache of files that it compiled.
     pub(super) objects: ObjectCache,
     /// The level of instructions that it is held to; none for all that this machine has.
     isa: Option<Isa>,
@@ -92,7 +92,7 @@ fn words(cc: &str) -> Vec<String> {
 /// The result of a compiler run.
 pub(crate) struct Compiled {
     pub ok: bool,
-    /// What it printed, or how it ended.
+    /// Its output, or how it ended.
     pub said: String,
     /// CPU seconds.
     pub cpu: f64,
@@ -283,7 +283,7 @@ impl Toolchain {
         Ok(line.map_or_else(|| self.command.join(" "), String::from))
     }
 
-    /// What the compiler prints for some arguments; nothing where it fails.
+    /// The compiler's output for some arguments; none where it fails.
     fn printed(&self, folder: &Path, args: &[&str]) -> Result<String, MeasurerError> {
         let path = folder.join(unique("printed"));
         let out = File::create(&path).map_err(|e| MeasurerError::folder(&path, &e))?;

@@ -27,7 +27,7 @@ pub struct Gpu {
     pub driver: u32,
     /// NVRTC's version, as `13.0`.
     pub nvrtc: String,
-    /// What code generation and search need to know.
+    /// The facts that code generation and search need.
     pub target: Target,
     /// The limits behind it.
     pub limits: Limits,
@@ -52,7 +52,7 @@ pub struct Health {
     pub watts: u32,
 }
 
-/// What a GPU can do at most, measured.
+/// A GPU's roof: its measured peak and bandwidths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GpuRates {
     /// f32 multiply-adds without tensor cores, in GFLOP/s (one is two operations).
@@ -117,7 +117,7 @@ impl Gpu {
         }
     }
 
-    /// What times compare within.
+    /// The device's identity, within which times compare.
     pub fn identity(&self) -> DeviceIdentity {
         DeviceIdentity::cuda(self.name.clone())
     }
@@ -133,7 +133,7 @@ impl Gpu {
         format!("sm_{}{a}", self.limits.capability)
     }
 
-    /// What turns sources into machine code, in records.
+    /// The toolchain's name in records: what turns sources into machine code.
     pub fn toolchain(&self) -> String {
         format!("nvrtc {}, {}", self.nvrtc, self.architecture())
     }

@@ -95,7 +95,7 @@ impl<'a> BuildQueue<'a> {
         self.changed.notify_all();
     }
 
-    /// What a builder's thread does: it builds until the queue is closed or nothing is left.
+    /// The loop of a builder's thread: it builds until the queue is closed or nothing is left.
     pub fn work(&self, builder: &Builder) {
         let mut state = self.lock();
         loop {

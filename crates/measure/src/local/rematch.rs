@@ -175,7 +175,7 @@ struct Pair {
     swapped: bool,
     errors: [f64; 2],
     calls: [u64; 2],
-    /// What a window of both takes.
+    /// The time of a window of both kernels.
     nanos: f64,
 }
 

@@ -42,7 +42,7 @@ pub(super) struct RunOptions<'a> {
     pub limits: &'a RunLimits,
 }
 
-/// What a measurer may be told of how kernels are run.
+/// Settings of how kernels are run.
 pub(super) struct RunLimits {
     /// For a kernel's whole trial, beside eight times the reference's time.
     pub timeout: Duration,
@@ -193,7 +193,7 @@ impl Worker {
         }
     }
 
-    /// What a reply about kernels means.
+    /// The meaning of a reply about kernels.
     pub fn judge(&mut self, reply: protocol::Reply) -> Result<Answer, MeasurerError> {
         let f = match reply {
             protocol::Reply::Failed(f) => f,

@@ -34,14 +34,14 @@ pub const MOST_MAPS: usize = 8;
 /// Buffers in regions start at multiples of this: what kernels are promised.
 pub const ALIGNMENT: u64 = 64;
 
-/// What a buffer or a region is for.
+/// The role of a buffer or a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Given to each run.
     Data,
     /// Constant over runs, and read by the preparation only.
     Weight,
-    /// What a run gives.
+    /// An output.
     Output,
     /// Between steps.
     Scratch,
@@ -49,7 +49,7 @@ pub enum Role {
     Constant,
     /// Packed weights, which a kernel's preparation fills.
     Prepared,
-    /// What a kernel needs for a call.
+    /// Scratch memory that a kernel needs during a call.
     Workspace,
 }
 
@@ -106,7 +106,7 @@ pub struct Region {
 /// A tensor in memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buffer {
-    /// What it is for.
+    /// Its role.
     pub role: Role,
     /// The type of its elements.
     pub element: Element,
@@ -164,7 +164,7 @@ pub struct Parameter {
     pub count: u64,
 }
 
-/// What a parameter of a GPU function is given.
+/// An argument of a GPU function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Argument {
     /// The n-th data pointer.
@@ -205,7 +205,7 @@ pub struct Launch {
     pub threads: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub shared: u32,
-    /// What its parameters are given.
+    /// The arguments of its parameters.
     pub arguments: Vec<Argument>,
     /// Tensors whose tiles the copy engine fetches.
     pub maps: Vec<TensorMap>,
@@ -214,7 +214,7 @@ pub struct Launch {
 /// A kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// What it is written in.
+    /// Its language.
     pub language: Language,
     /// Its name in C.
     pub symbol: String,
@@ -250,7 +250,7 @@ pub struct At {
     pub element: u64,
 }
 
-/// What a step does.
+/// The work of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Calls a kernel.
@@ -300,7 +300,7 @@ pub struct Step {
     pub name: String,
     /// Buffers that begin with a boolean, and what each has to be; else the step does nothing.
     pub when: Vec<(u32, bool)>,
-    /// What it does.
+    /// Its work.
     pub work: Work,
 }
 
@@ -313,7 +313,7 @@ pub struct HostPlan {
     pub buffers: Vec<Buffer>,
     /// Kernels.
     pub kernels: Vec<Kernel>,
-    /// What is done, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
@@ -325,7 +325,7 @@ pub enum HostPlanError {
     Line {
         /// Counted from 1.
         line: usize,
-        /// What is wrong there.
+        /// The reason.
         why: &'static str,
     },
     /// Parts do not fit.

@@ -282,13 +282,13 @@ fn entry_of(symbol: &str, at: &TargetContext) -> String {
 /// Which candidates meet a winner in the whole network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closeness {
-    /// Those whose times lie within this share of the winner's.
+    /// Candidates whose times lie within this share of the winner's.
     pub margin: f64,
     /// The winner's time in the network. Where that is much more than alone, the fastest of each
     /// other sketch that is faster alone than the winner is there comes first: what the winner
     /// reads may not stay in caches, and other sketches read less.
     pub in_place: Nanos,
-    /// At most so many.
+    /// The most candidates that count as close.
     pub most: usize,
 }
 

@@ -75,7 +75,7 @@ pub fn write(
     Ok(manifest)
 }
 
-/// What stands above a kernel's code. Nothing in it can end the comment early.
+/// The comment above a kernel's code. Nothing in it can end the comment early.
 pub(crate) fn comment(k: &Chosen) -> String {
     let mut text = format!("{} (task {})\n", k.task.name, k.task.id);
     match &k.origin {

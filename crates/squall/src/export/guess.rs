@@ -84,7 +84,7 @@ impl GuessSource {
     }
 }
 
-/// What guesses are made with.
+/// Options for making guesses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuessRequest {
     /// A predictor that was trained on records of this device, or a general one in place of
@@ -130,7 +130,7 @@ fn ignored(path: &Path, e: &Error) -> String {
     format!("the kept guesses in `{}` are ignored: {e}; remove the file", path.display())
 }
 
-/// What is known of a task's guesses, and what is to be tried next.
+/// The guesses of a task: those that are known, and those to try next.
 pub(super) struct Guessing {
     known: Vec<(Record, GuessSource)>,
     next: Vec<(Candidate, GuessSource)>,
@@ -310,7 +310,7 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         Ok(ran.min_by(|(a, _), (b, _)| time(a).total_cmp(&time(b))))
     }
 
-    /// What the tuned tasks of the store and the predictor say.
+    /// The guesses from the store's tuned tasks and from the predictor.
     fn learned(
         &self,
         state: &TaskState,

@@ -33,7 +33,7 @@ pub struct LevelKernels {
 pub struct Levels {
     /// The levels, the lowest first; none where kernels are of one level.
     pub levels: Vec<LevelKernels>,
-    /// What finds the level of a CPU.
+    /// The C source that finds the level of a CPU.
     pub choice: Option<KernelSource>,
 }
 
@@ -297,7 +297,7 @@ static int kept(unsigned mask) {
 }
 ";
 
-/// What the header says of levels.
+/// The header's text about levels.
 pub(super) fn declarations(levels: &Levels) -> String {
     if levels.choice.is_none() {
         return String::new();

@@ -27,7 +27,7 @@ pub struct FindImported {
     pub file: PathBuf,
     /// What the file holds, without its lines, which are in the store.
     pub database: FindDatabase,
-    /// What the store took.
+    /// How many lines were new, changed or known to the store.
     pub added: FindAdded,
 }
 

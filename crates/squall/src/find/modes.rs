@@ -44,7 +44,7 @@ pub const MODES: [(FindMode, &str); 6] = [
 /// Numbers of runs that are looked at.
 pub const RUNS: [f64; 7] = [1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6];
 
-/// What a workload costs under the modes.
+/// The costs of a set of problems under the modes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModeCosts {
     /// Problems whose times are known, and those that were left out.
@@ -74,7 +74,7 @@ impl Truth<'_> {
         &self.table.solvers[usize::from(row.solver)].name
     }
 
-    /// What finding costs and what a run takes then.
+    /// The cost of finding a solver, and the time of a run with it.
     fn cost(&self, mode: FindMode, problem: usize, choices: &[Listed], runs: f64) -> (f64, f64) {
         let rows = self.table.rows_of(problem);
         let ms = |r: &Found| f64::from(r.ms);

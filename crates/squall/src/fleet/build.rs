@@ -46,7 +46,7 @@ pub struct BuilderRequest {
     pub until_idle: bool,
 }
 
-/// What a builder did.
+/// The result of a builder.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BuiltForFleet {
     /// Objects that it made.
@@ -142,7 +142,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// What a compiling thread does, until nothing more can come or it is told to end.
+/// The loop of a compiling thread, until no order can come any more or it is told to end.
 fn compile(
     toolchain: &Toolchain,
     folder: &Path,
@@ -180,7 +180,7 @@ struct Dispatch<'a> {
     results: Receiver<Made>,
     /// The keys of objects that are being made.
     in_hand: HashSet<String>,
-    /// What the server may not have yet.
+    /// Objects that the server may not have yet.
     unsent: Vec<(String, Option<Vec<u8>>)>,
     done: BuiltForFleet,
 }

@@ -53,7 +53,7 @@ pub(super) fn class_of(fleet: &mut Fleet, at: &TargetContext) -> Result<i32, Err
     }
 }
 
-/// What the device's name does not say.
+/// The fingerprint of the device: the properties that its name does not tell.
 fn fingerprint(at: &TargetContext) -> Result<Fingerprint, Error> {
     let mut facts = BTreeMap::new();
     if at.gpus.is_empty() {

@@ -35,7 +35,7 @@ pub fn fetch(server: &str, name: &str) -> Result<Store, Error> {
 pub struct PullRequest<'a> {
     /// The server.
     pub server: &'a str,
-    /// Those of tasks whose name matches.
+    /// Records of tasks whose name matches.
     pub name: &'a str,
     /// The store's file.
     pub store: &'a Path,
@@ -48,7 +48,7 @@ pub fn pull(from: PullRequest<'_>) -> Result<Taken, Error> {
     Ok(Store::open(from.store)?.merge(&fetched)?)
 }
 
-/// What came of a pull whose winners were looked at.
+/// The result of a pull whose new winners were measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PulledAndChecked {
     /// The records.

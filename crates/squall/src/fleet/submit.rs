@@ -19,7 +19,7 @@ use squall_fleet::{ClassStatus, Submitted, TaskOrder};
 pub struct SubmitRequest {
     /// The server's address.
     pub server: String,
-    /// What is tuned.
+    /// The model or kernels that are tuned.
     pub input: InputRequest,
     /// Only tasks whose name or id matches.
     pub only: Option<String>,

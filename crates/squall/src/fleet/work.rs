@@ -42,7 +42,7 @@ pub struct WorkerRequest {
     pub server: String,
     /// The own store, in which everything is kept before it is sent.
     pub store: PathBuf,
-    /// What kernels are tuned for.
+    /// The device that kernels are tuned for.
     pub target: TargetRequest,
     /// Threads of a kernel.
     pub threads: usize,
@@ -75,7 +75,7 @@ impl WorkerRequest {
     }
 }
 
-/// What a worker did.
+/// The result of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Worked {
     /// Slices.
@@ -185,10 +185,10 @@ struct Line<'a> {
     /// Which code builders are to make, and for which machine, as JSON; none of a GPU's, and
     /// where the compiler's files are this machine's own.
     built_for: Option<(String, String)>,
-    /// What builders made.
+    /// The objects that builders made.
     objects: Arc<FleetObjects>,
     fleet: FleetLine<'a, Joined>,
-    /// What the server may not have yet.
+    /// Records that the server may not have yet.
     unsent: Vec<Record>,
     sent: Instant,
     has_told_of_others: bool,

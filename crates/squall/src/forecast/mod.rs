@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 pub struct Imported {
     /// The file.
     pub file: PathBuf,
-    /// What it holds.
+    /// Its contents.
     pub database: Database,
     /// Examples that the store did not have.
     pub new: u64,

@@ -44,7 +44,7 @@ impl Tried {
     }
 }
 
-/// What [`measure`] measures, and how.
+/// The tasks and settings of a [`measure`] run.
 #[derive(Clone, Copy)]
 pub struct Trying<'a> {
     /// The predictor.

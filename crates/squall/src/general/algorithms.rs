@@ -56,9 +56,9 @@ pub struct AlgorithmTried {
     pub trials: usize,
     /// The time of the fastest candidate of each algorithm, the fastest algorithm first.
     pub measured: Vec<(String, Nanos)>,
-    /// What the general predictor expected, the fastest first.
+    /// The algorithms as the general predictor expects them, the fastest first.
     pub general: Vec<Expectation>,
-    /// What the cost formula expected, the fastest first.
+    /// The algorithms as the cost formula expects them, the fastest first.
     pub formula: Vec<Expectation>,
 }
 
@@ -78,7 +78,7 @@ impl AlgorithmTried {
     }
 }
 
-/// What a way to choose is worth over all tasks.
+/// The score of a way to choose, over all tasks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AlgorithmScore {
     /// The way.

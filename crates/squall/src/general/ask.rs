@@ -155,7 +155,7 @@ impl GeneralPredictor {
         near.into_iter().map(|(_, w)| w).collect()
     }
 
-    /// What was fastest in the most similar tasks, as this task's space has it.
+    /// The winners of the most similar tasks, as this task's space has them.
     fn hints(
         &self,
         task: &Task,

@@ -41,7 +41,7 @@ pub struct Provenance {
     pub records_until: String,
     /// The seed of training.
     pub seed: u64,
-    /// What it is worth on tasks that training held out.
+    /// Its scores on tasks that training held out.
     pub held: Held,
 }
 
@@ -84,7 +84,7 @@ pub struct Held {
     pub formula: (f64, f64),
 }
 
-/// What was fastest in a task.
+/// The fastest candidates of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Winner {

@@ -54,7 +54,7 @@ pub struct Lesson {
 pub struct LessonRow {
     /// Its tunable and configuration.
     pub name: Name,
-    /// What the predictor sees of it.
+    /// Its features.
     pub features: Vec<f32>,
     /// The natural logarithm of the cycles that the cost formula expects.
     pub estimate: f32,
@@ -163,7 +163,7 @@ pub fn lessons(
     Ok((out, sources))
 }
 
-/// What a task teaches; nothing where fewer than two candidates ran, which have no order.
+/// The lesson of a task; none where fewer than two candidates ran, which have no order.
 fn lesson(device: String, tuned: Tuned, target: &Target) -> Option<Lesson> {
     let Tuned { task, standings, failed } = tuned;
     let relative = Relative::new(&task.workload, &target.machine);

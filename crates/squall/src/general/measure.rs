@@ -21,7 +21,7 @@ pub const GENERAL_WAYS: [&str; 2] = ["general", "formula"];
 /// First candidates of each way.
 pub const FIRST: usize = 4;
 
-/// What is measured, and how.
+/// The measurement's store and settings.
 #[derive(Clone, Debug)]
 pub struct GeneralTrying {
     /// The store with the tuned winners.

@@ -160,7 +160,7 @@ impl Relative {
         self.flop / (2.0 * lanes * self.machine.cpu_units().fma_ports)
     }
 
-    /// What is seen of a kernel of the task, from the compiler's features of it.
+    /// The normalised features of a kernel of the task, from the compiler's features.
     pub fn row(&self, features: &[f32]) -> Vec<f32> {
         let (at, m, units) = (At(features), &self.machine, self.machine.cpu_units());
         let lanes = (m.vectors.bytes / 4).max(1) as f64;

@@ -30,7 +30,7 @@ pub(crate) struct Predictors {
 }
 
 impl Predictors {
-    /// Those of a request, which may name a file of either kind.
+    /// The predictors of a request, which may name a file of either kind.
     pub fn of(path: Option<&Path>) -> Result<Predictors, Error> {
         let Some(path) = path else { return Ok(Predictors { learned: None, general: shipped() }) };
         Ok(match GeneralPredictor::at(path)? {

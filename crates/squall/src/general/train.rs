@@ -145,7 +145,7 @@ fn scores(trees: &Trees, lesson: &Lesson) -> Vec<f32> {
     trees.scores(&rows, &estimates)
 }
 
-/// What scores are worth: the best time over that of the first candidate, and of the best of four.
+/// The quality of scores: the best time over the first candidate's, and over the best of four's.
 fn worth(lesson: &Lesson, scores: &[f32]) -> (f64, f64) {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));

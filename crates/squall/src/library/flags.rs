@@ -22,7 +22,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Those of a toolchain.
+    /// The flags of a toolchain.
     pub fn of(toolchain: &Toolchain) -> Flags {
         let is_tune = |f: &String| f.starts_with("-mtune=");
         let is_machine =

@@ -85,7 +85,7 @@ pub fn export(
     })
 }
 
-/// What the text of a library says.
+/// The values that the templates of a library are filled in with.
 struct Library<'a> {
     options: &'a LibraryOptions,
     ports: &'a Ports,

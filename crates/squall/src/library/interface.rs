@@ -64,11 +64,11 @@ pub struct Port {
     pub shape: Vec<i64>,
     /// How many elements there are.
     pub count: u64,
-    /// What the run says of its extents.
+    /// Which of its extents only the run knows.
     pub extents: Extents,
 }
 
-/// What a run says of the extents of a tensor.
+/// Where the extents of a tensor are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extents {
     /// Nothing: they are known.
@@ -82,9 +82,9 @@ pub enum Extents {
 /// The tensors of a network, in the model's order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ports {
-    /// What goes in.
+    /// The inputs.
     pub inputs: Vec<Port>,
-    /// What comes out.
+    /// The outputs.
     pub outputs: Vec<Port>,
 }
 
@@ -170,7 +170,7 @@ impl Ports {
         all.trim_end().into()
     }
 
-    /// Those of which the run alone knows extents and memory.
+    /// The outputs of which only the run knows extents and memory.
     pub fn grown(&self) -> impl Iterator<Item = &Port> {
         self.outputs.iter().filter(|p| p.extents == Extents::Grown)
     }

@@ -46,7 +46,7 @@ const POOL: &str = "  if (io->struct_size >= sizeof *io && io->pool) {
     shared = &pool;
   }";
 
-/// What a run says of an output of which it alone knows the extents.
+/// The C text of the record in which a run returns an output whose extents only it knows.
 const OPEN: &str = "\
 /* An output of which the run alone knows the extents. The run fills it, whatever it held: data is
  * memory of malloc, which the caller hands to free(), or NULL where the run came to no end. */
@@ -75,7 +75,7 @@ const SHOWN: &str = "    if (outputs[i].type == 'o') {
 /// How a library is called, and what belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibraryOptions {
-    /// What every exported symbol begins with.
+    /// The prefix of every exported symbol.
     pub name: Name,
     /// Whether an operator of ONNX Runtime is written too.
     pub onnxruntime: bool,
@@ -90,7 +90,7 @@ pub struct ExportedLibrary {
     pub folder: PathBuf,
     /// Its name.
     pub name: Name,
-    /// What it says of itself: names, types and shapes of tensors, instruction set, digests.
+    /// Its description: names, types and shapes of tensors, instruction set, digests.
     pub description: Value,
     /// The tensors.
     pub ports: Ports,
@@ -247,7 +247,7 @@ fn head_of(path: &Path) -> std::io::Result<String> {
     Ok(format!("{:016x}", u64::from_ne_bytes(seal)))
 }
 
-/// What a model of the plan needs for a run, as `model.c` lays it out.
+/// The workspace bytes that a model of the plan needs for a run, as `model.c` lays it out.
 fn workspace_bytes(plan: &HostPlan) -> u64 {
     let written =
         |r: Role| matches!(r, Role::Data | Role::Output | Role::Scratch | Role::Workspace);
@@ -257,7 +257,7 @@ fn workspace_bytes(plan: &HostPlan) -> u64 {
     all.map(|bytes| bytes.next_multiple_of(ALIGNMENT)).sum()
 }
 
-/// What the text of a library says.
+/// The values that the templates of a library are filled in with.
 struct Library<'a> {
     name: &'a Name,
     ports: &'a Ports,

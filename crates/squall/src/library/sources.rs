@@ -80,7 +80,7 @@ fn runtime_symbols(files: &[&str]) -> BTreeSet<&'static str> {
     all
 }
 
-/// What gives the symbols of files of the runtime the network's name.
+/// Macros that put the network's name before the symbols of files of the runtime.
 pub fn names(name: &Name, files: &[&str]) -> String {
     let mut text = String::from(
         "/* The runtime's symbols have the network's name before theirs, so that several networks \
@@ -90,7 +90,7 @@ pub fn names(name: &Name, files: &[&str]) -> String {
     text
 }
 
-/// What gives one symbol the network's name.
+/// A macro that puts the network's name before one symbol.
 pub fn renamed(name: &Name, symbol: &str) -> String {
     format!("#define {symbol} {}_{symbol}\n", name.text())
 }
@@ -120,7 +120,7 @@ pub fn constant(comment: &str, name: &str, text: &str) -> String {
     c + ";\n"
 }
 
-/// What a program over the interface needs to know of the tensors.
+/// C tables of the tensors, for a program over the interface.
 pub fn example_tensors(ports: &Ports) -> String {
     let mut text = format!(
         "enum {{ INPUTS = {}, OUTPUTS = {} }};\n\n/* A tensor: its elements, their size, and `f` \

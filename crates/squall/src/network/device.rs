@@ -75,7 +75,7 @@ fn aligned(work: &Work) -> Result<(), String> {
     }
 }
 
-/// What tells kernels of the same text apart: the types and sizes of what they are given.
+/// The types and sizes of a kernel's operands, which tell kernels of the same text apart.
 fn operands(plan: &Plan, work: &Work) -> String {
     match work {
         Work::Copy { from, to, .. } | Work::Runs { from, to, .. } => {

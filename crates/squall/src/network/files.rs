@@ -290,7 +290,7 @@ impl<'a> Builder<'a> {
         Ok(runtime::Kernel::of_source(source, library(source).as_deref(), &tensors))
     }
 
-    /// What a generated kernel of a step takes and gives.
+    /// The parameters of a step's generated kernel.
     fn tensors(&self, work: &Work) -> Result<Vec<Buffer>, Error> {
         let own = |role, (dtype, count): (DType, usize)| {
             Ok::<_, Error>(Buffer::own(role, element(dtype)?, count as u64))
@@ -379,7 +379,7 @@ impl<'a> Builder<'a> {
         self.described.buffers.len() as u32 - 1
     }
 
-    /// The buffer of so many elements from a place on.
+    /// The buffer of `elements` elements from a place on.
     fn place(&mut self, p: &BlockPlace, elements: usize) -> u32 {
         let key = (p.block, p.offset, elements);
         if let Some(known) = self.places.get(&key) {

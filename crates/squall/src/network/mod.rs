@@ -53,7 +53,7 @@ pub use weights::weights;
 /// What chooses the kernels of tasks.
 pub type MakeKernels<'a> = dyn FnMut(&[&Task]) -> Result<Vec<Chosen>, Error> + 'a;
 
-/// What makes a step.
+/// The kind of code that makes a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerKind {
     /// A kernel: tuned, guessed, or plain loops where no better can be made.
@@ -82,7 +82,7 @@ pub struct Layer {
     pub node: String,
     /// The task's name, or the operator of a node without a kernel.
     pub name: String,
-    /// What makes it.
+    /// The kind of code that makes it.
     pub kind: LayerKind,
     /// The task, of kernels.
     pub task: Option<TaskId>,
@@ -179,7 +179,7 @@ pub struct Network {
     arena_bytes: usize,
     /// The file of the user's cache in which prepared weights stay, if they do.
     packed: Option<PathBuf>,
-    /// What is to be said of plain operators that run by another build.
+    /// Notes for the user about plain operators that run by another build.
     fallbacks: Vec<String>,
 }
 
@@ -223,7 +223,7 @@ fn fault(input: &Input, message: String, hint: &str) -> Error {
     Error::Input { place: input.name.clone(), message, hint: hint.into() }
 }
 
-/// What makes the steps that no task makes.
+/// The plain operators and generated kernels of steps that no task makes.
 fn untasked(plan: &Plan, at: &TargetContext) -> Result<PlainOperators, String> {
     if !at.gpus.is_empty() {
         return device::generated(plan);
@@ -382,12 +382,12 @@ impl Network {
         })
     }
 
-    /// What it takes, in the model's order.
+    /// Its inputs, in the model's order.
     pub fn inputs(&self) -> &[NetworkValue] {
         &self.inputs
     }
 
-    /// What it gives, in the model's order.
+    /// Its outputs, in the model's order.
     pub fn outputs(&self) -> &[NetworkValue] {
         &self.outputs
     }
@@ -417,7 +417,7 @@ impl Network {
         Ok((outputs, self.layers(&said)))
     }
 
-    /// Runs it for so many seconds; gives all outputs, and times.
+    /// Runs it for `seconds`; returns all outputs, and times.
     pub fn time(
         &self,
         inputs: &[NamedArray],
@@ -554,7 +554,7 @@ pub fn accepts(input: &Input, given: &[NamedArray]) -> Result<(), Error> {
     fitting(&input.name, &inputs, &[], given).map(|_| ())
 }
 
-/// What helps where a model cannot be run.
+/// The hint where a model cannot be run.
 const UNTUNED_HINT: &str = "such models can be tuned, but not run";
 /// The same, where a GPU has no kernel for one of its nodes.
 const ON_CPU_HINT: &str = "CPUs run more operators: leave out --target";

@@ -52,7 +52,7 @@ impl Network {
         self.launch(&arguments).map(drop)
     }
 
-    /// What a file of its folder holds.
+    /// The contents of a file of its folder.
     pub(crate) fn file(&self, name: &str) -> Result<Vec<u8>, Error> {
         let path = self.folder.join(name);
         std::fs::read(&path).map_err(|source| Error::Read { path, source })

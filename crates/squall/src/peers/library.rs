@@ -31,7 +31,7 @@ impl std::str::FromStr for Library {
     }
 }
 
-/// What came of a library beside ours.
+/// The result of a library beside Squall's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Peer {
     /// Which.

@@ -68,7 +68,7 @@ impl Running {
         Ok(Running { library, conversation, version, output, seconds, _folder })
     }
 
-    /// Runs it for so many seconds.
+    /// Runs the model for `seconds`.
     pub fn time(&mut self, seconds: f64) -> Result<(), String> {
         let patience = LOADING + Duration::from_secs_f64(seconds);
         let said = self.conversation.ask(&json!({"do": "time", "seconds": seconds}), patience)?;

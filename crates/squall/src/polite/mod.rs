@@ -42,7 +42,7 @@ pub struct PoliteRequest {
     pub program: PathBuf,
     /// The store with the wishes, which takes the trials.
     pub store: PathBuf,
-    /// What kernels are tuned for.
+    /// The device that kernels are tuned for.
     pub target: TargetRequest,
     /// Threads of a kernel.
     pub threads: usize,
@@ -88,12 +88,12 @@ impl PoliteRequest {
     }
 }
 
-/// What a polite worker did.
+/// The result of a polite worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Politely {
     /// Slices that were begun.
     pub slices: u64,
-    /// Those of them that gave way to others.
+    /// Slices that gave way to other programs.
     pub gave_way: u64,
     /// Trials.
     pub trials: u64,
@@ -225,7 +225,7 @@ impl Host<'_> {
         Ok((open.into_iter().map(|(_, wish, known)| (wish, known)).collect(), served))
     }
 
-    /// What is to be done next.
+    /// The next slice, if there is work.
     fn next(&mut self) -> Result<Option<Slice>, Error> {
         let open = self.open_wishes()?.0;
         match (open.into_iter().next(), &self.request.otherwise) {

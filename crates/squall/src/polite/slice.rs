@@ -99,7 +99,7 @@ impl Slice {
         self.task
     }
 
-    /// What it does, in words.
+    /// A description of its work, for messages.
     pub fn what(&self) -> &str {
         &self.what
     }

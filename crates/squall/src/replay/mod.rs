@@ -31,7 +31,7 @@ use std::time::Instant;
 pub struct RecordedSpace {
     /// The file's stem: `convolution-A100`.
     pub name: String,
-    /// What was measured.
+    /// The recording.
     pub recording: Recording,
     tunable: Arc<dyn Tunable>,
     /// The same by the names that a measurer is asked with.
@@ -71,7 +71,7 @@ impl RecordedSpace {
         RecordedSpace { name: name.into(), recording, tunable, trials: Arc::new(trials) }
     }
 
-    /// What looks outcomes up, with the recording as its task.
+    /// A measurer that looks outcomes up, with the recording as its task.
     fn measurer(&self) -> Result<RecordedMeasurer, Error> {
         let identity = MeasurerIdentity::new(&self.recording.device, RECORDED);
         let mut measurer = RecordedMeasurer::new(identity, self.trials.clone());
@@ -83,7 +83,7 @@ impl RecordedSpace {
 
 const HINT: &str = "replay reads Kernel Tuner's cache files and T4 results, plain or gzipped";
 
-/// What to replay.
+/// A replay: spaces, strategies and budgets.
 pub struct Replay<'a> {
     /// The recordings.
     pub spaces: &'a [RecordedSpace],

@@ -40,7 +40,7 @@ fn values(space: &RecordedSpace) -> Vec<f64> {
     space.recording.rows.iter().map(|r| r.outcome.time().map_or(0.0, |t| optimum / t.0)).collect()
 }
 
-/// What `k` even draws without repetition are expected to find; `values` in descending order.
+/// The expected best of `k` random draws without repetition; `values` are in descending order.
 fn chance(values: &[f64], k: usize) -> f64 {
     let n = values.len();
     let (mut total, mut alive) = (0.0, 1.0);

@@ -31,7 +31,7 @@ impl Inference {
         Some(theirs as f64 / self.best.0.max(1.0))
     }
 
-    /// What there is to say of each library, one line each.
+    /// A line for each library.
     pub fn notes(&self) -> Vec<String> {
         let note = |p: &Peer| match (&p.times, self.ratio(p)) {
             (Ok(t), Some(ratio)) => {

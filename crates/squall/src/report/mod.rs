@@ -73,7 +73,7 @@ impl Roof {
         (operations as f64 / self.pace(of)) as u64
     }
 
-    /// What sets that bound: `arithmetic`, or the farthest level that bytes come from.
+    /// The limit that sets that bound: `arithmetic`, or the farthest level that bytes come from.
     pub fn limit(&self, flop: u64, bytes: u64) -> &str {
         if self.arithmetic(flop) >= self.moving(bytes) {
             return "arithmetic";
@@ -96,7 +96,7 @@ impl Roof {
     }
 }
 
-/// What a kernel multiplies: numbers of each sort have a peak of their own.
+/// The kind of a kernel's factors; each kind has a peak rate of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Factors {
     /// Floats of 32 bits, or nothing.
@@ -176,7 +176,7 @@ pub fn baseline(workload: &Workload) -> &'static str {
     if workload.foreign.is_some() { "knobs' defaults" } else { PLAIN }
 }
 
-/// What was found for one task.
+/// The result for one task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskReport {
     /// The task.
@@ -196,7 +196,7 @@ pub struct TaskReport {
     pub operations: u64,
     /// Bytes that a call must move.
     pub bytes: u64,
-    /// What the winner multiplies.
+    /// The kind of the winner's factors.
     pub factors: Factors,
     /// The name of its baseline: see [`baseline`].
     pub baseline: &'static str,
@@ -246,7 +246,7 @@ impl TaskReport {
         roof.bound(roof.paced(self.operations, self.factors), self.bytes)
     }
 
-    /// What sets that bound.
+    /// The limit that sets that bound.
     pub fn limit<'r>(&self, roof: &'r Roof) -> &'r str {
         roof.limit(roof.paced(self.operations, self.factors), self.bytes)
     }
@@ -268,7 +268,7 @@ pub struct UntunedNode {
     pub reason: String,
 }
 
-/// What a session found.
+/// The result of a tuning session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// The input's name.
@@ -379,7 +379,7 @@ impl Report {
         self.tasks.iter().filter(is_untried).count()
     }
 
-    /// What there is to say where there are such tasks.
+    /// A note for the user where there are such tasks.
     pub fn budget_note(&self) -> Option<String> {
         let (untried, tasks) = (self.untried(), self.tasks.len());
         (untried > 0).then(|| {

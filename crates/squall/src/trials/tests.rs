@@ -94,7 +94,7 @@ fn ready(mut measurer: MockMeasurer) -> MockMeasurer {
     measurer
 }
 
-/// What was done, in order.
+/// The steps that were made, in order.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
     Asked(usize),
@@ -126,10 +126,10 @@ impl Strategy for Observed<'_> {
 
 struct Log<'l> {
     log: &'l std::sync::Mutex<Vec<Step>>,
-    /// After so many records no more can be kept.
+    /// The number of records after which keeping fails.
     room: usize,
     kept: RefCell<Vec<Trial>>,
-    /// Set once so many are kept.
+    /// Set once this many records are kept.
     stop: Option<(usize, &'l AtomicBool)>,
 }
 

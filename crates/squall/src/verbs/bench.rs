@@ -27,7 +27,7 @@ pub struct BenchRequest {
 
 /// A model that was timed.
 pub struct Benched {
-    /// What was timed.
+    /// The network that was timed.
     pub network: Network,
     /// All outputs by name.
     pub outputs: Vec<NamedArray>,

@@ -40,7 +40,7 @@ pub enum CheckData {
 pub struct CheckRequest {
     /// The model; nothing of it is kept.
     pub network: NetworkRequest,
-    /// What it is given and must give.
+    /// Its inputs and expected outputs.
     pub data: CheckData,
     /// How far elements may be off, if not as usual in the format that computes; whole numbers and
     /// booleans may not.

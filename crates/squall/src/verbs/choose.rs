@@ -55,7 +55,7 @@ pub struct Solution {
     pub parameters: Option<String>,
 }
 
-/// What was chosen for a problem.
+/// The solvers chosen for a problem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
     /// The problem.
@@ -66,7 +66,7 @@ pub struct Chosen {
     pub answer: FindAnswer,
     /// Best first.
     pub solutions: Vec<Solution>,
-    /// What to measure first.
+    /// How many solvers to time first.
     pub timings: Timings,
 }
 
@@ -97,14 +97,14 @@ impl Chosen {
     }
 }
 
-/// What came of choosing, beside the answers.
+/// Notes about choosing, beside the answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChoiceNotes {
     /// Problems that were answered.
     pub problems: usize,
     /// Lines that the user find database took, and those whose problems it had.
     pub written: Option<(usize, usize)>,
-    /// What the user should know.
+    /// Warnings for the user.
     pub notes: Vec<String>,
 }
 
@@ -273,7 +273,7 @@ pub struct ModesRequest {
     pub page: Option<PathBuf>,
 }
 
-/// What finding and running cost under MIOpen's modes and under ours.
+/// The costs of finding and running under MIOpen's find modes and under Squall's.
 pub fn find_modes(request: &ModesRequest) -> Result<ModeCosts, Error> {
     let gpu = device(&request.device)?;
     let questions = asked(&request.problems)?;

@@ -28,7 +28,7 @@ pub struct ExplainRequest {
     pub configuration: Option<String>,
     /// The store whose best candidate is shown instead.
     pub best_of: Option<PathBuf>,
-    /// What kernels are for.
+    /// The device that kernels are for.
     pub target: TargetRequest,
     /// Threads that a kernel may use on a CPU.
     pub threads: usize,

@@ -21,7 +21,7 @@ pub struct ImportRequest {
     pub store: PathBuf,
 }
 
-/// What was imported.
+/// The result of an import, by kind of file.
 pub struct Imports {
     /// Recordings, whose configurations are trials now.
     pub recordings: Vec<exchange::Imported>,

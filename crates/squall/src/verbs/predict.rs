@@ -48,7 +48,7 @@ pub struct PredictRequest {
     pub top: usize,
 }
 
-/// What was predicted.
+/// The predictions.
 pub enum Predictions {
     /// Values of solvers, and how many rows went into the user database.
     Solvers(Vec<Answer>, Option<usize>),
@@ -56,7 +56,7 @@ pub enum Predictions {
     Tasks(Vec<TaskPredictions>),
 }
 
-/// What a predictor says of a task.
+/// The candidates that a predictor proposes for a task.
 pub struct TaskPredictions {
     /// The task.
     pub task: TaskId,

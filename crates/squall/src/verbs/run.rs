@@ -40,13 +40,13 @@ pub struct NetworkRequest {
 pub struct RunRequest {
     /// The model.
     pub network: NetworkRequest,
-    /// What it is given: .npy files, or .pb files in ONNX's own form.
+    /// Its inputs: .npy files, or .pb files in ONNX's own form.
     pub inputs: Vec<ArrayFile>,
     /// Where its outputs are written: .npy files.
     pub outputs: Vec<ArrayFile>,
 }
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Ran {
     /// The network, which can be run again.
@@ -95,7 +95,7 @@ pub(super) fn given(
     list.into_iter().map(|(name, path)| Ok((name, read_array(&path)?))).collect()
 }
 
-/// What the model's file says that it takes and gives.
+/// The inputs and outputs that the model's file declares.
 pub(super) fn signature(request: &NetworkRequest) -> Result<Signature, Error> {
     let path = Path::new(&request.input.source);
     if path.extension().is_none_or(|e| !e.eq_ignore_ascii_case("onnx")) {

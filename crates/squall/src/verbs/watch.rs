@@ -30,7 +30,7 @@ pub struct WatchRequest {
     pub library: LibraryRequest,
     /// How often the store is looked at.
     pub every: Duration,
-    /// After so many versions the watch ends; never if none.
+    /// The number of versions after which the watch ends; never if none.
     pub versions: Option<u64>,
 }
 
@@ -43,11 +43,11 @@ pub struct Version {
     pub folder: PathBuf,
     /// The link, which names it now.
     pub link: PathBuf,
-    /// What the library says of itself.
+    /// The library's description.
     pub description: Value,
 }
 
-/// Who holds each task: tunable and configuration.
+/// The winner of each task: tunable and configuration.
 type Winners = BTreeMap<TaskId, (String, String)>;
 
 /// Writes a version now, and another whenever the store's winners of this device have changed,
@@ -106,7 +106,7 @@ fn pause(time: std::time::Duration, stop: &AtomicBool) {
     }
 }
 
-/// Who holds the model's tasks here now.
+/// The present winners of the model's tasks on this device.
 fn winners(context: &Context, request: &WatchRequest) -> Result<Winners, Error> {
     let wanted = &request.library.network;
     let at = context.target(wanted.target, wanted.threads)?;

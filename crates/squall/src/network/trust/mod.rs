@@ -36,11 +36,11 @@ const GUARDED: &str = include_str!("guarded.h");
 /// The program that compares.
 const NAME: &str = "compare";
 
-/// What both builds of a text say of each other.
+/// The result of comparing the two builds of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
     Right,
-    /// What the usual build does instead of what the independent one does.
+    /// The difference of the usual build from the independent one.
     Wrong(String),
     /// The independent build took no operands that were tried, or the program could not run it.
     Unknown,
@@ -360,7 +360,7 @@ fn legal(call: &OperatorCall, operand: usize) -> Option<(i64, i64)> {
     (extent > 0).then_some((-extent, extent - 1))
 }
 
-/// What of a call decides its case, beside the text: types, shapes, constants.
+/// The facts of a call that decide its case, beside the text: types, shapes, constants.
 fn facts(call: &OperatorCall) -> String {
     let one = |o: &Option<CallOperand>| match o {
         Some(o) => {
