@@ -135,7 +135,7 @@ impl Fleet {
         row.map(|r| r.get(0)).map_err(|e| self.error(&e))
     }
 
-    /// What the fleet has of an object that the own user or one of these brought.
+    /// The state of an object that this user or one of the trusted users brought.
     ///
     /// # Errors
     /// See the module.
@@ -160,7 +160,7 @@ impl Fleet {
         row.map(|r| r.get(0)).map_err(|e| self.error(&e))
     }
 
-    /// Waits until a worker names candidates, at most so long; whether one did.
+    /// Waits for `at_most` until a worker names candidates; returns whether one did.
     ///
     /// # Errors
     /// See the module.

@@ -94,7 +94,7 @@ impl Fleet {
         &self.server
     }
 
-    /// Gives the server so long to answer a question, in the place of half a minute.
+    /// Sets the time that the server has to answer a question (half a minute by default).
     pub fn set_patience(&mut self, patience: Duration) {
         self.client.set_patience(patience);
     }

@@ -122,7 +122,7 @@ impl Fleet {
         self.client.query_one(sql, &values).map(|r| r.get(0)).map_err(|e| self.error(&e))
     }
 
-    /// Waits until the server says that there may be a slice, at most so long; whether it said so.
+    /// Waits for `at_most` until the server says that there may be a slice; returns whether it did.
     pub fn wait_for_work(&mut self, at_most: Duration) -> Result<bool, FleetError> {
         self.wait("LISTEN squall", at_most)
     }

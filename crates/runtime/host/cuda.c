@@ -164,7 +164,7 @@ static int capture(rt_session *s, int which, int set, long calls) {
   return fine;
 }
 
-/* So many calls, recorded once and replayed. */
+/* Times `calls` calls, which are recorded once as a graph and replayed. */
 static double gpu_window(rt_session *s, int which, int set, long calls) {
   rt_gpu *g = s->device->g;
   device_kernel *k = &s->device->kernels[which];

@@ -70,7 +70,7 @@ typedef struct {
   cu_handle device; /* NULL where there are no clocks */
 } rt_nvml;
 
-/* Memory of the device with so many bytes of slack on both sides. */
+/* Memory of the device with RT_SLACK bytes of slack on both sides. */
 enum { RT_SLACK = 4096 };
 typedef struct {
   cu_pointer base;

@@ -180,7 +180,7 @@ static int run_step(rt_gpu_network *n, uint32_t number, cu_handle stream) {
   return rt_module_launch(n->gpu, &n->modules[kernel], k, 0, &on, stream);
 }
 
-/* The same step so many times over. */
+/* Runs one step `times` times. */
 static int repeat(rt_gpu_network *n, uint32_t step, int times) {
   int fine = 1;
   for (int t = 0; fine && t < times; t++) fine = run_step(n, step, n->gpu->stream);

@@ -41,7 +41,7 @@ int rt_gpu_network_remember(rt_gpu_network *n);
 int rt_gpu_network_is_same(const rt_gpu_network *n);
 /* Writes constants and prepared weights into a file that belongs to the plan of `plan_path`. */
 int rt_gpu_network_weights(rt_gpu_network *n, const char *path, const char *plan_path);
-/* Nanoseconds of device time that so many replays of the graph took each; negative at a fault. */
+/* Replays the graph; returns the device time of one replay in ns, negative at a fault. */
 double rt_gpu_network_replay(rt_gpu_network *n, long replays);
 /* Runs all steps in order, each several times in a graph of its own, and holds the least device
  * time in ns of each in `best`. */

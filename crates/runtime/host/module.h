@@ -12,8 +12,8 @@ typedef struct {
   rt_encoded_map *maps;
 } rt_module;
 
-/* Loads the cubin of a kernel and finds its functions. What was taken is given back by
- * rt_module_close, also after a failure. */
+/* Loads the cubin of a kernel and finds its functions. rt_module_close frees everything, also
+ * after a failure. */
 int rt_module_open(rt_gpu *g, const rt_kernel *k, rt_module *m);
 void rt_module_close(rt_gpu *g, rt_module *m);
 /* Launches one phase of a kernel in order: its preparation, or a call. */

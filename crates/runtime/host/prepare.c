@@ -30,8 +30,8 @@ typedef struct {
   int code;
 } packing;
 
-/* What one thread has for itself: memory that a call's weights are packed into on their way to the
- * file, and copies of weights that lie at any byte of a model's file. */
+/* A thread's own memory: room in which a call's weights are packed on their way to the file, and
+ * aligned copies of weights that lie at any byte of a model's file. */
 typedef struct {
   unsigned char *room, *copies;
   size_t copy_bytes;

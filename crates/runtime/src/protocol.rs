@@ -108,7 +108,7 @@ pub enum Request<'a> {
         /// Bytes walked through before each call; 0 for none.
         flush: u64,
     },
-    /// Times so many pairs of windows of the two.
+    /// Times this many pairs of windows of the two kernels.
     Pairs(usize),
     /// Compiles CUDA C to a cubin.
     Compile {

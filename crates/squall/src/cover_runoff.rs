@@ -44,15 +44,17 @@ const TRIALS_EACH: u64 = 8;
 const LEAST_SECONDS: f64 = 45.0;
 /// Of those seconds, the share that goes to trials; networks are built and run in the rest.
 const SEARCHING: f64 = 0.5;
-/// Networks are built and run for so many seconds at most.
+/// The most seconds for building and running networks.
 const MOST_SECONDS: f64 = 90.0;
-/// How often trials are made before networks meet: what they tell may make others worth a trial.
+/// Rounds of trials before networks meet: the times of one round may make further kernels worth
+/// trials.
 const ROUNDS: u64 = 2;
-/// A step takes so much of the time of those that it stands for, to be worth its place.
+/// A kernel is taken only if it takes less than this share of the time of the kernels that it
+/// replaces.
 const WORTH: f64 = 0.995;
 
-/// What goes to the tasks of a cover, what to the kernels that might take their places, and what to
-/// the tasks of the cover that is kept.
+/// The shares of a budget: for the tasks of the first cover, for the kernels that might replace
+/// them, and for the tasks of the cover that wins.
 pub(crate) struct Shares {
     pub tasks: BudgetRequest,
     pub covers: BudgetRequest,

@@ -1,6 +1,6 @@
 //! Fits a machine model (registers, widths, caches and the constants of the cost formula) to
 //! measured rates. Input: the device and its roof (measured peak and bandwidths); output: a
-//! `MachineModel`, which `squall doctor` prints and which can be put into `core/src/machine.rs`.
+//! `MachineModel`, which `squall doctor` prints. `squall-measure`'s `fit` does the arithmetic.
 
 use crate::report::Roof;
 use squall_core::MachineModel;

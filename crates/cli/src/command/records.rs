@@ -1,5 +1,5 @@
-//! `squall records`: looks into a store of trials (list, show, best, wishes) and moves records
-//! (export, import, merge between stores), also in Kernel Tuner's formats. `records_verify.rs` has
+//! `squall records`: looks into a store of trials (list, show, best, wishes), exports its records
+//! as lines or in Kernel Tuner's formats, and merges other stores into it. `records_verify.rs` has
 //! `squall records verify`.
 
 use crate::command::records_verify;

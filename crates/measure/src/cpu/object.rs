@@ -127,7 +127,7 @@ impl Toolchain {
         self.objects.obtain(wanted, || make().map(|()| ((), true))).map(|_| ())
     }
 
-    /// The same, of a compiler that ends after so long or once it is cancelled.
+    /// Like [`Toolchain::object`], with a time limit for the compiler and a flag that cancels it.
     ///
     /// # Errors
     /// As of [`Toolchain::object`].

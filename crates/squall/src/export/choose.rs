@@ -292,7 +292,8 @@ pub(crate) struct Closeness {
     pub most: usize,
 }
 
-/// From this share on a winner is slow in its network, and so many other sketches meet it then.
+/// A winner is slow in its network if it takes this many times its time alone; then it meets
+/// candidates of this many other sketches.
 const SLOW_IN_PLACE: f64 = 1.25;
 const OTHERS: usize = 2;
 

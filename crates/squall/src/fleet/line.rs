@@ -63,7 +63,7 @@ impl<'a, J> FleetLine<'a, J> {
     /// Asks the server; none where it cannot be reached now.
     ///
     /// # Errors
-    /// Those of the server that asking again would not mend.
+    /// The server's errors that asking again would not mend.
     pub fn ask<T>(
         &mut self,
         listen: &mut Listen<'_>,

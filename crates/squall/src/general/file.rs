@@ -84,7 +84,7 @@ pub struct Held {
     pub formula: (f64, f64),
 }
 
-/// The fastest candidates of a task.
+/// One of the fastest candidates of a task, kept as a hint for similar tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Winner {

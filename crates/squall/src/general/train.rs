@@ -1,7 +1,7 @@
 //! Trains the general predictor: fits gradient-boosted trees that order the measured candidates of
 //! each task, and scores them on tasks that were held out (five-fold). Input: a [`GeneralRequest`]
 //! with stores of records; output: a [`GeneralPredictor`], which `file.rs` writes. `squall train
-//! --general` calls it.
+//! --records --general` calls it.
 
 use super::file::{GeneralPredictor, Held, MachineFacts, Provenance, StoreFacts, Trees, Winner};
 use super::lessons::{KnownMachine, Lesson, LessonRow, LessonSource, lessons};

@@ -71,11 +71,12 @@ pub struct Port {
 /// Where the extents of a tensor are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extents {
-    /// Nothing: they are known.
+    /// All are known before the run.
     Known,
-    /// They stand in another field, behind as many other numbers; the tensor's own are the largest.
+    /// The run writes them into the output of this field, from this index on; the tensor has the
+    /// largest extents.
     Found(String, usize),
-    /// All of it, in a struct that has the memory, too.
+    /// The run returns them in a struct that also holds the memory.
     Grown,
 }
 

@@ -57,7 +57,8 @@ typedef struct {
 
 ";
 
-/// What the example does with such outputs before a run, and behind all runs.
+/// The C text by which the example frees outputs of which only the run knows the extents: before a
+/// further run, and behind all runs.
 const RELEASE: &str = "    for (size_t k = 0; k < OUTPUTS; k++)
       if (outputs[k].type == 'o' && i > 0) free(((@NAME@_grown *)output[k])->data);
 ";

@@ -1,7 +1,8 @@
 //! Names the file in which a network's prepared (packed) weights are kept between runs. The name is
 //! a digest of everything that the packed weights are made of: the plan, the program that packs
-//! them, and the weights (of files of their own the place, size and times). The folder is
-//! `kept_weights.rs`; the network's program writes and maps the file.
+//! them, and the weights themselves (weights that stay in a file of their own count by its path,
+//! size and times). The folder is `kept_weights.rs`; the network's program writes and maps the
+//! file.
 
 use super::{Network, program};
 use crate::kept_weights::KeptWeights;
@@ -34,10 +35,11 @@ impl Network {
     }
 }
 
-/// The digest of what weights are made of: the plan, the program that packs them, what it reads. A
-/// file of weights that stays where it is counts by what the system says of it, the time of its
-/// last change included, which no program sets back; one that writes through a memory map may leave
-/// it as it was until the page is written back (decision 0088).
+/// The digest of everything that packed weights are made of: the plan, the program that packs them,
+/// and the files that it reads. A file of weights that stays where it is counts by its metadata,
+/// among them the time of its last change of status, which no program can set back. (A program that
+/// writes through a memory map may leave that time unchanged until the page is written back;
+/// decision 0088.)
 fn made_of(folder: &Path, text: &str, plan: &HostPlan) -> io::Result<blake3::Hash> {
     let mut all = blake3::Hasher::new();
     let mut add = |bytes: &[u8]| {

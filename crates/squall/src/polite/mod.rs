@@ -32,7 +32,8 @@ const LOOK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_m
 const BUSY: u32 = 2;
 /// How often the store is asked for wishes while there are none.
 const AGAIN: Duration = Duration::from_secs(5);
-/// The unit of [`TaskWeight::expected_time`] is about an operation; so many take a second.
+/// Operations in a second, by which seconds become the unit of [`TaskWeight::expected_time`], which
+/// is about one operation.
 const OPERATIONS: f64 = 1e10;
 
 /// How a machine is used while it is idle.

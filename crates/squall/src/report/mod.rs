@@ -54,7 +54,7 @@ impl Roof {
         Nanos(self.arithmetic(flop).max(self.moving(bytes)))
     }
 
-    /// The same of a workload, by an algorithm of so many operations.
+    /// The bound of a workload, by an algorithm that takes `operations`.
     pub fn bound_of(&self, w: &Workload, operations: u64) -> Nanos {
         self.bound(self.paced(operations, Factors::of(w, operations)), w.bytes().0)
     }
@@ -108,8 +108,8 @@ pub enum Factors {
 }
 
 impl Factors {
-    /// Those of a workload by an algorithm of so many operations. Of fewer than the expression has,
-    /// which is Winograd's, the factors are floats.
+    /// The factors of a workload, by an algorithm that takes `operations`. An algorithm with fewer
+    /// operations than the expression (Winograd) multiplies floats.
     pub fn of(w: &Workload, operations: u64) -> Factors {
         match w.multiplies_bytes() {
             true => Factors::Bytes,
@@ -379,7 +379,7 @@ impl Report {
         self.tasks.iter().filter(is_untried).count()
     }
 
-    /// A note for the user where there are such tasks.
+    /// A note for the user where tasks never had a trial.
     pub fn budget_note(&self) -> Option<String> {
         let (untried, tasks) = (self.untried(), self.tasks.len());
         (untried > 0).then(|| {

@@ -32,7 +32,7 @@ pub struct ChooseRequest {
     pub workspace: Option<u64>,
     /// Solvers that may not be taken.
     pub without: Vec<String>,
-    /// So many of the first are to be timed; as many as are worth it without it.
+    /// How many of the first solvers are to be timed; if none, as many as are worth it.
     pub measure: Option<usize>,
     /// How often each problem will be run.
     pub uses: f64,

@@ -196,8 +196,8 @@ pub fn run(context: &Context, request: &RunRequest, listen: &mut Listen<'_>) -> 
     Ok(Ran { network, outputs, layers })
 }
 
-/// Leaves a wish in the store for each kernel that was not tuned, with the time that so many
-/// inferences of these steps took.
+/// Leaves a wish in the store for each kernel that was not tuned, with the time that it took in the
+/// given number of inferences.
 pub(super) fn leave_wishes(
     context: &Context,
     request: &NetworkRequest,

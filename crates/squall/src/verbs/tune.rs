@@ -205,8 +205,8 @@ fn add_tasks(known: &mut Vec<TaskReport>, tasks: Vec<TaskReport>) {
     }
 }
 
-/// Lets close kernels meet in the whole network, where enough is left of a budget of which so many
-/// seconds are spent; whether other kernels hold tasks since.
+/// Lets close kernels meet in the whole network, where enough is left of the budget after the
+/// seconds spent. Returns whether tasks have other winners since.
 fn decided_in_place(
     context: &Context,
     request: &TuneRequest,
