@@ -20,7 +20,7 @@ typedef struct {
   rt_axis axes[RT_AXES + 2];
 } rt_move;
 
-/* What a move has to know of a buffer's elements. */
+/* The facts of a buffer's elements that a move needs. */
 typedef struct {
   size_t size;
   int is_f16;

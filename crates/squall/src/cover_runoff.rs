@@ -49,8 +49,8 @@ const MOST_SECONDS: f64 = 90.0;
 /// Rounds of trials before networks meet: the times of one round may make further kernels worth
 /// trials.
 const ROUNDS: u64 = 2;
-/// A kernel is taken only if it takes less than this share of the time of the kernels that it
-/// replaces.
+/// A kernel is worth its place in a cover if its step takes at most this share of the time of the
+/// steps that it replaces.
 const WORTH: f64 = 0.995;
 
 /// The shares of a budget: for the tasks of the first cover, for the kernels that might replace

@@ -19,7 +19,7 @@ use std::time::Duration;
 /// A GPU of this machine, as its driver describes it.
 #[derive(Clone, Debug)]
 pub struct Gpu {
-    /// The driver's number of it.
+    /// Its number in the driver.
     pub ordinal: u32,
     /// Its name.
     pub name: String,

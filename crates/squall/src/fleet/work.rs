@@ -30,7 +30,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const LEASE: Duration = Duration::from_secs(60);
 /// Records are sent once this many are waiting, or after this time.
 const SHIPMENT: (usize, Duration) = (16, Duration::from_secs(5));
-/// How long an idle worker waits for the server's word before it asks.
+/// How long an idle worker waits for a notification from the server before it asks.
 const POLL: Duration = Duration::from_secs(2);
 /// The share of a task's time that a slice is expected to gain where the last one gained nothing.
 const LEAST_GAIN: f64 = 0.01;

@@ -24,7 +24,7 @@ pub struct Tried {
     pub name: String,
     /// The nearest task that was learned from.
     pub nearest: Option<String>,
-    /// Trials that the tuned time took.
+    /// The trials that it took to find the tuned time.
     pub trials: usize,
     /// Time of the tuned configuration, nanoseconds.
     pub tuned: f64,
