@@ -2,7 +2,7 @@
 //! It compares with `generated_code.txt` a digest of the sources of sampled configurations of every
 //! sketch, for the workloads of `examples/workloads.ops`, `benches/narrow.ops`, `benches/gpu.ops`
 //! and `kinds.ops`, and for the fused operators of `fused_tasks.rs`. `SQUALL_BLESS=1 cargo test -p
-//! squall --test generated_code` writes that file anew.
+//! squall --test all generated_code` writes that file anew.
 
 use crate::fused_tasks::{attentions, chunked, maps, pairs, separables};
 use crate::machine;

@@ -2,7 +2,8 @@
 //! unless a change means to change it. For every model in `examples/` and in the shared folder it
 //! compares with `model_digests.txt` digests of the tasks (ids, names, counts, nodes) with channels
 //! first and last, of the untuned operators with reasons, and of the plan. `SQUALL_BLESS=1 cargo
-//! test -p squall --test model_digests` writes that file anew where the shared folder is present.
+//! test -p squall --test all model_digests` writes that file anew where the shared folder is
+//! present.
 
 use squall::{Channels, Input, TargetRequest};
 use squall_frontend::read_weights;

@@ -1,6 +1,6 @@
 //! Test that docs/operators.md is up to date: the page says how each ONNX operator is treated
 //! (tuned, moved, folded, plain), and is generated from the code's tables here. `SQUALL_BLESS=1
-//! cargo test -p squall --test operators` writes it anew.
+//! cargo test -p squall --test all operators` writes it anew.
 
 use squall_compiler::plain;
 use squall_core::graph::is_bounded;
