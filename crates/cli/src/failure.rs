@@ -1,4 +1,6 @@
-//! How a command fails: what is said, the hint below it, the exit code.
+//! The error type of the commands: a message, its causes, a hint and an exit code, all printed to
+//! stderr. Errors of the crate `squall` are converted to it; a closed output pipe ends a command
+//! silently.
 
 use crate::plain::note;
 use squall::{Error, StoreError};
@@ -7,14 +9,14 @@ use std::io;
 
 /// Why a command ends early.
 pub enum Failure {
-    /// The reader of our output is gone: no error of ours, and none to tell.
+    /// The reader of the output has closed its pipe: the command ends silently.
     Pipe,
-    /// Something is wrong.
+    /// An error to print.
     Said { message: String, causes: Vec<String>, hint: Option<String>, code: u8 },
 }
 
 impl Failure {
-    /// A wrong use of the command line that only we can see.
+    /// A wrong use of the command line that clap cannot detect.
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Failure {
         Failure::Said {
             message: message.into(),

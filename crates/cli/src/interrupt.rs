@@ -1,5 +1,5 @@
-//! Signals: the first Ctrl-C, SIGTERM or SIGHUP ends a command with what it has, the second ends
-//! the process. What waits long, for a lock or a compiler, looks at the same flag.
+//! Signals: the first Ctrl-C, SIGTERM or SIGHUP sets a flag, at which a command ends and keeps its
+//! results; the second ends the process. Long waits, for a lock or a compiler, check the same flag.
 
 use crate::failure::Failure;
 use crate::terminal::note;
@@ -14,9 +14,9 @@ fn flag() -> &'static Arc<AtomicBool> {
     STOP.get_or_init(Arc::default)
 }
 
-/// What every command begins with. A limit on the size of files becomes an error of writing, where
-/// by default its signal would end the process without a word; and who waits for a locked store
-/// says so.
+/// Called at the start of every command. Makes a limit on the size of files an error of writing (by
+/// default the signal SIGXFSZ would end the process without a message), and prints a note while the
+/// command waits for a locked store.
 pub fn prepare() {
     // Where it cannot be registered, the default remains.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());

@@ -1,4 +1,5 @@
-//! The `squall` command: reads the command line, calls the library, prints.
+//! The `squall` command: parses the command line and calls the command's module in `command/`, each
+//! of which calls one function of the crate `squall` and prints the result.
 
 mod command;
 mod failure;

@@ -1,4 +1,6 @@
-//! Options that several commands share, each defined once.
+//! Options that several commands share (input, store, target, threads, arrays, JSON), each defined
+//! once with clap and converted to a request of the crate `squall`. Their comments are the text of
+//! `--help`.
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};

@@ -1,5 +1,6 @@
-//! Plain text: names in files of strangers cannot speak to the terminal. Control characters are
-//! printed as `\u001b`, and what is too long for a person is cut.
+//! Makes text safe for the terminal: names in files of unknown origin may hold control characters,
+//! which are printed as `\u001b`, and overlong text is cut. All output goes through it
+//! (`terminal.rs`).
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -10,8 +11,7 @@ pub const CELL: usize = 400;
 /// Characters of a line on stderr.
 const LINE: usize = 4000;
 
-/// Whether a terminal would take a character as a command, or show the text around it in another
-/// order.
+/// Whether a terminal would interpret a character, or reorder the text around it.
 fn is_command(c: char) -> bool {
     (c.is_control() && c != '\n' && c != '\t')
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')

@@ -1,4 +1,6 @@
-//! Progress on stderr: a bar on a terminal, a line now and then elsewhere.
+//! Shows the progress of a command from the events that the crate `squall` sends: a bar on a
+//! terminal, an occasional line elsewhere (both on stderr), and with `--json` a line of JSON for
+//! each trial.
 
 use crate::failure::Failure;
 use crate::terminal::{note, percent, say, three};
@@ -10,10 +12,10 @@ use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Between two lines where no bar can be drawn.
+/// The pause between two lines where no bar can be drawn.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Says what a command that draws no bar has to say while it works.
+/// Prints the notes and warnings of a command that draws no bar.
 pub fn listen(e: Event) {
     match e {
         Event::Note(text) => note(format_args!("note: {text}")),

@@ -1,5 +1,5 @@
-//! Writing to the terminal: lines, tables, numbers for people, all as [`plain`](crate::plain) text.
-//! A closed pipe is no error.
+//! Output helpers of the commands: lines, tables and short numbers, all cleaned by
+//! [`plain`](crate::plain). A closed pipe is not an error.
 
 use crate::failure::Failure;
 pub use crate::plain::note;

@@ -1,5 +1,6 @@
-//! Predict now, tune later: advice, the wishes that it leaves, a polite worker that serves them,
-//! and libraries that are locked or follow the store.
+//! Tests of using kernels now and tuning them later: `squall advise` and the wishes that it leaves
+//! (tasks used untuned), the polite worker that tunes wishes, `--locked` exports, and libraries
+//! that follow the store (`--watch`).
 
 use crate::support;
 

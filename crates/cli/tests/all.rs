@@ -1,4 +1,5 @@
-//! The integration tests of the crate `squall-cli` as one program: a program is linked once.
+//! The integration tests of the crate `squall-cli`, all in one program, because each test program
+//! takes time to link. They run the real `squall` binary; `support` has the helpers.
 
 mod advise;
 mod beside;

@@ -1,4 +1,5 @@
-//! Other libraries beside ours: their times where they are found, a clear line where not.
+//! Tests of `--beside`, which times other libraries (ONNX Runtime) next to Squall: times where a
+//! Python has the library, a clear message where none has.
 
 use crate::support;
 

@@ -1,5 +1,6 @@
-//! Boards with the real binary: an `sshd` of the test's own on this machine, and an emulator. Where
-//! neither is installed the tests say so and are skipped.
+//! Tests of tuning on a board (a machine that only runs kernels, reached by ssh): the test starts
+//! its own `sshd` on this machine, cuts connections and lets kernels hang; also `--runner qemu`.
+//! Where sshd or QEMU is not installed the tests print so and are skipped.
 
 use crate::support;
 

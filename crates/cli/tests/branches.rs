@@ -1,5 +1,6 @@
-//! Whole networks of what stands in the way of few models: branches that the run decides, floats of
-//! 64 bits, and axes of no elements, as `squall run` and an exported library compute them.
+//! Tests of whole networks with features of few models: branches (`If`) that the run decides,
+//! 64-bit floats, and axes of extent zero, run by `squall run`, exported libraries and an emulated
+//! GPU.
 
 use crate::support;
 
@@ -8,7 +9,7 @@ use squall_testing::onnx::*;
 use std::process::Command;
 use support::Place;
 
-/// A .npy file of elements that lie in memory.
+/// The bytes of a .npy file.
 fn npy(descr: &str, shape: &[i64], data: &[u8]) -> Vec<u8> {
     let shape: String = shape.iter().map(|d| format!("{d}, ")).collect();
     let head = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}");

@@ -1,4 +1,5 @@
-//! `squall check`: a real network through our kernels against PyTorch's output.
+//! Tests of `squall check`, which compares a model's outputs with expected ones: a real network
+//! against PyTorch's output, models against their own operators, and wrong arrays.
 
 use crate::support;
 

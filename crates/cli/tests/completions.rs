@@ -1,4 +1,5 @@
-//! Completions and manual pages, from the command line's own definition.
+//! Tests of `squall completions` and `squall man`: every command is in them, and shells that are
+//! installed can load the scripts.
 
 use crate::support;
 

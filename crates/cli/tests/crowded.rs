@@ -1,5 +1,5 @@
-//! More threads than cores: results are what they are on one thread, inference after inference and
-//! however threads wait, and only times mean nothing, which is said once.
+//! Tests with more threads than cores: results must be those of one thread, whatever the number of
+//! threads and their way of waiting; a message says that times mean little then.
 
 use crate::support;
 

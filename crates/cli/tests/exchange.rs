@@ -1,5 +1,6 @@
-//! `squall import` and `squall records export`: files of the tuning community into the store and
-//! out of it, and Kernel Tuner's own simulation on what comes out.
+//! Tests of `squall import` and `squall records export`: recordings in Kernel Tuner's and T4
+//! formats go into a store and come out equal, broken files are refused, and Kernel Tuner itself
+//! simulates on an exported file where it is installed.
 
 use crate::support;
 
@@ -8,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use support::Place;
 
-/// A cache of a made-up kernel with every class of failure that Kernel Tuner has words for; the
-/// times are no round numbers.
+/// A Kernel Tuner cache file of a made-up kernel, with every class of failure that Kernel Tuner
+/// names; the times are no round numbers.
 fn cache() -> String {
     let mut entries = Vec::new();
     for (i, block) in [32, 64, 128].into_iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Exports: what is written compiles, is right, and says where it comes from.
+//! Tests of `squall export` of single kernels: the written folder compiles, its driver accepts
+//! right kernels and finds wrong ones, and the manifest names each kernel's origin.
 
 use crate::support;
 

@@ -1,5 +1,6 @@
-//! Several machines: shards with a folder of records, and workers on a PostgreSQL server through
-//! deaths of workers and of the server. Where PostgreSQL is not installed those tests are skipped.
+//! Tests of tuning with several processes: shards that share a folder of records, and workers and
+//! builders on a PostgreSQL server, while workers or the server are killed. Where PostgreSQL is not
+//! installed the server's tests are skipped.
 
 #![cfg(feature = "fleet")]
 

@@ -1,4 +1,6 @@
-//! Tuning databases through the real binary.
+//! Tests of predictors through the real binary: MIOpen's databases are imported, predictors are
+//! trained on them and on Squall's records, and their answers go to user databases or into a
+//! search.
 
 use crate::support;
 

@@ -1,5 +1,6 @@
-//! `--target`: what is said where there is no GPU, a small tuning where there is one, and Squall's
-//! own kernels on an emulated one, as they are printed: blocks, clusters, warps, tensor cores.
+//! Tests of `--target cuda`: the message where there is no GPU, a small tuning where there is one,
+//! and, on an emulated GPU (`measure/tests/emulator`), Squall's generated CUDA kernels, whole
+//! models and exported libraries.
 
 use crate::support;
 use squall_testing::emulator as emulated;

@@ -1,5 +1,6 @@
-//! Models that compute in floats of 16 bits on an emulated GPU: their kernels work in the format of
-//! the file where nothing else is asked for, held against the same models on the CPU.
+//! Tests of models whose files compute in 16-bit floats, on an emulated GPU: their kernels use the
+//! file's format unless another is asked for, and results are compared with the same models on the
+//! CPU.
 
 use crate::support::{Place, Ran};
 use serde_json::Value;

@@ -1,4 +1,6 @@
-//! What strangers' files, other programs, signals and a poor machine do to the real binary.
+//! Robustness tests of the real binary: false records and strange names in files of unknown origin,
+//! stores that vanish or are locked, hang-ups and Ctrl-C, hanging compilers, children that must die
+//! with their parent.
 
 use crate::support;
 
@@ -8,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::{Place, Ran, SMALL, reported};
 
-/// A program of a shell's.
+/// Writes an executable shell script.
 fn script(p: &Place, name: &str, text: &str) -> std::path::PathBuf {
     let path = p.file(name, format!("#!/bin/sh\n{text}"));
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();

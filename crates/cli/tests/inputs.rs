@@ -1,4 +1,5 @@
-//! Inputs good and bad, and the commands that only look at them.
+//! Tests of reading inputs, good and broken (operator lines, models, workloads), by the commands
+//! that only look at them: `tasks`, `explain`, `doctor`.
 
 use crate::support;
 

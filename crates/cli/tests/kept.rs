@@ -1,11 +1,12 @@
-//! Compiled files are kept: a second run compiles nothing, whatever became of the files meanwhile.
+//! Tests of the cache of compiled files: a second run of a command compiles nothing, and damaged
+//! cache files are replaced. A wrapper around the compiler logs its calls.
 
 use crate::support;
 
 use std::os::unix::fs::PermissionsExt;
 use support::{Place, Ran, example};
 
-/// A place with a compiler that writes down how it is called.
+/// A folder with a compiler that logs each call.
 struct Logged(Place);
 
 impl Logged {
@@ -16,7 +17,7 @@ impl Logged {
         Logged(p)
     }
 
-    /// Runs squall; gives what the compiler was called for beside being looked at.
+    /// Runs squall; returns the compiler's calls, except those that only probe it.
     fn squall(&self, args: &[&str]) -> (Ran, Vec<String>) {
         let log = self.0.path().join("log");
         let _ = std::fs::remove_file(&log);

@@ -1,5 +1,6 @@
-//! Levels of instructions: records of each are kept apart, levels that the machine lacks are
-//! refused, and an export of several runs what the CPU has.
+//! Tests of instruction levels (`--isa`): records of each level are separate, levels that the
+//! machine lacks are refused, and an export of several levels runs the kernel that the CPU can run
+//! (QEMU plays other CPUs).
 
 use crate::support;
 

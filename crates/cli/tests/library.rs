@@ -1,5 +1,7 @@
-//! `squall export --network`: what users of an exported network rely on, tried with compilers,
-//! sanitizers and ONNX Runtime where they are there.
+//! Tests of exported C libraries (`squall export --network`): outputs have the same bits as `squall
+//! run`, compilers give no warnings, symbols have the prefix, hostile weight files are refused,
+//! pools and threads work, ONNX Runtime loads the operator. Sanitizers and ONNX Runtime are used
+//! where they are installed; `library/*.c` are the programs that are linked with the library.
 
 use crate::support;
 
@@ -9,7 +11,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use support::{Place, example};
 
-/// What is linked with the library.
+/// The programs that are linked with the library.
 const HOSTILE: &str = include_str!("library/hostile.c");
 const MISUSE: &str = include_str!("library/misuse.c");
 const PLACES: &str = include_str!("library/places.c");

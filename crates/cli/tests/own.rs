@@ -1,4 +1,5 @@
-//! Users' own kernels with the real binary: init, tune, resume, export, faults.
+//! Tests of users' own kernels in C (kernel.toml): `squall init`, tuning and resuming, several
+//! arguments, references in files, export, and error messages for wrong files.
 
 use crate::support;
 

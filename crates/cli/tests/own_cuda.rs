@@ -1,5 +1,5 @@
-//! Users' own CUDA kernels with the real binary, on an emulated GPU: init, tune, export, several
-//! devices, faults, and what is said of wrong files.
+//! Tests of users' own CUDA kernels (kernel.toml) on an emulated GPU: `squall init --cuda`, tuning,
+//! export, several devices, faults, and error messages for wrong files.
 
 use crate::support;
 use squall_testing::emulator as emulated;

@@ -1,4 +1,5 @@
-//! The records commands.
+//! Tests of `squall records`: list, show, export, merge and verify, and the error for a file that
+//! is no store.
 
 use crate::support;
 

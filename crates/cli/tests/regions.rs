@@ -1,4 +1,6 @@
-//! Lengths that only the run knows, and loops, in whole models.
+//! Tests of whole models with loops and with lengths that only the run knows (the result of
+//! `NonZero`, say), by `squall check` and exported libraries: such nodes become a region, one step
+//! of the network with memory that grows.
 
 use crate::support::Place;
 use squall_testing::onnx::{
@@ -7,7 +9,7 @@ use squall_testing::onnx::{
 };
 use std::process::Command;
 
-/// Runs a model on floats; it has to give these tensors.
+/// Runs a model on floats `x` and checks that it gives these tensors.
 fn gives(model: &Build, x: (&[i64], &[f32]), outputs: &[TensorProto]) {
     let p = Place::new();
     p.file("m.onnx", model.bytes());

@@ -1,4 +1,5 @@
-//! `squall replay` as users run it.
+//! Tests of `squall replay`, which compares search strategies on a recording: scores, traces, the
+//! page, budgets in seconds, interrupts and unreadable files.
 
 use crate::support;
 

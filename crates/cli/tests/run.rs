@@ -1,4 +1,5 @@
-//! `squall run` and `squall bench`: whole networks from one arena.
+//! Tests of `squall run` and `squall bench` on whole networks: outputs before and after tuning,
+//! guesses that the next run finds again, tables of layers, and models that cannot run.
 
 use crate::support;
 

@@ -1,4 +1,5 @@
-//! `squall bench search`, on a kernel that builds in a blink.
+//! Test of `squall bench search`, which compares search strategies, on a kernel that builds
+//! quickly: a second comparison takes all times from the store.
 
 use crate::support;
 

@@ -1,5 +1,5 @@
-//! The stages of a model, printed by `squall explain`, and an assignment that was edited, run by
-//! `squall run` and `squall check`.
+//! Tests of the stages of a model that `squall explain` prints, and of an assignment (which
+//! operators become which kernel) that a user edited and gave to `squall run` and `squall check`.
 
 use crate::support;
 

@@ -1,4 +1,5 @@
-//! Tuning with the real binary: reports, resuming, interruption, faults.
+//! Tests of `squall tune`: the report's keys, resuming, budgets, interruption and `kill -9`, a
+//! shared store, and faults such as an absent compiler or a full disk.
 
 use crate::support;
 

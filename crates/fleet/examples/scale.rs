@@ -1,12 +1,13 @@
-//! What a server with very many records takes for a claim, a pull and a push, by hand:
+//! Measures by hand how a fleet's server with very many records behaves: how long claiming a slice,
+//! pulling and pushing records take.
 //!
 //! ```text
 //! cargo run --release -p squall-fleet --example scale -- [RECORDS] [CALLS]
 //! ```
 //!
-//! A server of its own is filled on its side with so many records (10,000,000) of tasks with 1,024
-//! each; then each of the three is called so often (1,000), on the tasks that claims give. It
-//! prints JSON: milliseconds at the median and at the 99th percentile, and bytes a record.
+//! A server of its own is filled, by its own functions, with RECORDS (10,000,000) of tasks with
+//! 1,024 each; then each of the three calls is made CALLS (1,000) times, on the tasks that claims
+//! give. It prints JSON: milliseconds at the median and at the 99th percentile, and bytes a record.
 
 use squall_core::*;
 use squall_fleet::*;

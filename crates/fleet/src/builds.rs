@@ -1,6 +1,7 @@
-//! Builds: workers name the candidates that they will want, builders compile them, and objects are
-//! kept under the digest of everything that they were made from. All of it fails where the server
-//! cannot be reached or refuses the user.
+//! Build orders of a fleet, as queries on its server. Workers name the candidates that they will
+//! measure, builders (processes that only compile) take the orders, and finished objects are stored
+//! under the digest of everything that they were made from. All of it fails where the server cannot
+//! be reached or refuses the user. `squall/src/fleet/build.rs` and `objects.rs` call this.
 
 use crate::connection::Fleet;
 use crate::error::FleetError;
@@ -23,7 +24,7 @@ pub struct BuildOrder {
     pub machine: Option<String>,
 }
 
-/// What a fleet has of an object.
+/// The state of an object on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Offered {
     /// Its bytes.
@@ -134,7 +135,7 @@ impl Fleet {
         row.map(|r| r.get(0)).map_err(|e| self.error(&e))
     }
 
-    /// What the fleet has of an object that the own user or one of these brought.
+    /// The state of an object that this user or one of the trusted users brought.
     ///
     /// # Errors
     /// See the module.
@@ -159,7 +160,7 @@ impl Fleet {
         row.map(|r| r.get(0)).map_err(|e| self.error(&e))
     }
 
-    /// Waits until a worker names candidates, at most so long; whether one did.
+    /// Waits for `at_most` until a worker names candidates; returns whether one did.
     ///
     /// # Errors
     /// See the module.

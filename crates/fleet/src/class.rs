@@ -1,6 +1,7 @@
-//! Classes: devices among which times compare. A name does not say enough, for two rented machines
-//! of one name are not one device: what is measured of a machine decides. A machine keeps its class
-//! until it is started anew, however busy it is when it is asked again.
+//! Classes of a fleet: sets of devices among which measured times compare. A device's name is not
+//! enough, since two rented machines of one name are not one device; measured rates decide, too.
+//! Input: a device's [`Fingerprint`]; output: the number of its class. A machine keeps its class
+//! until it is booted again, however busy it is when it is asked later.
 
 use crate::connection::Fleet;
 use crate::error::FleetError;
@@ -8,10 +9,10 @@ use serde::Serialize;
 use squall_core::DeviceIdentity;
 use std::collections::BTreeMap;
 
-/// What a device's name does not say.
+/// The properties of a device that its name does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Fingerprint {
-    /// What all machines of a class share, by name: caches, instructions.
+    /// Properties that all machines of a class share, by name: caches, instructions.
     pub facts: BTreeMap<String, String>,
     /// What was measured, by name, all positive: `peak` in FLOP/s, `calibration` in FLOP/s of a
     /// generated kernel, `read LEVEL` in bytes/s. The first two are like within a tenth, the others
@@ -22,7 +23,7 @@ pub struct Fingerprint {
 /// A device of a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceOfMachine<'a> {
-    /// What the machine's system calls its present run: another after each start.
+    /// The id of the machine's present boot.
     pub boot: &'a str,
     /// The device's name.
     pub device: &'a str,

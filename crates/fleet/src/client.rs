@@ -1,7 +1,7 @@
-//! A client of PostgreSQL that waits for no answer for ever. A server that is there and says
-//! nothing, as one whose disk hangs or whose process is stopped, is lost like one that is down: a
-//! worker goes on without it. The protocol is tokio-postgres'; its tasks run only while a question
-//! is asked.
+//! Queries on a fleet's PostgreSQL server, each with a time limit. A server that accepts
+//! connections but does not answer (a hanging disk, a stopped process) counts as lost, like one
+//! that is down, and a worker goes on without it. The protocol is tokio-postgres'; its tasks run
+//! only while a query is asked. `connection.rs` uses this client.
 
 use squall_core::is_stopped;
 use std::future::{Future, poll_fn};
@@ -14,12 +14,13 @@ use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Config, Error, Row, Socket};
 
-/// How long a question may take.
+/// The time limit of a query.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How much longer once the user wants the program to end, and how often that is looked for.
+/// The time that a query still has once the user wants the program to end, and the pause between
+/// two looks for that.
 const STOPPING: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(200);
-/// How long one may take that moves the whole schema, or all records.
+/// The time limit of a query that changes the whole schema or reads all records.
 const MUCH_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// Why there is no answer.
@@ -71,7 +72,7 @@ impl Client {
         Ok(Client { runtime, client, heard, patience: PATIENCE })
     }
 
-    /// Gives questions so long.
+    /// Sets the time limit of questions.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
@@ -116,7 +117,7 @@ impl Client {
         within(&self.runtime, self.patience, question)
     }
 
-    /// Waits for a notification, at most so long; whether there was one.
+    /// Waits for a notification for `at_most`; returns whether there was one.
     pub fn wait(&mut self, at_most: Duration) -> Result<bool, Fault> {
         let heard = self.runtime.block_on(async { timeout(at_most, self.heard.recv()).await });
         match heard {

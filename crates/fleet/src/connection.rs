@@ -1,4 +1,6 @@
-//! A connection to a fleet's server, and the schema on it.
+//! A connection to a fleet's server ([`Fleet`]), and the versions of the schema on it: `init`
+//! creates or upgrades the schema (`v1.sql` and on), `connect` refuses a server whose schema
+//! differs. The other files of the crate add queries to [`Fleet`].
 
 use crate::client::{Client, Fault};
 use crate::error::FleetError;
@@ -9,11 +11,12 @@ use tokio_postgres::NoTls;
 /// The schema that this program writes.
 pub const VERSION: i32 = 3;
 
-/// The schema's versions, each made from the one before.
+/// The scripts that make each version of the schema from the previous one.
 const UPGRADES: [&str; VERSION as usize] =
     [include_str!("v1.sql"), include_str!("v2.sql"), include_str!("v3.sql")];
 const ROLES: &str = include_str!("roles.sql");
-/// Held while the schema is made, so that of two programs one makes it.
+/// The advisory lock that is held while the schema is made, so that only one of two programs makes
+/// it.
 const LOCK: i64 = 0x5351_4c4c;
 
 /// A connection to a fleet.
@@ -91,7 +94,7 @@ impl Fleet {
         &self.server
     }
 
-    /// Gives the server so long to answer a question, in the place of half a minute.
+    /// Sets the time that the server has to answer a question (half a minute by default).
     pub fn set_patience(&mut self, patience: Duration) {
         self.client.set_patience(patience);
     }
@@ -128,7 +131,7 @@ fn server_error(server: &str, e: &Fault) -> FleetError {
     FleetError::Server { server: server.into(), detail: said(e), lost }
 }
 
-/// What a server or a connection said, in one line.
+/// A server's or a connection's error message, in one line.
 fn said(e: &Fault) -> String {
     let e = match e {
         Fault::Said(e) => e,

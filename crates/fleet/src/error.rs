@@ -1,4 +1,5 @@
-//! The errors of a fleet. Their messages name the server and the remedy, never a password.
+//! The errors of a fleet's connection and queries. Messages name the server and what the user can
+//! do, never a password.
 
 /// What went wrong between this process and the fleet's server.
 #[derive(Debug, thiserror::Error)]

@@ -1,4 +1,6 @@
-//! Records between a store and the server: shipped once or many times, pulled with an overlap.
+//! Moves records (trials and their results) between a store and a fleet's server. Sending the same
+//! records twice changes nothing, because a record is identified by what was tried. A pull asks for
+//! records since the last one, with an overlap for transactions that commit late.
 
 use crate::connection::Fleet;
 use crate::error::FleetError;
@@ -9,8 +11,9 @@ use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
 
-/// Commits overtake each other: what was being written when others were pulled arrives before the
-/// mark. A pull looks so far behind it; what is known already costs little.
+/// A pull begins this long before the mark of the last one. Commits overtake each other, so a
+/// record that was being written during the last pull may be dated before its mark; records that
+/// are known already cost little.
 const OVERLAP: Duration = Duration::from_secs(120);
 
 const KINDS: [RecordKind; 4] =

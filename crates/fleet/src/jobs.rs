@@ -1,4 +1,6 @@
-//! Jobs: what users ask a fleet to tune.
+//! Jobs of a fleet, as queries on its server: submit the tasks that a user wants tuned, with trials
+//! and weights; cancel a job; open its failed or cancelled slices again; and let workers end after
+//! their slice (drain).
 
 use crate::connection::Fleet;
 use crate::error::FleetError;
@@ -11,11 +13,11 @@ pub struct TaskOrder {
     pub task: Task,
     /// Trials of it.
     pub trials: u64,
-    /// What decides which first slice comes first: the task's share of the work.
+    /// The task's share of the work, by which tasks are ordered until they have times.
     pub weight: f64,
 }
 
-/// A job that was put in.
+/// A job that was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Submitted {
     /// Its number.

@@ -1,4 +1,6 @@
-//! Leases: a worker takes a slice of a task, says what it runs, and gives the slice back.
+//! Leases: a worker takes a slice of a task (some of its trials) for a limited time, renews the
+//! lease while it works, and ends it with what was made. A lease that is not renewed in time goes
+//! to another worker; its number grows with each, so that an earlier holder is not heard.
 
 use crate::connection::Fleet;
 use crate::error::FleetError;
@@ -46,7 +48,7 @@ pub struct Lease {
 pub struct Ended {
     /// Trials made.
     pub trials: u64,
-    /// What the next slice is expected to gain, in seconds an inference.
+    /// The expected gain of the next slice, in seconds an inference.
     pub gain: f64,
     /// Whether nothing is left to try.
     pub is_exhausted: bool,
@@ -120,7 +122,7 @@ impl Fleet {
         self.client.query_one(sql, &values).map(|r| r.get(0)).map_err(|e| self.error(&e))
     }
 
-    /// Waits until the server says that there may be a slice, at most so long; whether it said so.
+    /// Waits for `at_most` until the server says that there may be a slice; returns whether it did.
     pub fn wait_for_work(&mut self, at_most: Duration) -> Result<bool, FleetError> {
         self.wait("LISTEN squall", at_most)
     }

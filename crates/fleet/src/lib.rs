@@ -1,12 +1,13 @@
-//! A fleet: jobs, leases and records on a PostgreSQL server, for workers on many machines.
+//! A fleet: jobs, leases and records on a PostgreSQL server, for tuning by workers on many
+//! machines.
 //!
-//! A session knows one store only, its own file. A fleet is three things beside it: a worker
-//! **leases** a slice of a task ([`Fleet::claim`]), **pulls** what is known of it
-//! ([`Fleet::pull`]), tunes as always, and **ships** what is new ([`Fleet::ship`]). Facts are named
-//! by what was tried, so that shipping twice changes nothing, and a server that is down costs
-//! freshness alone. What must be right is in the server's functions (`v1.sql`; `v2.sql` for
-//! classes of devices and for builders, machines that compile what workers will want; `v3.sql`
-//! keeps workers of one task apart).
+//! A tuning session knows one store only, its own file. A fleet adds three things: a worker
+//! **leases** a slice of a task ([`Fleet::claim`]), **pulls** the records that the server has of it
+//! ([`Fleet::pull`]), tunes as always, and **ships** its new records ([`Fleet::ship`]). Records are
+//! identified by what was tried, so that shipping twice changes nothing, and a server that is down
+//! costs freshness alone. Everything that must be consistent is in the server's functions
+//! (`v1.sql`; `v2.sql` for classes of devices and for builders, machines that compile for workers;
+//! `v3.sql` keeps workers of one task apart).
 
 mod builds;
 mod class;

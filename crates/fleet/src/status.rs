@@ -1,4 +1,5 @@
-//! What a fleet is doing: classes, workers, jobs.
+//! The state of a fleet for `squall fleet status`, as queries on its server: classes of devices,
+//! workers that are alive, jobs with their slices.
 
 use crate::connection::Fleet;
 use crate::error::FleetError;
@@ -37,7 +38,7 @@ pub struct ClassStatus {
 pub struct WorkerStatus {
     /// Its name.
     pub name: String,
-    /// Who started it.
+    /// The user who started it.
     pub owner: String,
     /// Its class; none of one that builds only.
     pub class: Option<i32>,
@@ -60,9 +61,9 @@ pub struct WorkerStatus {
 pub struct JobStatus {
     /// Its number.
     pub job: i64,
-    /// What is tuned.
+    /// The input that is tuned.
     pub input: String,
-    /// Whose it is.
+    /// The user who submitted it.
     pub owner: String,
     /// The class that it is for.
     pub class: i32,

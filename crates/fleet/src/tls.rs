@@ -1,5 +1,6 @@
-//! TLS to a server: its certificate must name the host and be signed by an authority that is
-//! trusted.
+//! TLS to a fleet's server: makes a connector that accepts only a certificate that names the host
+//! and is signed by a trusted authority (a file's, or the system's). `connection.rs` uses it where
+//! `url.rs` asks for protection.
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;

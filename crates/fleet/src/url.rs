@@ -1,6 +1,6 @@
-//! The address of a fleet, and how its connection is protected: a socket or this machine needs
-//! nothing, every other host TLS with a certificate that names it (`sslmode=verify-full`), unless
-//! the address says `sslmode=disable`.
+//! The address of a fleet's server, `postgres://user@host/database?..`, and how the connection is
+//! protected: none for a local socket or this machine, TLS with a certificate that names the host
+//! for every other (`sslmode=verify-full`), unless the address says `sslmode=disable`.
 
 use crate::error::FleetError;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ pub(crate) enum Protection {
     Verified(Option<String>),
 }
 
-/// An address, read.
+/// A parsed address.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     pub config: Config,

@@ -1,3 +1,3 @@
-//! The integration tests of the crate `squall-fleet` as one program: a program is linked once.
+//! The integration tests of the crate `squall-fleet`; they need PostgreSQL on this machine.
 
 mod server;

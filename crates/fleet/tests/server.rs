@@ -1,5 +1,6 @@
-//! A fleet against a real server: facts, leases, deaths, roles. Each test has a server of its own;
-//! where PostgreSQL is not installed they say so and are skipped.
+//! Tests of a fleet against a real PostgreSQL server: records come back as they were sent, a slice
+//! has one worker at a time, dead workers' leases expire, roles have only their rights. Each test
+//! starts a server of its own; where PostgreSQL is not installed they are skipped and print so.
 
 use squall_core::*;
 use squall_fleet::*;

@@ -1,5 +1,7 @@
-//! What kernels compile to: files in a measurer's folder, the names of these files, and the cache
-//! that keeps them for kernels that come back.
+//! Artifacts: the files that kernels compile to (shared libraries, cubins) in a measurer's folder,
+//! named by a digest of the source, and the in-memory cache that knows them, so that a kernel that
+//! returns (the incumbent of a rematch, say) is not compiled again. The cache on disk, shared by
+//! processes, is `objects.rs`.
 
 use squall_core::{KernelSource, MeasurerError};
 use std::collections::{HashMap, VecDeque};
@@ -9,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Artifacts that the cache keeps. Kernels come back as incumbents of rematches do.
+/// The most artifacts that the cache keeps.
 const CAPACITY: usize = 512;
 
-/// What became of a source.
+/// The result of compiling a source.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Built {
     /// The library's file name in the measurer's folder.

@@ -1,5 +1,7 @@
-//! Fits a machine's model to rates that were measured there. What no rate tells, such as the
-//! constants of the cost formulas, stays as it is in the model that is fitted.
+//! Fits a machine model (`core::MachineModel`: caches, ports, bandwidths and the constants of the
+//! cost formula) to rates that were measured on the machine. Input: a model and [`CoreRates`] or
+//! [`GpuRates`]; output: the model with the constants that the rates determine; all others stay.
+//! `squall doctor` prints the result.
 
 use squall_core::MachineModel;
 use squall_core::machine::Units;

@@ -1,5 +1,6 @@
-//! Temporary folders. Each is for its owner alone and is removed with what uses it; those of
-//! processes that were killed are removed by the next one.
+//! Temporary folders of measurers and builds. A folder is private to its user, is held by a lock
+//! file of its living process, and is removed when it is dropped; folders of processes that were
+//! killed are removed by the next process that opens one.
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, open, openat};
 use squall_core::MeasurerError;
@@ -9,14 +10,15 @@ use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// What all of them are called, also those of earlier builds.
+/// The prefix of the folders' names, the same in all versions of Squall.
 const PREFIX: &str = "squall-";
 const LOCK: &str = "lock";
-/// The lock before it has its name.
+/// The lock file's name while it is being made.
 const EARLY: &str = "lock.new";
-/// What a folder of a dead process is called from the moment when its removal begins.
+/// The prefix to which a folder of a dead process is renamed before its removal.
 const DEAD: &str = "squall-dead-";
-/// A folder without a lock that is older was left by a process that died in its first moments.
+/// A folder without a lock that is older than this was left by a process that died in its first
+/// moments.
 const YOUNG: Duration = Duration::from_secs(3600);
 
 /// A folder under the system's temporary folder that belongs to one living process, which holds a

@@ -1,11 +1,12 @@
-//! Measuring: implementations of [`Measurer`](squall_core::Measurer).
+//! Measuring: the implementations of [`Measurer`](squall_core::Measurer), which takes kernel
+//! sources and returns outcomes (times, or the stage at which a kernel failed).
 //!
 //! [`LocalMeasurer`] builds kernels with the user's compiler, runs them in processes of their own,
 //! checks them against a reference and times them, on this machine's [`cpu`] or on its GPUs
-//! ([`cuda`]). [`RecordedMeasurer`] looks outcomes up, [`MockMeasurer`] asks a function for them,
-//! and [`PipedMeasurer`] asks a measurer at the other end of a connection, where [`serve()`]
-//! answers. A challenger meets the incumbent in interleaved windows that a sequential test decides
-//! ([`rematch`]).
+//! ([`cuda`]). [`RecordedMeasurer`] looks outcomes up in a recording, [`MockMeasurer`] asks a
+//! function for them, and [`PipedMeasurer`] asks a measurer at the other end of a connection, where
+//! [`serve()`] answers. [`rematch`] decides which of two kernels is faster, by interleaved windows
+//! and a sequential test.
 
 mod artifact;
 pub mod board;

@@ -1,5 +1,6 @@
-//! A device that a function stands for: it says what becomes of each job, and when measuring
-//! fails. It is for tests of what drives a measurer.
+//! A measurer for tests: a function stands for the device. Input: jobs (kernels with their
+//! candidates); output: the outcome that the function returns for each, or its error. The trial
+//! loop's tests and the conformance suite use it.
 
 use crate::rematch::of_outcomes;
 use squall_core::{
@@ -7,10 +8,10 @@ use squall_core::{
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What becomes of a job of a task; an error where nothing can be measured.
+/// The function that gives a job's outcome and cost, or an error where nothing can be measured.
 type Trial = Box<dyn FnMut(&TaskSetup, &Job) -> Result<(Outcome, CpuCost), MeasurerError> + Send>;
 
-/// Whether a task can be set.
+/// The function that says whether a task can be set.
 type Check = Box<dyn FnMut(&TaskSetup) -> Result<(), MeasurerError> + Send>;
 
 /// Asks a function for outcomes.

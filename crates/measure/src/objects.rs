@@ -1,6 +1,8 @@
-//! The cache of compiled files, which programs of Squall share: an object or a program under the
-//! digest of everything that it was made from. A file of it is never trusted: each begins with a
-//! digest of its key and its content, and one that does not agree is removed and made again.
+//! The cache of compiled files that all processes of Squall share (in the user's cache folder).
+//! Input: a key, the digest of everything that a file is made from (source, compiler, flags);
+//! output: the object or program, or none. Files are never trusted: each begins with a digest of
+//! its key and content, and a file that does not agree is removed and made again. A fleet's
+//! builders can be asked for objects, too ([`ObjectSource`]).
 
 use crate::folder::TemporaryFolder;
 use rustix::process::geteuid;
@@ -14,19 +16,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// What a file begins with; another number where files become another kind.
+/// The beginning of a file; the number changes with the format.
 const MAGIC: &[u8; 16] = b"squall object 1\n";
 /// Bytes before the content: the magic and a digest.
 const HEAD: usize = MAGIC.len() + blake3::OUT_LEN;
-/// Bytes that the files may have together, unless it is said otherwise.
+/// The default limit in bytes of all files together.
 const LIMIT: u64 = 512 << 20;
-/// After so many new files the sizes of all are summed up.
+/// The number of new files after which the sizes of all are summed up and the limit is enforced.
 const BETWEEN: u64 = 128;
-/// A file that was used is younger than this; its time need not be written again.
+/// The age from which on the time of a used file is renewed.
 const YOUNG: Duration = Duration::from_secs(3600);
 /// An unfinished file of this age belongs to a process that died.
 const ABANDONED: Duration = Duration::from_secs(3600);
-/// What names of unfinished files begin with.
+/// The prefix of the names of unfinished files.
 const UNFINISHED: &str = "new-";
 
 /// Files that were compiled before, or a cache that keeps nothing (the default). Clones are the
@@ -84,7 +86,7 @@ impl ObjectCache {
         ObjectCache::with_limit(path, LIMIT)
     }
 
-    /// The same, of at most so many bytes: beyond them what was not used for longest is removed.
+    /// The same with a limit in bytes, beyond which the least recently used files are removed.
     ///
     /// # Errors
     /// As of [`ObjectCache::open`].
@@ -300,7 +302,7 @@ fn write_new(wanted: Wanted<'_>, content: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// What stands before a content: it belongs to its key alone.
+/// The head before a file's content, which ties the content to its key.
 fn seal(key: &str, content: &[u8]) -> blake3::Hash {
     blake3::Hasher::new().update(key.as_bytes()).update(b"\0").update(content).finalize()
 }

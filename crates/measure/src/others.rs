@@ -1,5 +1,6 @@
-//! What else runs on this machine, and how work stays out of its way: the CPU time of everything
-//! but a process and what it started, and a process that runs when nothing else wants to.
+//! How a polite worker stays out of the way of other programs on its machine: [`Others`] measures
+//! how much CPU time everything else uses, and [`Gentle`] is a child process at the lowest priority
+//! that can be frozen, continued and ended with all its children. `squall/src/polite` uses both.
 
 use crate::process::{Ended, Process};
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A child that gives way to everything else, with all that it starts.
+/// A child process that, with all processes that it starts, gives way to everything else.
 pub struct Gentle {
     process: Process,
 }

@@ -1,5 +1,6 @@
-//! A measurer at the other end of a connection, where [`serve()`](crate::serve()) answers: a
-//! process behind pipes, or a machine behind a socket.
+//! A measurer whose device is at the other end of a connection, such as a process behind pipes or a
+//! machine behind a socket. It sends each call of the `Measurer` trait as a message (`wire.rs`) and
+//! reads the results; the other end runs [`serve()`](crate::serve()) over any measurer.
 
 use crate::wire::{Reply, Request, receive, send};
 use squall_core::{
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// How often it is looked whether a run shall stop.
+/// The pause between two looks whether a run shall stop.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Sends every message to the other end.
@@ -20,7 +21,7 @@ pub struct PipedMeasurer<R, W> {
     output: W,
     identity: MeasurerIdentity,
     needs_source: bool,
-    /// As the other end said last.
+    /// The overhead that the other end reported last.
     overhead: CpuCost,
 }
 

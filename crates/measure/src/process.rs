@@ -1,5 +1,6 @@
 //! Child processes with a deadline. Each leads a process group of its own, so that the terminal's
-//! Ctrl-C does not reach it and its own children die with it. Its CPU time is known at its end.
+//! Ctrl-C does not reach it and its own children die with it. Input: a command and a time limit;
+//! output: exit status and CPU time. Compilers and runners are started through it.
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -82,8 +83,8 @@ impl Drop for Process {
     }
 }
 
-/// Runs a command for so long at most; it dies with us, and with all that it started. None where it
-/// was ended, because its time was over or the user stops us.
+/// Runs a command for `patience` at most; it and all that it started die with this process. None
+/// where it was ended, because its time was over or the user stopped this process.
 pub fn status_within(command: &mut Command, patience: Duration) -> io::Result<Option<ExitStatus>> {
     let ended = Process::spawn_bound(command)?.wait(Instant::now() + patience, None)?;
     Ok(ended.map(|ended| ended.status))

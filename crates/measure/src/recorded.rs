@@ -1,5 +1,6 @@
-//! A device of which only a recording is at hand: every outcome is looked up, no kernel is built
-//! or run, and no source is needed.
+//! A measurer over a recording (a space of which every configuration was measured): outcomes are
+//! looked up by the candidate's text, and no kernel is built or run. `squall replay` compares
+//! search strategies on it.
 
 use crate::rematch::of_outcomes;
 use squall_core::{

@@ -1,11 +1,14 @@
-//! Which of two kernels is faster, decided from interleaved windows by a sequential test.
+//! The rematch: decides by a sequential test which of two kernels is faster. Input: times of
+//! interleaved windows of both, pair by pair; output: a verdict (faster, slower, tie) with the
+//! ratio of times.
 //!
-//! Each pair holds a window of both, as many calls in each and the first by chance, so that what
-//! drifts or returns (frequency, neighbours) hits both alike.
+//! Each pair holds a window of both kernels, equally many calls in each, the first chosen by
+//! chance, so that slow drifts and periodic disturbances (frequency, neighbours) affect both alike.
 //! The logarithms of the pairs' ratios are tested by the exact Wilcoxon signed-rank test, which a
-//! few disturbed windows cannot sway. It looks a few times only and spends the error probability
-//! of [`ALPHA`] over its looks, so that looking often does not make a winner of noise. A verdict
-//! needs a difference larger than [`MINIMUM_EFFECT`]; a difference shown to be smaller ends it too.
+//! few disturbed windows cannot sway. The test looks at the data a few times only and spends the
+//! error probability [`ALPHA`] over these looks, so that frequent looks do not make a winner of
+//! noise. A verdict needs a difference larger than [`MINIMUM_EFFECT`]; a difference that is shown
+//! to be smaller ends the test as a tie.
 
 use squall_core::measurer::MessageVersion;
 use squall_core::{CpuCost, Measurement, MeasurerError, Outcome, Rematch, Verdict};

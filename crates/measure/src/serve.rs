@@ -1,5 +1,6 @@
-//! The measuring end of a connection: any [`Measurer`] answers the requests of a
-//! [`PipedMeasurer`](crate::PipedMeasurer) in another process or on another machine.
+//! The measuring end of a connection: a loop in which any [`Measurer`] answers the requests that a
+//! [`PipedMeasurer`](crate::PipedMeasurer) in another process or on another machine sends
+//! (`wire.rs` has the messages).
 
 use crate::wire::{Reply, Request, receive, send};
 use squall_core::{Measurer, MeasurerError};
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 
-/// A request and the flag that stops it; an error where what came is no request.
+/// A request and the flag that stops it; an error where the line is no request.
 type Received = (Result<Request<'static>, MeasurerError>, Arc<AtomicBool>);
 
 /// Answers requests until the input ends. Errors of measuring, and requests that cannot be read,

@@ -1,6 +1,7 @@
-//! What the two ends of a connection say to each other: lines of JSON, each of which carries the
-//! version of the messages. The end that measures begins with [`Reply::Hello`]; every request but
-//! [`Request::Stop`] is answered by any number of results and one [`Reply::End`].
+//! The messages between a [`PipedMeasurer`](crate::PipedMeasurer) and [`serve()`](crate::serve()):
+//! lines of JSON, each with the version of the messages. The measuring end begins with
+//! [`Reply::Hello`]; every request but [`Request::Stop`] is answered by any number of results and
+//! one [`Reply::End`].
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ struct Envelope<T> {
     message: T,
 }
 
-/// What the measuring end is asked for.
+/// A request to the measuring end.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request<'a> {
@@ -29,7 +30,7 @@ pub(crate) enum Request<'a> {
     Stop,
 }
 
-/// What the measuring end says.
+/// A reply of the measuring end.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reply {

@@ -1,4 +1,5 @@
-//! The integration tests of the crate `squall-measure` as one program: a program is linked once.
+//! The integration tests of the crate `squall-measure`, all in one program, because each test
+//! program takes time to link. `support` has the hand-written kernels.
 
 mod conformance;
 mod cuda;

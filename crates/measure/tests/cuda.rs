@@ -1,5 +1,5 @@
-//! The local measurer on a GPU, with right kernels and with every kind of wrong ones. Skips, and
-//! says why, where there is no GPU.
+//! Tests of the local measurer on a real GPU, with right kernels and with every kind of wrong ones.
+//! Where there is no GPU they are skipped and print the reason.
 
 use crate::support;
 

@@ -1,5 +1,7 @@
-//! Whatever a kernel does is a recorded outcome, and the next kernel is measured as if nothing
-//! had happened ([`support::outcome`] checks that after every fault).
+//! Fault injection for the local measurer: kernels that crash, hang, exit, write outside of their
+//! buffers, keep results between calls or give wrong answers. Each must become the outcome of its
+//! own trial, and the next kernel must be measured as usual ([`support::outcome`] checks that after
+//! every fault).
 
 use crate::support;
 

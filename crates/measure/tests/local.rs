@@ -1,4 +1,6 @@
-//! The local measurer when all goes well, and when the machine, not the kernel, is at fault.
+//! Tests of the local measurer without faulty kernels: timing, tolerance, caching of builds, the
+//! pacemaker (a kernel timed beside others), rematches, threads, and faults of the machine such as
+//! an absent compiler.
 
 use crate::support;
 

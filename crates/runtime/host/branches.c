@@ -1,4 +1,5 @@
-/* How steps that may run at the same time are found. */
+/* Finds the steps of a model that may run at the same time, from the bytes of memory that each
+ * reads and writes, and deals them out to streams. branches.h has the interface. */
 #include "branches.h"
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@ typedef struct {
 } touched;
 
 static void touch(touched *t, const rt_address *a, uint64_t bytes, int written) {
-  /* What lies elsewhere is written by no run. */
+  /* No run writes to memory outside of the workspace. */
   if (a->at || bytes == 0) return;
   t->all[t->count++] = (span){a->offset, a->offset + bytes, written};
 }

@@ -1,4 +1,4 @@
-/* How a kernel in C is called. */
+/* The types of a generated kernel's C functions: the call, and the preparation of its weights. */
 #ifndef SQUALL_CALL_H
 #define SQUALL_CALL_H
 

@@ -1,4 +1,5 @@
-/* How requests are read, obeyed and answered. */
+/* The runner's loop: reads a request line (with the plans behind it), carries it out and writes
+ * the reply. The messages are those of crates/runtime/src/protocol.rs. */
 #define _GNU_SOURCE
 #include "conversation.h"
 #include "devices.h"

@@ -1,6 +1,6 @@
-/* The runner's end of the conversation with the process that started it, in lines over two pipes.
- * crates/runtime/src/protocol.rs holds the same messages as types; docs/plan-format.md describes
- * them. */
+/* The runner's end of the conversation with the measurer that started it, in lines over two
+ * pipes. crates/runtime/src/protocol.rs has the same messages as types; docs/plan-format.md
+ * describes them. */
 #ifndef SQUALL_CONVERSATION_H
 #define SQUALL_CONVERSATION_H
 #include "reply.h"

@@ -1,4 +1,5 @@
-/* How a processor is asked. Elsewhere than on x86 and ARM nothing is asked: all sets count. */
+/* Asks the processor which instruction sets it has (CPUID on x86, the system's flags on ARM). On
+ * other architectures nothing is asked, and all sets count as present. */
 #include "cpu.h"
 
 #if defined(__x86_64__) || defined(__i386__)

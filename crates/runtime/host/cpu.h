@@ -1,5 +1,6 @@
-/* Which instruction sets a processor has, and which ones a compiler was allowed to use: as bits of
- * one word, so that code for a processor that lacks one is refused before it runs. */
+/* The instruction sets of a processor as bits of one word: those that it has (cpu.c), and those
+ * that a compiler was allowed to use (needs.c), so that code for a processor that lacks one is
+ * refused before it runs. */
 #ifndef SQUALL_CPU_H
 #define SQUALL_CPU_H
 #include <stdint.h>

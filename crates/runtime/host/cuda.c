@@ -1,4 +1,5 @@
-/* How a session's kernels run on a GPU. */
+/* The GPU back end of a session (session.h): loads, poisons, checks and times kernels in device
+ * memory. The CPU back end is in session.c; gpu.c has the driver, module.c the launches. */
 #define _GNU_SOURCE
 #include "cuda.h"
 #include "module.h"
@@ -163,7 +164,7 @@ static int capture(rt_session *s, int which, int set, long calls) {
   return fine;
 }
 
-/* So many calls, recorded once and replayed. */
+/* Times `calls` calls, which are recorded once as a graph and replayed. */
 static double gpu_window(rt_session *s, int which, int set, long calls) {
   rt_gpu *g = s->device->g;
   device_kernel *k = &s->device->kernels[which];

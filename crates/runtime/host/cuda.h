@@ -1,4 +1,4 @@
-/* How a session runs kernels on a GPU. */
+/* The GPU back end of a session (session.h), which runs kernels in CUDA C. */
 #ifndef SQUALL_CUDA_H
 #define SQUALL_CUDA_H
 #include "gpu.h"

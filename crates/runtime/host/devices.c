@@ -1,5 +1,5 @@
-/* What the runner does with GPUs beside running kernels: it describes them, measures their roof,
- * and compiles for them. Without SQUALL_CUDA it says that it cannot. */
+/* The runner's other requests about GPUs: describe one, measure its roof (peak and bandwidths),
+ * compile CUDA C. Without SQUALL_CUDA each answers that the runner was built without CUDA. */
 #include "devices.h"
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* The runner's work on GPUs beside running kernels; each function makes a reply. */
+/* The runner's requests about GPUs beside running kernels (describe, roof, compile); each
+ * function makes a reply. */
 #ifndef SQUALL_DEVICES_H
 #define SQUALL_DEVICES_H
 #include "reply.h"

@@ -1,4 +1,4 @@
-/* How bytes are digested. */
+/* XXH64, the digest by which files of weights are checked; digest.h has the interface. */
 #include "digest.h"
 
 static const uint64_t A = 0x9E3779B185EBCA87u, B = 0xC2B2AE3D27D4EB4Fu, C = 0x165667B19E3779F9u,

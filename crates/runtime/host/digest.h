@@ -1,5 +1,5 @@
-/* The digest of bytes by which damage is seen: XXH64 with seed 0. It is no protection against those
- * who mean to deceive. */
+/* The digest by which damaged files of weights are found: XXH64 with seed 0. It does not protect
+ * against deliberate forgery. */
 #ifndef SQUALL_DIGEST_H
 #define SQUALL_DIGEST_H
 #include <stddef.h>

@@ -1,6 +1,7 @@
-/* Checks every exported kernel against its reference, and times it. Made by Squall; `kernels.c`
- * beside it includes the library: rt_symbols is the table of what is linked in, rt_exported that
- * of kernels with their plans, and SQUALL_CUDA is defined where they run on a GPU. */
+/* The driver of an exported folder: checks every exported kernel against its reference, and
+ * times it. Made by Squall; `kernels.c` beside it includes the library: rt_symbols is the table
+ * of linked functions, rt_exported the table of kernels with their plans, and SQUALL_CUDA is
+ * defined where they run on a GPU. */
 #include "kernels.c"
 
 static rt_host host;

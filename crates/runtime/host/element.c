@@ -1,4 +1,5 @@
-/* How elements of all types are read, made and compared. */
+/* The elements of tensors of all types: sizes, conversion to double, comparison, and random
+ * values, hard ones (NaN, infinities) among them. Types are letters, which element.h lists. */
 #include "element.h"
 #include <math.h>
 #include <string.h>

@@ -1,12 +1,13 @@
-/* The elements of tensors. A letter stands for a type:
- * f f32, d f64, h f16, B bf16, b i8, u u8, s i16, S u16, i i32, I u32, l i64, L u64, o bool (a
- * byte that is 0 or 1). */
+/* The elements of tensors. A letter stands for a type, here and in the text of plans:
+ *   f f32, d f64, h f16, B bf16, b i8, u u8, s i16, S u16, i i32, I u32, l i64, L u64, o bool (a
+ *   byte that is 0 or 1). */
 #ifndef SQUALL_ELEMENT_H
 #define SQUALL_ELEMENT_H
 #include <stddef.h>
 #include <stdint.h>
 
-/* Words of the record: address, bytes, rank, and up to 32 extents. Who reads it frees. */
+/* Words of the record of an output that grew: address, bytes, rank, and up to 32 extents. The
+ * reader of the record frees the memory. */
 enum { RT_RECORD = 35 };
 
 #define RT_TYPES "fdhBbusSiIlLo"

@@ -1,4 +1,4 @@
-/* How errors are worded. */
+/* Fills in an error: its place and a one-line text. error.h has the type. */
 #include "error.h"
 #include <stdarg.h>
 #include <stdio.h>

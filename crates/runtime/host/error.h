@@ -1,5 +1,5 @@
-/* What went wrong, in words. Every function of the library that can fail takes an rt_error, returns
- * 0 (or NULL) after it has filled it, and 1 otherwise. */
+/* The error of a failed call, in words. Every function of the library that can fail takes an
+ * rt_error, fills it and returns 0 (or NULL) on failure, and returns 1 otherwise. */
 #ifndef SQUALL_ERROR_H
 #define SQUALL_ERROR_H
 

@@ -1,13 +1,15 @@
-/* How a model runs. */
+/* Runs a model (model.h) once: binds the caller's tensors and the workspace to the addresses of
+ * its steps, then calls kernels and moves data, step by step. Programs and exported CPU
+ * libraries use it. */
 #include "execute.h"
 #include <string.h>
 
-/* Where the bases of this run's addresses lie. */
+/* The base addresses of this run: the workspace, and the caller's inputs and outputs. */
 typedef struct {
   unsigned char *at[RT_BASES];
 } bases;
 
-/* Of what no step writes that is the caller's input or a constant. */
+/* The address of memory that a step may write: never a constant or an input of the caller's. */
 static void *writable(const rt_address *a, const bases *b) { return b->at[a->base] + a->offset; }
 
 static const void *readable(const rt_address *a, const bases *b) {

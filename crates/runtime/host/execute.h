@@ -1,10 +1,10 @@
-/* A run of a model. It allocates nothing, opens nothing, prints nothing and writes no memory but
- * the workspace and the outputs. */
+/* A run of a model (model.h) on a CPU. It allocates nothing, opens nothing, prints nothing, and
+ * writes no memory but the workspace and the outputs. */
 #ifndef SQUALL_EXECUTE_H
 #define SQUALL_EXECUTE_H
 #include "model.h"
 
-/* What is told of each step before it runs, and of the number of steps behind the last. */
+/* Is told the number of each step before it runs, and after the last one the number of steps. */
 typedef struct {
   void *state;
   void (*before)(void *state, uint32_t step);

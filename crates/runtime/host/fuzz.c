@@ -1,5 +1,6 @@
-/* Reads plans from its input for the test of the reader: each is its length in 4 bytes, lowest
- * first, and its text. Says of each in a line whether it is one. Compiled with sanitizers. */
+/* The program with which a test feeds arbitrary bytes to the plan reader in C. Input, any number
+ * of times: a length in 4 bytes, lowest first, and a text; output: a line, "plan" or the error.
+ * Compiled with sanitizers. */
 #include "runtime.c"
 
 int main(void) {

@@ -1,4 +1,5 @@
-/* How a GPU is opened, and its memory and clocks are used. */
+/* Opens a GPU through the NVIDIA driver (found by dlopen), and gives out device memory, copies,
+ * and clocks. gpu.h has the interface and says why all work goes through one stream. */
 #define _GNU_SOURCE
 #include "gpu.h"
 #include <dlfcn.h>

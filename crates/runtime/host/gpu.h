@@ -1,10 +1,10 @@
 /* GPUs of NVIDIA, through the driver, which is loaded at run time: nothing of CUDA is needed to
  * compile this. Prototypes are those of the driver's ABI.
  *
- * Everything that touches device memory goes through one stream, so that it happens in the order in
- * which it is written. The driver's calls without a stream use another one, which ours does not
- * wait for, and filling returns before it happened: poison could arrive behind what a kernel wrote
- * (docs/decisions/0014). */
+ * Everything that touches device memory goes through one stream, so that it happens in the order
+ * in which it is written. The driver's calls without a stream use another stream, for which this
+ * one does not wait, and filling returns before it happened: poison could arrive after a
+ * kernel's results (docs/decisions/0014). */
 #ifndef SQUALL_GPU_H
 #define SQUALL_GPU_H
 #include "host.h"
@@ -70,7 +70,7 @@ typedef struct {
   cu_handle device; /* NULL where there are no clocks */
 } rt_nvml;
 
-/* Memory of the device with so many bytes of slack on both sides. */
+/* Memory of the device with RT_SLACK bytes of slack on both sides. */
 enum { RT_SLACK = 4096 };
 typedef struct {
   cu_pointer base;

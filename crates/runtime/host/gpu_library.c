@@ -1,4 +1,5 @@
-/* How a network that was exported for a GPU is opened and runs. */
+/* The code behind an exported network for GPUs: opening (finds the driver, loads cubins, brings
+ * weights to device memory) and running on the caller's stream. gpu_library.h has the interface. */
 #include "gpu_library.h"
 #include "digest.h"
 #include "weights.h"

@@ -1,6 +1,6 @@
-/* What stands behind the C interface of a network that was exported for GPUs of NVIDIA: opening the
- * file of its prepared weights, and running it on a stream of the caller's. The driver is found at
- * run time: among what the program is linked with, else as libcuda.so.1. */
+/* The code behind the C interface of a network that was exported for NVIDIA GPUs: opening the
+ * file of its prepared weights, and running it on a stream of the caller's. The driver is found
+ * at run time: among what the program is linked with, else as libcuda.so.1. */
 #ifndef SQUALL_GPU_LIBRARY_H
 #define SQUALL_GPU_LIBRARY_H
 #include "launch.h"

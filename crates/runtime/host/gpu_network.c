@@ -1,4 +1,6 @@
-/* How a network is made ready on a GPU, and run there. */
+/* A network on a GPU: makes it ready (weights, cubins, one CUDA graph of all launches), runs it,
+ * and times it whole and step by step. gpu_network_main.c is the program; network.c is the same
+ * for CPUs. */
 #define _GNU_SOURCE
 #include "gpu_network.h"
 #include "weights.h"
@@ -11,7 +13,8 @@ static int lacks_memory(rt_gpu_network *n) {
   return rt_fail(&n->host->error, "memory", "there is not enough memory");
 }
 
-/* Of another stream than ours nothing waits, so all goes through that. */
+/* Waits for the one stream through which all work goes; work on other streams would not be waited
+ * for. */
 static int finished(rt_gpu_network *n, const char *what) {
   return rt_gpu_good(n->gpu, n->gpu->cuStreamSynchronize(n->gpu->stream), what);
 }
@@ -177,7 +180,7 @@ static int run_step(rt_gpu_network *n, uint32_t number, cu_handle stream) {
   return rt_module_launch(n->gpu, &n->modules[kernel], k, 0, &on, stream);
 }
 
-/* The same step so many times over. */
+/* Runs one step `times` times. */
 static int repeat(rt_gpu_network *n, uint32_t step, int times) {
   int fine = 1;
   for (int t = 0; fine && t < times; t++) fine = run_step(n, step, n->gpu->stream);

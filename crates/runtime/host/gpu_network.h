@@ -1,6 +1,6 @@
-/* A network on a GPU: constants and prepared weights lie in device memory, everything that a run
- * writes in one arena beside them, and all launches of an inference are one graph, which is
- * replayed. What goes in and comes out lies in pinned memory of the host. */
+/* A network on a GPU: constants and prepared weights lie in device memory, and beside them one
+ * arena for everything that a run writes. All launches of an inference are one CUDA graph, which
+ * is replayed. Inputs and outputs lie in pinned memory of the host. */
 #ifndef SQUALL_GPU_NETWORK_H
 #define SQUALL_GPU_NETWORK_H
 #include "branches.h"
@@ -41,7 +41,7 @@ int rt_gpu_network_remember(rt_gpu_network *n);
 int rt_gpu_network_is_same(const rt_gpu_network *n);
 /* Writes constants and prepared weights into a file that belongs to the plan of `plan_path`. */
 int rt_gpu_network_weights(rt_gpu_network *n, const char *path, const char *plan_path);
-/* Nanoseconds of device time that so many replays of the graph took each; negative at a fault. */
+/* Replays the graph; returns the device time of one replay in ns, negative at a fault. */
 double rt_gpu_network_replay(rt_gpu_network *n, long replays);
 /* Runs all steps in order, each several times in a graph of its own, and holds the least device
  * time in ns of each in `best`. */

@@ -1,14 +1,14 @@
-/* Runs a network on a GPU. Made by Squall; plan.txt beside it names the cubins of its kernels.
+/* The program that runs a network on a GPU. Made by Squall; plan.txt beside it names its cubins.
  *
  *   network SECONDS ORDINAL          in the folder of plan.txt, its constants and input_0.bin,
  *                                    input_1.bin ..; writes output_0.bin, output_1.bin ..
  *   network --weights FILE ORDINAL   prepares weights, and writes them for an exported library
  *
- * SECONDS 0 runs once, a negative number does so without looking at the steps. Prints "inferences
- * COUNT BEST MEDIAN", device times of replayed graphs, and "host COUNT BEST MEDIAN", from and to
- * the host's memory, unless it runs once; and "step NUMBER BEST" lines, of steps that are repeated
- * alone, and "place NUMBER MEDIAN" lines, of steps between their neighbours; times in
- * nanoseconds. */
+ * SECONDS 0 runs once, a negative number does so without looking at the steps. Prints
+ * "inferences COUNT BEST MEDIAN", device times of replayed graphs, and "host COUNT BEST MEDIAN",
+ * from and to the host's memory, unless it runs once; and "step NUMBER BEST" lines, of steps
+ * that are repeated alone, and "place NUMBER MEDIAN" lines, of steps between their neighbours;
+ * times in nanoseconds. */
 #define SQUALL_NETWORK
 #define SQUALL_CUDA
 #include "runtime.c"

@@ -1,4 +1,5 @@
-/* How guarded buffers are made and looked at, and large memory without a guard. */
+/* Buffers between guard pages for kernels that are tried: a write beside a buffer is a fault, or
+ * damages a canary that is checked. Also plain large memory. guard.h has the interface. */
 #define _GNU_SOURCE
 #include "guard.h"
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* Buffers between pages that cannot be touched, their end as close to the upper one as 64-byte
- * alignment allows, with canaries in the bytes left over on both sides. */
+/* Buffers between two pages that cannot be touched. A buffer ends as close to the upper page as
+ * its alignment by 64 bytes allows; the bytes that remain on both sides hold canaries, so that
+ * writes outside of the buffer are found. */
 #ifndef SQUALL_GUARD_H
 #define SQUALL_GUARD_H
 #include "error.h"
@@ -12,11 +13,11 @@ typedef struct {
   int number;          /* among buffers of one name, or -1 */
   unsigned char *base; /* the lower guard page */
   size_t inside;       /* bytes between the guard pages */
-  unsigned char *at;   /* what the kernel is given */
-  size_t size;         /* what the kernel may use of it */
+  unsigned char *at;   /* the address that the kernel gets */
+  size_t size;         /* the bytes that the kernel may use */
 } rt_guarded;
 
-/* All that were ever placed, for the message of a crash. */
+/* All buffers that were ever placed, for the message of a crash. */
 typedef struct {
   size_t page;
   const rt_guarded *known[RT_GUARDED];

@@ -1,4 +1,4 @@
-/* The state of a host program. */
+/* Initialises the state of a host program (host.h), and reads its clock. */
 #define _GNU_SOURCE
 #include "host.h"
 #include <string.h>

@@ -1,6 +1,6 @@
-/* What the parts of the library share while they work for one host program: the last error, whose
- * code runs, and which memory is guarded. The library has no writable globals; a program has one
- * rt_host. */
+/* The state that the parts of the library share in one host program: the last error, whose code
+ * is running (for the message of a crash), and which memory is guarded. The library has no
+ * writable globals; a program has one rt_host. */
 #ifndef SQUALL_HOST_H
 #define SQUALL_HOST_H
 #include "error.h"

@@ -1,8 +1,8 @@
-/* What stands at the far end of the connection to a board: a static program that needs nothing of
- * the board but its kernel. It says what the board is, takes files into the folder where it was
- * started, starts programs there (the runner, the roof's program) and passes on what is said to
- * them and by them. crates/measure/src/board/link.rs is the other end, and docs/decisions/0045 says
- * why.
+/* The keeper: a static program at the far end of the connection to a board (a machine that only
+ * runs kernels). It needs nothing of the board but its operating system's kernel. It describes
+ * the board, takes files into the folder where it was started, starts programs there (the
+ * runner, the roof's program) and passes on their input and output.
+ * crates/measure/src/board/link.rs is the other end, and docs/decisions/0045 says why.
  *
  * It hears                           and says
  *   file NAME BYTES, then the bytes    fact BYTES PATH, then the bytes: a file of the system
@@ -139,7 +139,7 @@ static double now(void) {
 /* Seconds until the answer that is waited for is late; one where none is. */
 static double time_left(void) { return deadline > 0 ? deadline - now() : 1; }
 
-/* Waits until one of these is ready, for so many seconds, at most one; as poll() answers. */
+/* Waits until one of these is ready, for `seconds`, at most one; returns poll()'s answer. */
 static int await(struct pollfd *all, nfds_t count, double seconds) {
   return poll(all, count, seconds > 1 ? 1000 : (int)(seconds * 1000) + 1);
 }
@@ -153,8 +153,8 @@ static int is_read(int to) {
   return 1;
 }
 
-/* Hands so many bytes of the connection to a descriptor; those that cannot be written are passed
- * over, and the reason is given. */
+/* Hands `bytes` bytes of the connection to a descriptor; bytes that cannot be written are passed
+ * over, and the reason is returned. */
 static int take(size_t bytes, int to) {
   int fault = to < 0 ? EBADF : 0;
   while (bytes > 0) {

@@ -1,4 +1,5 @@
-/* How kernels in C are loaded. */
+/* Loads a kernel in C: from a shared library by dlopen, or from the table of functions that are
+ * linked into the program. Checks that the sizes that it announces agree with the plan's. */
 #define _GNU_SOURCE
 #include "kernel.h"
 #include <dlfcn.h>

@@ -1,10 +1,10 @@
-/* A kernel in C that stands ready: from a library that is loaded, or linked into the program. */
+/* A kernel in C that is loaded: from a shared library, or linked into the program. */
 #ifndef SQUALL_KERNEL_H
 #define SQUALL_KERNEL_H
 #include "call.h"
 #include "host.h"
 
-/* The same of a kernel for a GPU whose launcher is linked in; the last argument is a stream. */
+/* The functions of a GPU kernel whose launcher is linked in; the last argument is a stream. */
 typedef int rt_stream_run_function(const void *const *data, void *const *outputs,
                                    const void *prepared, void *workspace, void *stream);
 typedef int rt_stream_prepare_function(const void *const *weights, void *prepared, void *stream);
@@ -18,7 +18,7 @@ typedef struct {
 /* Loads a kernel in C; `k` must outlive it. */
 int rt_load(rt_host *h, const rt_kernel *k, rt_loaded *to);
 void rt_unload(rt_host *h, rt_loaded *loaded);
-/* Packs weights; the kernel has some. */
+/* Packs the weights of a kernel that has some. */
 int rt_prepare(rt_host *h, const rt_kernel *k, const rt_loaded *loaded, const void *const *weights,
                void *prepared);
 /* What is linked in under a name, or NULL. */

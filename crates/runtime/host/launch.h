@@ -1,6 +1,6 @@
-/* How functions of a GPU are launched: the tables that a plan describes, and how they become the
- * arguments that the driver takes. Runner, network and the launchers of exported kernels use this
- * one text; it is C and C++, and needs nothing else. */
+/* Launches of a GPU kernel: the tables in which a plan describes them, and the code that binds a
+ * table to memory as the arguments that the driver takes. Runner, network and the launchers of
+ * exported kernels use this one text; it is C and C++, and needs nothing else. */
 #ifndef SQUALL_LAUNCH_H
 #define SQUALL_LAUNCH_H
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 enum { RT_MAP_BYTES = 128, RT_RANK = 5 };
 
-/* What one parameter of a function is given. */
+/* One argument of a launched function. */
 typedef struct {
   char kind;              /* d data, w weight, o output, r restored output, p prepared memory,
                            * s workspace, x number, m tensor map, e status */

@@ -1,5 +1,5 @@
-/* How an exported launcher launches the functions of its kernel, by tables as a plan describes
- * them. C++ over the CUDA runtime; the text stands in each exported file, behind launch.h. */
+/* Launches the functions of an exported GPU kernel by its tables (launch.h). C++ over the CUDA
+ * runtime; the text is part of each exported file, behind launch.h. */
 #ifndef SQUALL_LAUNCHER_H
 #define SQUALL_LAUNCHER_H
 #include <cuda_runtime.h>

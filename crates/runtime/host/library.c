@@ -1,4 +1,6 @@
-/* How an exported network is opened. */
+/* The code behind an exported network for CPUs: checks that the CPU has the kernels' instruction
+ * sets, maps the file of weights and makes the model. library.h has the interface; execute.c
+ * runs the model. */
 #include "library.h"
 #include "cpu.h"
 #include "digest.h"

@@ -1,10 +1,10 @@
-/* What stands behind the C interface of an exported network: opening the file of its weights and
- * closing it. The library of a network has one rt_library, which says what it was made of. */
+/* The code behind the C interface of an exported network for CPUs: opening the file of its
+ * weights and closing it. Each exported network has one rt_library, with its plan and kernels. */
 #ifndef SQUALL_LIBRARY_H
 #define SQUALL_LIBRARY_H
 #include "execute.h"
 
-/* What calls of the interface give. */
+/* The results of the interface's calls. */
 enum {
   RT_OK,
   RT_ARGUMENT,  /* a pointer is NULL, or a struct_size is too small */

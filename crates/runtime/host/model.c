@@ -1,4 +1,5 @@
-/* How a plan becomes a model. */
+/* Makes a model of a plan: gives every buffer its address and every step its operands, so that a
+ * run need not look anything up. model.h has the types; execute.c runs it. */
 #include "model.h"
 #include <stdlib.h>
 #include <string.h>

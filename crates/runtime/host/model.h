@@ -1,6 +1,6 @@
-/* A network that stands ready: a plan with the addresses of all that its steps touch. A model is
- * never written after it was opened, so that threads share it; what a run writes lies in a
- * workspace, which the caller gives, at places that are the same in each run. */
+/* A model: a network that is ready to run, a plan with the addresses of everything that its
+ * steps touch. It is never written after it was opened, so that threads share it. All that a run
+ * writes lies in a workspace, which the caller gives, at the same offsets in each run. */
 #ifndef SQUALL_MODEL_H
 #define SQUALL_MODEL_H
 #include "call.h"

@@ -1,4 +1,5 @@
-/* How functions of a GPU are loaded and launched. */
+/* Loads a kernel's cubin on a GPU and launches its functions with the arguments that its plan
+ * lists. */
 #include "module.h"
 #include <stdlib.h>
 #include <string.h>

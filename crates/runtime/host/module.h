@@ -1,4 +1,4 @@
-/* The functions of a kernel's cubin on a GPU, and how they are launched. */
+/* A kernel's cubin (compiled GPU code) that is loaded, and the launches of its functions. */
 #ifndef SQUALL_MODULE_H
 #define SQUALL_MODULE_H
 #include "gpu.h"
@@ -6,14 +6,14 @@
 typedef struct {
   cu_handle module;
   cu_handle *functions; /* one a launch */
-  /* What a launch is given, with room for the largest. */
+  /* The arguments of a launch, with room for the largest. */
   const void **values;
   void **arguments;
   rt_encoded_map *maps;
 } rt_module;
 
-/* Loads the cubin of a kernel and finds its functions. What was taken is given back by
- * rt_module_close, also after a failure. */
+/* Loads the cubin of a kernel and finds its functions. rt_module_close frees everything, also
+ * after a failure. */
 int rt_module_open(rt_gpu *g, const rt_kernel *k, rt_module *m);
 void rt_module_close(rt_gpu *g, rt_module *m);
 /* Launches one phase of a kernel in order: its preparation, or a call. */

@@ -1,4 +1,6 @@
-/* How data is moved. */
+/* Moves of data in a network's run: copies along axes (transposes, slices, conversions), runs,
+ * fills. moves.h has the interface. Programs compile this file by itself, because its build is
+ * compared with an independent one first. */
 #include "moves.h"
 #include "element.h"
 #include <string.h>

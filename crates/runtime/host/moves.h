@@ -1,12 +1,13 @@
-/* Moves of data between buffers: copies along axes, runs, fills. */
+/* Moves of data between buffers, the steps of a plan that are no kernels: copies along axes,
+ * runs of elements, fills with a value. */
 #ifndef SQUALL_MOVES_H
 #define SQUALL_MOVES_H
 #include "plan.h"
 #include "pool.h"
 
-/* A move of elements of `size` bytes, relative to the starts of its two buffers. Where a copy
- * reads elements of `from_size`, others than it writes, it converts them: floats of 32 bits to
- * bf16 or, if `f16`, to f16, or those to these. */
+/* A move of elements of `size` bytes, relative to the starts of its two buffers. Where a copy reads
+ * elements of another size, `from_size`, it converts them: from 32-bit floats to bf16 (or to f16,
+ * if `f16`), or from that format to 32-bit floats. */
 typedef struct {
   rt_step_kind kind;
   int f16;
@@ -19,7 +20,7 @@ typedef struct {
   rt_axis axes[RT_AXES + 2];
 } rt_move;
 
-/* What a move has to know of a buffer's elements. */
+/* The facts of a buffer's elements that a move needs. */
 typedef struct {
   size_t size;
   int is_f16;

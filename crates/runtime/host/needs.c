@@ -1,5 +1,7 @@
-/* Which instruction sets the kernels of a library need: compiled with their flags, it says what
- * those let the compiler use. It holds no code, so that it can be read on any processor. */
+/* A constant with one bit for each instruction set that the kernels of an exported library need.
+ * The file is compiled with the kernels' flags, whose macros say which sets the compiler may
+ * use. It has no code, so that it can be read on any processor; library.c compares it with what
+ * cpu.c finds. */
 #include "cpu.h"
 
 extern const uint64_t rt_cpu_needs;

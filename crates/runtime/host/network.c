@@ -1,4 +1,6 @@
-/* How the network of a program is made ready and run. */
+/* A network on a CPU: makes it ready (maps weights, loads kernels, has weights packed by
+ * prepare.c), runs it, and times its steps. network_main.c is the program; gpu_network.c is the
+ * same for GPUs. */
 #define _GNU_SOURCE
 #include "prepare.h"
 #include <errno.h>

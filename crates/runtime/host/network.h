@@ -1,5 +1,5 @@
-/* A network of a program: its plan and constants come from files of the folder, its kernels from
- * the program, and its weights are prepared when it is opened. */
+/* The network of a program on a CPU: its plan and constants come from files of the folder, its
+ * kernels are linked in or loaded, and its weights are prepared when it is opened. */
 #ifndef SQUALL_NETWORK_H
 #define SQUALL_NETWORK_H
 #include "execute.h"

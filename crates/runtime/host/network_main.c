@@ -1,12 +1,12 @@
-/* Runs a network. Made by Squall. The table of its kernels stands in `kernels.c`, a unit of its
- * own, so that this one is compiled once for all networks; `moves.c` is a unit, too.
+/* Runs a network on a CPU. Made by Squall. The table of its kernels is `kernels.c`, a unit of
+ * its own, so that this one is compiled once for all networks; `moves.c` is a unit, too.
  *
  *   network SECONDS [FILE]  in the folder of plan.txt, its constants and input_0.bin ..; writes
  *                           output_0.bin ..; reads prepared weights from FILE, or keeps them there
  *   network --weights FILE  writes constants and prepared weights as an exported library maps them
  *
- * SECONDS 0 runs once. Prints "inferences COUNT BEST MEDIAN", unless it runs once, and "step NUMBER
- * BEST" lines, times in nanoseconds. */
+ * SECONDS 0 runs once. Prints "inferences COUNT BEST MEDIAN", unless it runs once, and "step
+ * NUMBER BEST" lines, times in nanoseconds. */
 #define SQUALL_NETWORK
 #include "runtime.c"
 #include <signal.h>

@@ -1,4 +1,5 @@
-/* How NVRTC is opened and compiles, and how the GPU's limits are measured. */
+/* Opens NVRTC (NVIDIA's runtime compiler), compiles CUDA C to cubins, and measures a GPU's roof
+ * (peak and bandwidths) by kernels that it compiles. nvrtc.h has the interface. */
 #define _GNU_SOURCE
 #include "nvrtc.h"
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
-/* NVRTC, which makes cubins of CUDA C, and what a GPU can do at most. */
+/* NVRTC (NVIDIA's runtime compiler), which makes cubins of CUDA C; and a GPU's roof (its
+ * measured peak and bandwidths). */
 #ifndef SQUALL_NVRTC_H
 #define SQUALL_NVRTC_H
 #include "cuda.h"

@@ -1,4 +1,5 @@
-/* How prepared weights stay in a file. */
+/* Keeps a network's prepared (packed) weights in a file between runs: finds, checks, maps and
+ * writes it. packed.h describes the file and says when it is trusted. */
 #include "packed.h"
 #include "digest.h"
 #include <errno.h>

@@ -5,11 +5,12 @@
  *         48   40 bytes that name the boot of the machine in which it was written or checked
  *         88   of each section: u64 digest; then u64 digest of all bytes before
  *
- * and from the next page on the region of prepared weights, a section for each call that has some.
- * The name is a digest of all that the weights are made of. A file is written beside, is renamed
- * when it is whole, and is used if its size, its name and its head agree. One that was not touched
- * since, by its time and the boot, is used as it is; any other one is read whole and held against
- * its digests first, since a machine that lost its power may have lost pages of it. */
+ * From the next page on it has the region of prepared weights, a section for each call that has
+ * some. Its name is a digest of all that the weights are made of. A file is written under
+ * another name, is renamed when it is whole, and is used if its size, its name and its head
+ * agree. A file that was not touched since, by its time and the boot, is used as it is; any
+ * other one is first read whole and compared with its digests, since a machine that lost its
+ * power may have lost pages of it. */
 #ifndef SQUALL_PACKED_H
 #define SQUALL_PACKED_H
 #include <stddef.h>

@@ -1,4 +1,6 @@
-/* The reader of plans. It takes any bytes: what is no plan is refused with its line. */
+/* The reader of plans in C: parses a plan's text (docs/plan-format.md) into the types of plan.h.
+ * It takes any bytes: a text that is no plan is refused with its line.
+ * crates/runtime/src/plan/parse.rs reads the same. */
 #include "plan.h"
 #include <errno.h>
 #include <stdio.h>
@@ -7,7 +9,7 @@
 
 enum { LONGEST_TEXT = 1 << 28 };
 
-/* A line on its way: words are cut off its front. */
+/* The rest of a line, from whose front words are taken. */
 typedef struct {
   char *at; /* NULL behind the last word */
   const char *wrong;

@@ -1,6 +1,6 @@
-/* A plan: what is run, on which memory, in which order. docs/plan-format.md describes the text;
- * plan.c reads it and verify.c refuses what does not fit together, so that what runs a plan need
- * not check. */
+/* A plan: what is run, on which memory, in which order, as C types. docs/plan-format.md
+ * describes the text. plan.c reads it, and verify.c refuses a plan whose parts do not fit
+ * together, so that the code that runs a plan need not check. */
 #ifndef SQUALL_PLAN_H
 #define SQUALL_PLAN_H
 #include "element.h"

@@ -1,4 +1,4 @@
-/* The pool of programs and libraries that were compiled with OpenMP. */
+/* The pool of threads of programs and libraries that are compiled with OpenMP; others get none. */
 #include "pool.h"
 
 #ifdef _OPENMP

@@ -1,5 +1,5 @@
 /* Threads as a run sees them: a function that performs some tasks and returns when all are done.
- * Who owns the threads is the caller's business. */
+ * The threads may be OpenMP's (pool.c) or the caller's own. */
 #ifndef SQUALL_POOL_H
 #define SQUALL_POOL_H
 #include <stddef.h>

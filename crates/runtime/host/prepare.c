@@ -1,4 +1,5 @@
-/* How the weights of a network's calls are packed. */
+/* Packs the weights of a network's kernel calls before the first run, several calls at once,
+ * into memory or into the file of packed.h. network.c calls it when a network is opened. */
 #define _GNU_SOURCE
 #include "prepare.h"
 #include <stdlib.h>
@@ -12,7 +13,7 @@ const rt_buffer *rt_packed_of(const rt_plan *p, const rt_step *s) {
   return k->prepared ? &p->buffers[s->buffers[k->parameter_count]] : NULL;
 }
 
-/* Why packing ended early. By the file means that the weights are packed in memory instead. */
+/* Why packing ended early. After BY_FILE the weights are packed into memory instead. */
 typedef enum { BY_NOTHING, BY_MEMORY, BY_FILE, BY_PLAN, BY_KERNEL } ended;
 
 /* Calls whose weights are packed, which threads take one by one. */
@@ -29,8 +30,8 @@ typedef struct {
   int code;
 } packing;
 
-/* What one thread has for itself: memory that a call's weights are packed into on their way to the
- * file, and copies of weights that lie at any byte of a model's file. */
+/* A thread's own memory: room in which a call's weights are packed on their way to the file, and
+ * aligned copies of weights that lie at any byte of a model's file. */
 typedef struct {
   unsigned char *room, *copies;
   size_t copy_bytes;

@@ -1,5 +1,5 @@
-/* How the weights of a network's calls are packed: each call's by one thread, several calls at
- * once. */
+/* Packing of the weights of a network's calls before the first run: each call's by one thread,
+ * several calls at once. */
 #ifndef SQUALL_PREPARE_H
 #define SQUALL_PREPARE_H
 #include "network.h"

@@ -1,4 +1,4 @@
-/* How replies are put together and written. */
+/* Puts together the runner's replies, and writes them whole. */
 #define _GNU_SOURCE
 #include "reply.h"
 #include <errno.h>

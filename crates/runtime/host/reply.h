@@ -1,4 +1,5 @@
-/* The state of the runner, with the reply that it puts together, and how that is written. */
+/* The state of the runner, with the reply that it puts together, and the functions that write
+ * it. */
 #ifndef SQUALL_REPLY_H
 #define SQUALL_REPLY_H
 #include "session.h"

@@ -1,5 +1,6 @@
-/* The process that runs kernels while they are tuned. Compiled by the user's own C compiler when a
- * measurer opens, and spoken to as conversation.h says:
+/* The runner: the process that runs kernels while they are tuned, so that a crash or a hang ends
+ * one trial and not the tuner. It is compiled by the user's own C compiler when a measurer opens
+ * (crates/measure/src/cpu/runner.rs), and converses as conversation.h says:
  *
  *   runner VERSION kernels CORE,CORE.. cpu|wall     runs kernels on the CPU
  *   runner VERSION kernels CORE,CORE.. gpu:ORDINAL  runs kernels on a GPU, references on the CPU

@@ -1,6 +1,6 @@
-/* The library as one translation unit, which a program includes: SQUALL_CUDA adds GPUs,
- * SQUALL_NETWORK plans of many steps (of which moves.c is a unit of its own on CPUs), SQUALL_RUNNER
- * the conversation with a host. */
+/* The C host library as one translation unit, which each program includes. SQUALL_CUDA adds
+ * GPUs; SQUALL_NETWORK adds plans of many steps (moves.c is a unit of its own on CPUs);
+ * SQUALL_RUNNER adds the conversation with a measurer. */
 #define _GNU_SOURCE
 #include "element.c"
 #include "error.c"

@@ -1,4 +1,6 @@
-/* How a task is set and a kernel is checked. */
+/* A session: sets a task (makes inputs, computes the reference's outputs) and checks kernels
+ * against it on poisoned outputs. Also the CPU back end, which loads and times kernels in C;
+ * cuda.c is the GPU's. session.h has the interface; timing.c times. */
 #define _GNU_SOURCE
 #include "session.h"
 #include "pool.h"

@@ -1,5 +1,6 @@
-/* One task at a time and two kernels of it: inputs are made, the reference's outputs are kept, and
- * kernels are loaded, checked and timed on the back end of their language. */
+/* A session: one task at a time and up to two kernels of it. Inputs are made, the reference's
+ * outputs are kept, and kernels are loaded, checked and timed on the back end of their language
+ * (CPU in session.c, GPU in cuda.c). */
 #ifndef SQUALL_SESSION_H
 #define SQUALL_SESSION_H
 #include "host.h"
@@ -7,12 +8,12 @@
 
 struct rt_session;
 
-/* Where kernels run. All take the session and the number of one of its kernels. */
+/* A back end, on which kernels run. All functions take the session and the number of a kernel. */
 typedef struct {
   /* Loads the kernel and prepares its weights. */
   int (*load)(struct rt_session *s, int which);
   void (*unload)(struct rt_session *s, int which);
-  /* Fills the outputs with a byte, and the workspace with what nothing was written to. */
+  /* Fills the outputs with a byte, and the workspace with the byte that marks unwritten memory. */
   int (*poison)(struct rt_session *s, int which, int byte);
   /* Brings the outputs to the host. */
   int (*fetch)(struct rt_session *s, int which);

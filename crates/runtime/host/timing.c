@@ -1,10 +1,10 @@
-/* How kernels are timed: alone, beside a pacemaker, and two by two.
+/* Times kernels of a session: alone, beside a pacemaker, and two by two.
  *
- * A shared machine is slow for moments at a time: another program runs on the other thread of the
- * core, or fills the caches. The pacemaker is a kernel of the same task that is timed right before
- * and after each other kernel, so that the caller can tell a slow kernel from a slow moment. It
- * stays loaded as the second kernel, and works on the first input set: what it writes is no right
- * answer for the second, on which the others are timed. */
+ * A shared machine is slow for moments at a time: another program runs on the other thread of
+ * the core, or fills the caches. The pacemaker is a kernel of the same task that is timed right
+ * before and after each other kernel, so that the caller can tell a slow kernel from a slow
+ * moment. It stays loaded as the second kernel and works on the first input set, so that its
+ * outputs are no right answer for the second set, on which the other kernels are timed. */
 #define _GNU_SOURCE
 #include "session.h"
 #include <math.h>

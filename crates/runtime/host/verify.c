@@ -1,6 +1,7 @@
-/* Whether the parts of a plan fit together: every number of a buffer, kernel or region exists,
- * every size and offset stays inside, and no sum overflows. RT_MOST_BYTES bounds each number that
- * the reader took, so that three of them fit 64 bits. */
+/* Checks that the parts of a plan fit together, so that the code that runs a plan need not:
+ * every number refers to an existing buffer, kernel or region, every size and offset stays
+ * inside, and no sum overflows (RT_MOST_BYTES bounds each number, so that a sum of three fits 64
+ * bits). crates/runtime/src/plan/verify.rs checks the same. */
 #include "plan.h"
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* How files of weights are checked. */
+/* Checks and writes the file of an exported network's weights. weights.h describes the file. */
 #include "weights.h"
 #include "digest.h"
 #include <string.h>

@@ -1,5 +1,6 @@
-//! The sources of the C host library, and of the programs over it. A program is compiled from its
-//! main file in a folder that holds the library.
+//! The C host library (`host/*.c`) as texts inside the binary, with the main files of the programs
+//! over it: runner, network, driver. Programs are compiled on the user's machine from these texts;
+//! exported folders and libraries get copies of the parts that they need.
 
 /// A file of the library: its name and its text.
 pub type HostFile = (&'static str, &'static str);
@@ -10,8 +11,8 @@ macro_rules! sources {
     };
 }
 
-/// The library. A main file includes `runtime.c`, which includes the others, but for `moves.c` on
-/// CPUs.
+/// The files of the library. A main file includes `runtime.c`, which includes the others; on CPUs
+/// `moves.c` is compiled apart.
 pub const LIBRARY: [HostFile; 62] = sources![
     "runtime.c",
     "branches.c",

@@ -1,7 +1,7 @@
-//! What runs kernels outside of our process: the plan format ([`plan`]), the C host library that
-//! reads and runs plans ([`host`]), launch tables for exported kernels ([`tables`]), and the typed
-//! protocol between a measurer and its runner ([`protocol`]). docs/plan-format.md describes all of
-//! it for readers of the texts.
+//! Everything that runs kernels outside of Squall's own process: the plan format ([`plan`]: which
+//! kernels run on which memory in which order), the C host library that reads and runs plans
+//! ([`host`]), launch tables for exported kernels ([`tables`]), and the protocol between a measurer
+//! and its runner process ([`protocol`]). docs/plan-format.md describes the texts.
 
 pub mod host;
 pub mod plan;

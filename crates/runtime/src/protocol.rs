@@ -1,26 +1,27 @@
-//! What a measurer and its runner say to each other, as types and as lines. The runner is a C
-//! program (`host/conversation.c`); both ends say their version and refuse another one.
+//! The protocol between a measurer and the runner (the C process in which kernels run): requests
+//! and replies as types, and as lines of text over pipes. `host/conversation.c` is the runner's
+//! end. Both ends state their version and refuse another one.
 
 use crate::plan::HostPlan;
 use squall_core::GpuState;
 use std::fmt::Write as _;
 
-/// The version of these messages. A runner of another one is refused, and refuses its host.
+/// The version of the messages. A runner of another version is refused, and refuses its host.
 pub const VERSION: u32 = 1;
 
-/// What the runner is started as.
+/// The role in which the runner is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// It runs kernels, pinned to some cores.
+    /// It runs kernels, pinned to cores.
     Kernels {
         /// The cores.
         cores: Vec<usize>,
-        /// What kernels run on.
+        /// The device and the clock that times kernels.
         on: Clock,
     },
-    /// It says what a GPU is.
+    /// It describes a GPU.
     Describe(u32),
-    /// It measures what a GPU can do at most.
+    /// It measures a GPU's roof (peak and bandwidths).
     Roof {
         /// The driver's number of the GPU.
         ordinal: u32,
@@ -31,7 +32,7 @@ pub enum Start {
     Compiler(String),
 }
 
-/// What kernels run on, and the clock that times them there.
+/// The device that kernels run on, and the clock that times them there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// One thread, timed by its CPU time.
@@ -65,7 +66,7 @@ impl Start {
     }
 }
 
-/// What a measurer asks for.
+/// A request of the measurer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request<'a> {
     /// Makes inputs, and lets the plan's kernel compute the reference outputs, which go to a file;
@@ -107,7 +108,7 @@ pub enum Request<'a> {
         /// Bytes walked through before each call; 0 for none.
         flush: u64,
     },
-    /// Times so many pairs of windows of the two.
+    /// Times this many pairs of windows of the two kernels.
     Pairs(usize),
     /// Compiles CUDA C to a cubin.
     Compile {
@@ -175,7 +176,7 @@ pub enum Side {
     B,
 }
 
-/// What failed.
+/// The part that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Loading, launching or a kernel's error code.
@@ -233,7 +234,7 @@ pub struct Measured {
     pub calls: u64,
     /// Of each window, the time of a call in ns.
     pub samples: Vec<f64>,
-    /// What the pacemaker took meanwhile, in ns.
+    /// The pacemaker's time meanwhile, in ns.
     pub pace: Option<f64>,
     /// The GPU as the kernel left it.
     pub gpu: Option<GpuState>,
@@ -275,7 +276,7 @@ pub struct GpuDescription {
     pub name: String,
 }
 
-/// What a GPU can do at most.
+/// A GPU's roof (peak and bandwidths).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GpuRoof {
     /// Multiply-adds, two operations each.
@@ -288,14 +289,14 @@ pub struct GpuRoof {
     pub state: GpuState,
 }
 
-/// What the runner answers.
+/// A reply of the runner.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// It was started, and speaks this version.
     Ready(u32),
     /// A task was set.
     Task {
-        /// What a call of the reference took.
+        /// The time of a call of the reference.
         seconds: f64,
         /// How many of the expected numbers are none or infinite.
         nonfinite: u64,
@@ -310,9 +311,9 @@ pub enum Reply {
     Pairs(Vec<[f64; 2]>),
     /// A source was compiled; the functions' names in the cubin, where they were asked for.
     Built(Vec<String>),
-    /// What a GPU is.
+    /// The description of a GPU.
     Device(Box<GpuDescription>),
-    /// What a GPU can do at most.
+    /// A GPU's roof (peak and bandwidths).
     Roof(GpuRoof),
     /// It did not succeed.
     Failed(Failure),
@@ -332,7 +333,7 @@ pub enum Line {
 }
 
 impl Line {
-    /// What a line says.
+    /// Parses a line.
     pub fn parse(line: &str) -> Line {
         let line = line.trim();
         let (cpu, words) = line.split_once(' ').unwrap_or(("", line));

@@ -1,5 +1,6 @@
-//! Launches as C tables: what exported launchers hold instead of a plan's text, read by the same
-//! `host/launch.h` that binds the launches of a plan.
+//! Prints a kernel's GPU launches as C tables, which exported launchers contain in place of a
+//! plan's text. `host/launch.h` reads the tables and binds the launches, in the launcher as in the
+//! runner.
 
 use crate::plan::{Argument, Kernel, Launch, Role};
 use squall_core::{LaunchPhase, Mapped, TensorMap};

@@ -1,4 +1,5 @@
-//! The integration tests of the crate `squall-runtime` as one program: a program is linked once.
+//! The integration tests of the crate `squall-runtime`, all in one program, because each test
+//! program takes time to link.
 
 mod host;
 mod plan;

@@ -1,5 +1,5 @@
-//! The C host library compiles without a warning in all of its forms, and its runner refuses a host
-//! of another version.
+//! Tests of the C host library: it compiles without a warning in all of its forms, and its runner
+//! refuses a host with another version of the protocol.
 
 use squall_runtime::host::{DRIVER, GPU_NETWORK, LAUNCH, MOVES, NETWORK, RUNNER, whole};
 use squall_runtime::protocol::{Clock, Failure, Line, Place, Reply, Start, VERSION};

@@ -1,5 +1,6 @@
-//! Plans print and parse back, and both readers (Rust's and C's) take any bytes: what is no plan is
-//! refused with a reason, without a crash or a read over the end, and both readers agree.
+//! Tests of host plans: they print and parse back, and both readers (Rust's and C's) survive any
+//! bytes and agree: a text that is no plan is refused with a reason, without a crash or a read past
+//! the end.
 
 use proptest::prelude::*;
 use squall_core::{Language, LaunchPhase, Mapped, TensorMap};

@@ -1,6 +1,7 @@
-//! Kernels of a kernel.toml beside their reference: the store's best, the knobs' defaults, and the
-//! reference as the compiler makes it with -O3, for this machine and for any. All run in one
-//! measurer, in turns; each one's time is the median of its rounds. Prints a line of JSON a task.
+//! Compares a user's tuned kernels (kernel.toml) with untuned ones: the store's best, the knobs'
+//! defaults, and the reference as the compiler makes it with -O3, once for this machine and once
+//! for any. All run in one measurer, in turns; each time is the median of the rounds. Prints a line
+//! of JSON for each task.
 //!
 //! `cargo run --release -p squall --example beside -- STORE ROUNDS kernel.toml..`
 

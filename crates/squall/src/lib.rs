@@ -1,12 +1,14 @@
-//! Squall's public interface. What it does is a function of a plain request: [`tune`] finds the
-//! fastest kernels of an input, [`export`] ships them, [`run`] runs a model through them,
-//! [`choose`] says which solver serves a problem, [`predict`] what tuning would find where nothing
-//! was tuned yet, [`import`] takes in what others measured, [`replay`] compares searches on
-//! recordings. Requests that look at this machine share a [`Context`], which looks at it once.
+//! Squall's public interface, over which the command line, the Python package and the fuzzers work.
+//! Each verb is a function of a plain request: [`tune`] finds the fastest kernels of an input,
+//! [`export`] writes them as C files, [`run`] runs a model through them, [`choose`] says which of
+//! MIOpen's solvers serves a problem, [`predict`] proposes parameters where nothing was tuned,
+//! [`import`] takes in measurements of other tuners, [`replay`] compares search strategies on
+//! recorded measurements. Requests that need to know this machine share a [`Context`], which
+//! examines it once.
 //!
-//! [`report`] shows what tuning found, [`verify`] holds stored winners against their runners-up
-//! again, [`exchange`] gives out what others read, [`forecast`] trains predictors, and [`trials`]
-//! holds the one loop by which anything is measured.
+//! [`report`] shows what tuning found, [`verify`] measures stored winners against their runners-up
+//! again, [`exchange`] converts records to other formats, [`forecast`] trains predictors, and
+//! [`trials`] holds the one loop by which anything is measured.
 //!
 //! ```no_run
 //! use squall::{BudgetRequest, Context, InputRequest, TuneRequest, tune};

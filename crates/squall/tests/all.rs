@@ -1,4 +1,6 @@
-//! The integration tests of the crate `squall` as one program: a program is linked once.
+//! The integration tests of the crate `squall`, all in one program, because each test program takes
+//! time to link. Each module is one area; `machine`, `written` and `fused_tasks` are shared by
+//! others.
 
 mod arm;
 mod copies;

@@ -1,6 +1,7 @@
-//! Kernels of NEON under an emulator: configurations of each workload of
-//! `examples/workloads.ops`, in an export whose driver holds them against their references. Nothing
-//! is timed. It takes minutes, so it runs where `SQUALL_ARM=1` asks for it, as `.ci/run` does.
+//! Test that NEON kernels are right, under the emulator QEMU: for each workload of
+//! `examples/workloads.ops`, sampled configurations are exported with a driver that compares them
+//! with their references. Nothing is timed. It takes minutes and therefore runs only with
+//! `SQUALL_ARM=1`, as `.ci/run` sets it.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -11,11 +12,10 @@ use squall_core::{KernelSource, Task};
 use squall_testing::samples;
 use std::path::Path;
 
-/// Configurations of each workload, and with the feature `full`.
+/// The number of configurations of each workload, by default and with the feature `full`.
 const CONFIGURATIONS: [usize; 2] = [1, 3];
 
-/// A sampled kernel of a task; the `n`-th of another sketch than the one before, where there are
-/// several.
+/// A sampled kernel of a task, of its `n`-th sketch (counted round and round).
 fn chosen(task: &Task, target: &squall_core::Target, n: usize) -> Chosen {
     let all = sketches(&task.workload, target);
     let tunable = &all[n % all.len()];

@@ -1,5 +1,5 @@
-//! What an inference of real networks still copies where nothing was tuned: moves of data become
-//! places in memory.
+//! Test of the number of copies in the plans of real networks: reshapes, slices and other moves of
+//! data should become places in memory (a view of another tensor) and not copies in each inference.
 
 use squall::{InputRequest, TargetRequest};
 use squall_core::graph::Weights;

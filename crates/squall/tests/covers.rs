@@ -1,5 +1,6 @@
-//! Which operators become one kernel is decided by tuned times and by whole networks, and what was
-//! decided is what models run by.
+//! Test of run-offs of covers (a cover says which operators of a model become one kernel): tuning
+//! measures whole networks with different covers, stores the winner, and later runs of the model
+//! use it.
 
 use prost::Message;
 use squall::{
@@ -11,7 +12,8 @@ use squall_frontend::onnx::proto::*;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-/// Two heads of 48 tokens, 16 wide: products around a softmax, which costs alone make one kernel.
+/// An attention of two heads, 48 tokens, 16 wide: two products around a softmax, which become one
+/// kernel only where costs favour it.
 fn attention(folder: &Path) -> PathBuf {
     let value = |name: &str, shape: [i64; 4]| {
         let dim = |d: i64| DimensionProto { dim_value: Some(d), dim_param: None };

@@ -1,5 +1,7 @@
-//! Convolutions of images that are quantised in every run: whole numbers are exact, so a network is
-//! what its definition says but for the rounding of floats.
+//! Tests of dynamically quantised convolutions (the image is quantised to bytes in every run, by
+//! its own range). Models with `DynamicQuantizeLinear` and `ConvInteger` are built, run, and
+//! compared with their definition: the integer sums must be exact, the floats equal but for
+//! rounding.
 
 use squall_testing::onnx as build;
 
@@ -13,7 +15,7 @@ use squall_frontend::onnx::proto::TensorProto;
 use squall_graph::Assignment;
 use squall_graph::solvers::{CoverCosting, Unknown, cheapest_cover};
 
-/// A convolution of an image, as files describe it.
+/// A convolution to test, in the terms of a model's file.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     image: [usize; 4],
@@ -22,9 +24,9 @@ struct Case {
     stride: usize,
     pad: usize,
     groups: usize,
-    /// The filters have no sign and a zero point of 128.
+    /// Whether the filters are unsigned bytes with a zero point of 128.
     unsigned: bool,
-    /// What is quantised is never below zero.
+    /// Whether the quantised values are never below zero.
     rectified: bool,
     /// Whether its kernel is one of bytes.
     bytes: bool,

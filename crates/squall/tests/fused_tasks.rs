@@ -1,4 +1,5 @@
-//! Tasks of several operators, which no operator line says, for tests of what is generated.
+//! Tasks of several fused operators (attention, inverted residuals, chains of products) that no
+//! operator line can express, as inputs of the tests of generated code and of task identities.
 
 use squall_core::expr::Expr;
 use squall_core::operator::{

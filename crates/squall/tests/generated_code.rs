@@ -1,8 +1,8 @@
-//! Generated kernels stay as they are, byte for byte, unless a change means to change them: a
-//! digest of the sources of sampled configurations of every sketch, for the workloads of
-//! `examples/workloads.ops`, `benches/narrow.ops`, `benches/gpu.ops` and `kinds.ops`, and for
-//! operators that no operator line says (`fused_tasks.rs`), compared with `generated_code.txt`.
-//! `SQUALL_BLESS=1 cargo test -p squall --test generated_code` writes that file anew.
+//! Test that generated kernels stay the same, byte for byte, unless a change means to change them.
+//! It compares with `generated_code.txt` a digest of the sources of sampled configurations of every
+//! sketch, for the workloads of `examples/workloads.ops`, `benches/narrow.ops`, `benches/gpu.ops`
+//! and `kinds.ops`, and for the fused operators of `fused_tasks.rs`. `SQUALL_BLESS=1 cargo test -p
+//! squall --test all generated_code` writes that file anew.
 
 use crate::fused_tasks::{attentions, chunked, maps, pairs, separables};
 use crate::machine;
@@ -16,7 +16,7 @@ use squall_core::{Bytes, Isa, KernelSource, Mapped, Target, Task, Tunable};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Sampled configurations of each sketch.
+/// The number of sampled configurations of each sketch.
 const SAMPLES: usize = 50;
 
 fn cpu(vector_bytes: usize, vector_registers: usize) -> Target {
@@ -24,7 +24,7 @@ fn cpu(vector_bytes: usize, vector_registers: usize) -> Target {
     Target::cpu(vector_bytes, vector_registers, &caches)
 }
 
-/// Everything of a kernel that a compiler or a driver sees, as text.
+/// The text of everything of a kernel that a compiler or a driver sees.
 fn text(k: &KernelSource) -> String {
     let mut s = format!(
         "{}\n{} {} {} {} {:?}\n",

@@ -1,5 +1,5 @@
-//! Models that compute in floats of 16 bits, run: their results are of the file's type, rounded as
-//! it says.
+//! Tests of models that compute in 16-bit floats (f16, bf16), run on a CPU: they compute in 32 bits
+//! inside, and results have the file's type, rounded to it.
 
 use crate::written::run_input;
 use squall::{Array, InputRequest};

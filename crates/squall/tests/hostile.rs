@@ -1,4 +1,5 @@
-//! Spaces and recordings that should never be handed in, and how fast the large ones open.
+//! Tests of degenerate and malformed search spaces and recordings (one configuration, only
+//! failures, times that are no numbers, a million values), and of how fast large real ones open.
 
 use squall::replay::{RecordedSpace, Replay, budgets, score};
 use squall_core::space::{Knob, Names, Role, Term};

@@ -1,8 +1,8 @@
-//! Identities of tasks stay as they are: stored records are found by them. Those of all operator
-//! lines of the repository, of tasks of several operators (`fused_tasks.rs`), and, as one digest,
-//! of all candidates of each model in `examples/` on CPUs and GPUs, compared with `identities.txt`.
-//! `SQUALL_BLESS=1 cargo test -p squall --test all identities` writes that file anew, which makes
-//! users' records of each task that changed foreign.
+//! Test that the ids of tasks stay the same, because stored records are found by them. It compares
+//! with `identities.txt` the ids of all operator lines of the repository, of the fused tasks of
+//! `fused_tasks.rs`, and, as one digest a model, of all candidate kernels of each model in
+//! `examples/` on CPUs and GPUs. `SQUALL_BLESS=1 cargo test -p squall --test all identities` writes
+//! that file anew; users' records of each task that changed are then no longer found.
 
 use crate::fused_tasks::{attentions, chunked, maps, pairs, separables};
 

@@ -1,8 +1,9 @@
-//! What models become stays as it is unless a change means to change it: for every model in
-//! `examples/` and in the shared folder, the tasks (ids, names, counts, nodes) with channels first
-//! and last, what is not tuned and why, and the plan, as digests compared with
-//! `model_digests.txt`. `SQUALL_BLESS=1 cargo test -p squall --test model_digests` writes that file
-//! anew where the shared folder is present.
+//! Test that the front half (model to tasks and plan) makes of each model what it made before,
+//! unless a change means to change it. For every model in `examples/` and in the shared folder it
+//! compares with `model_digests.txt` digests of the tasks (ids, names, counts, nodes) with channels
+//! first and last, of the untuned operators with reasons, and of the plan. `SQUALL_BLESS=1 cargo
+//! test -p squall --test all model_digests` writes that file anew where the shared folder is
+//! present.
 
 use squall::{Channels, Input, TargetRequest};
 use squall_frontend::read_weights;
@@ -22,7 +23,7 @@ fn tasks(input: &Input) -> String {
     digest(&s)
 }
 
-/// The plan without the numbers of its constants, but with their lengths and a sample of each.
+/// The plan's digest; of its constants it has the lengths and a sample of the numbers.
 fn plan(input: &Input, path: &Path) -> String {
     let Some(graph) = &input.graph else { return "none".into() };
     let elements = |shape: &Vec<i64>| shape.iter().product::<i64>();

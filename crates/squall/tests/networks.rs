@@ -1,5 +1,7 @@
-//! Whole models of several inputs, outputs and types, which the test makes: run through plain
-//! operators and moves, and checked against ONNX's own form of test data.
+//! Tests of whole models, which the test builds as ONNX files: several inputs, outputs and element
+//! types, branches, batches, extents that only the run knows. They run through plain operators (C
+//! generated for one node), moves of data and kernels, and are compared with expected values and
+//! with ONNX's form of test data; the same tests run again on an emulated GPU.
 
 mod nan;
 

@@ -1,6 +1,6 @@
-//! Configurations as older records have them: winners of the runs on an H200 in `benches/runs/`,
-//! from before knobs that were numbers became words and sketches were renamed. Each is found, and
-//! makes the kernel that its text of today makes.
+//! Test that configurations in records of older builds are still read. The list has winners of runs
+//! on an H200 in `benches/runs/`, from before some knobs' numbers became words and sketches were
+//! renamed. Each must be found, and make the kernel that its spelling of today makes.
 
 use crate::machine;
 
@@ -15,8 +15,8 @@ fn tunables(operator: &str, target: &Target) -> Vec<Arc<dyn Tunable>> {
     sketches(&input.tasks[0].workload, target)
 }
 
-/// An operator; a sketch by the name that a record has; a configuration then, and what of it is
-/// written in other words now.
+/// An operator line; the sketch's name in the record; the configuration's unchanged part; its
+/// changed part in the older and in today's spelling.
 const WINNERS: &[(&str, &str, &str, &str, &str)] = &[
     (
         "matmul m=4096 n=4096 k=4096 dtype=bf16",

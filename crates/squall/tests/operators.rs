@@ -1,5 +1,6 @@
-//! docs/operators.md says what becomes of each operator: it is made of the code's own tables.
-//! `SQUALL_BLESS=1 cargo test -p squall --test operators` writes it anew.
+//! Test that docs/operators.md is up to date: the page says how each ONNX operator is treated
+//! (tuned, moved, folded, plain), and is generated from the code's tables here. `SQUALL_BLESS=1
+//! cargo test -p squall --test all operators` writes it anew.
 
 use squall_compiler::plain;
 use squall_core::graph::is_bounded;

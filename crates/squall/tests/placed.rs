@@ -1,5 +1,6 @@
-//! Weights beside a model's file: those that kernels alone read stay there until the network's
-//! program packs them.
+//! Tests of weights in a file beside the model's (ONNX external data): weights that only kernels
+//! read are not loaded, but mapped by the network's program, which packs them; packed weights may
+//! be kept in the user's cache and are made again when a file changed.
 
 use crate::written::{run_input, untuned};
 use squall::{
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 const N: i64 = 8;
 const F16: i32 = 10;
 
-/// A weight of N x N floats from a byte of a file on.
+/// A weight of N x N floats that lies in `file` from the byte `offset` on.
 fn beside(file: &str, offset: u64) -> TensorProto {
     let entry = |key: &str, value: String| StringStringEntryProto { key: key.into(), value };
     TensorProto {

@@ -1,5 +1,6 @@
-//! Quantised networks run over bytes: each tensor of a network is an output, and is compared with
-//! what its operator makes of the network's own operands, within one step.
+//! Tests of quantised models run over bytes. Small networks are built in each form that files use
+//! (QDQ pairs, integer operators); every tensor is an output and is compared, within one
+//! quantisation step, with what its operator's definition makes of the network's own operands.
 
 use crate::written;
 use squall_testing::onnx as build;
@@ -12,12 +13,12 @@ use squall_frontend::onnx::proto::*;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// How a file says that a tensor is quantised.
+/// The form in which a file is quantised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// Pairs around operators of floats, bytes without sign.
+    /// Pairs of `QuantizeLinear` and `DequantizeLinear` around operators of floats; unsigned bytes.
     Pairs,
-    /// The same, bytes with a sign.
+    /// The same with signed bytes.
     Signed,
     /// Operators of integers.
     Operators,

@@ -1,4 +1,5 @@
-//! Reports of made-up sessions: sums, bounds, the page.
+//! Tests of tuning reports, from made-up sessions: sums over tasks, roofline bounds, JSON keys that
+//! scripts rely on, and the HTML page.
 
 use squall::report::{
     Factors, FailureClass, GraphKernel, KernelGraph, Report, Roof, RoofLevel, StopReason,

@@ -1,5 +1,5 @@
-//! The same seed and the same outcomes give the same trials: what strategies try on a made
-//! recording is compared with what they tried when this test was written.
+//! Test that a search is reproducible: with the same seed and the same outcomes each strategy must
+//! try the same candidates as when this test was written. Outcomes come from a made-up recording.
 
 use squall::replay::{RecordedSpace, Replay};
 use squall_frontend::recording::read;

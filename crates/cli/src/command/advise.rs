@@ -1,4 +1,6 @@
-//! `squall advise`: which kernel to use now.
+//! `squall advise`: prints which kernel to use now for each task of an input, without compiling or
+//! measuring (a task is one kernel to tune). A thin layer over `squall::advise`: options in, a
+//! table or JSON out.
 
 use crate::failure::Failure;
 use crate::option::{InputArgs, JsonArgs, STORE, TargetArgs, ThreadArgs, context};

@@ -1,5 +1,5 @@
-//! `squall bench`: a model timed as a whole, and layer by layer. `squall bench search` is beside
-//! it.
+//! `squall bench`: times a model as a whole and prints the slowest layers, on request beside other
+//! libraries (`squall::bench`). Its subcommand `squall bench search` is `bench_search.rs`.
 
 use crate::command::bench_search;
 use crate::failure::Failure;

@@ -1,4 +1,5 @@
-//! `squall bench search`: what each search strategy is worth on real kernels.
+//! `squall bench search`: compares search strategies on real kernels with equal numbers of trials,
+//! and prints a table, JSON or a page. The study itself is `squall_study::strategies`.
 
 use crate::failure::Failure;
 use crate::interrupt::interruptible;

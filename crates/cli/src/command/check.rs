@@ -1,4 +1,6 @@
-//! `squall check`: a model run layer by layer through its kernels, against known output.
+//! `squall check`: runs a model through its kernels and compares the outputs with expected arrays,
+//! ONNX test data, or its own operators computed by plain loops (`squall::check`). The exit code
+//! says whether they agree.
 
 use crate::failure::Failure;
 use crate::option::{

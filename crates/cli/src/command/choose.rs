@@ -1,4 +1,6 @@
-//! `squall choose`: which of MIOpen's solvers serves a problem, and how long it takes.
+//! `squall choose`: prints which of MIOpen's solvers (ways to compute a convolution) serves a
+//! problem on an AMD GPU and how long it takes, from a trained chooser (`squall::choose`); with
+//! `--find-modes`, what finding costs under each of MIOpen's modes.
 
 use crate::failure::Failure;
 use crate::option::JsonArgs;

@@ -1,4 +1,6 @@
-//! `squall doctor`: what this machine offers, what is missing, and the command that mends it.
+//! `squall doctor`: checks what tuning needs on this machine (compiler, CPU or GPU, memory, store),
+//! measures its roof (peak and bandwidths), fits its machine model, and prints for each missing
+//! thing the command that mends it.
 
 use crate::failure::Failure;
 use crate::option::{IsaArgs, JsonArgs, StoreArgs, ThreadArgs};

@@ -1,4 +1,7 @@
-//! `squall evaluate`: what predictions are worth on rows that were held out.
+//! `squall evaluate`: scores a predictor's proposals. For MIOpen's solvers on rows that were held
+//! out of training, beside published figures (`squall_study::forecast`); for Squall's own tasks by
+//! measuring its candidates (`squall::forecast`). `evaluate/general.rs` and `evaluate_find.rs` have
+//! the other kinds of predictors.
 
 mod general;
 

@@ -1,5 +1,6 @@
-//! `squall evaluate` of a chooser: its answers for what it did not learn, beside rules, neighbours
-//! and TunaNet.
+//! `squall evaluate` of a chooser of MIOpen's solvers: prints how good its answers are for problems
+//! that it did not learn from, beside simple rules, nearest neighbours and TunaNet (MIOpen's own
+//! network). The study is `squall_study::find`.
 
 use crate::failure::Failure;
 use crate::interrupt::interruptible;
@@ -11,7 +12,7 @@ use squall_study::find::{FindRow, FindStudy, Network, evaluate, page};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-/// What of the command's options a chooser is evaluated by.
+/// The command's options that concern a chooser.
 pub struct Asked<'a> {
     /// The store.
     pub store: &'a Path,

@@ -1,5 +1,6 @@
-//! `squall explain`: what stands between a model and its kernels, and between an expression and its
-//! kernel.
+//! `squall explain`: prints one stage between an input and its kernels: of a model the graph, its
+//! candidates, assignment and plan; of a task the expression, sketches, space, schedule, loop nest
+//! and source (`squall::explain`).
 
 use crate::failure::Failure;
 use crate::option::{InputArgs, JsonArgs, TargetArgs, ThreadArgs};

@@ -1,4 +1,6 @@
-//! `squall export`: the best kernels as files.
+//! `squall export`: writes the best kernels of an input as C or CUDA C files, or with `--network
+//! NAME` a whole model as a C library; with `--watch` it keeps that library up to date
+//! (`squall::export`, `export_network`, `watch`).
 
 use super::tune::seconds;
 use crate::failure::Failure;

@@ -1,4 +1,6 @@
-//! `squall fleet`: jobs, workers and records on a PostgreSQL server.
+//! `squall fleet`: commands for tuning on many machines over a PostgreSQL server: make the schema,
+//! submit, cancel and list jobs, move records (`squall::fleet`). The workers themselves are `squall
+//! worker`.
 
 use super::tune::seconds;
 use crate::failure::Failure;

@@ -1,5 +1,6 @@
-//! `squall import`: what others measured or tuned, taken into the store. Files are told apart by
-//! what is in them, here and nowhere else.
+//! `squall import`: takes measurements and tuned parameters of other tuners (Kernel Tuner, MIOpen)
+//! into a store and prints what was new. `squall::import` tells files apart by their contents;
+//! `import_recording.rs`, `import_database.rs` and `import_find.rs` print the results of each kind.
 
 use super::{import_database, import_find, import_recording};
 use crate::failure::Failure;

@@ -1,4 +1,5 @@
-//! MIOpen's databases for `squall import`: their examples go into the store.
+//! The output of `squall import` for MIOpen's performance databases (tuned parameters of solvers):
+//! a table or JSON of the examples that went into the store.
 
 use crate::failure::Failure;
 use crate::terminal::{note, say, table};

@@ -1,4 +1,5 @@
-//! MIOpen's find databases for `squall import`.
+//! The output of `squall import` for MIOpen's find databases (timed solvers of each problem): a
+//! table or JSON of the lines that went into the store.
 
 use crate::failure::Failure;
 use crate::terminal::{note, say, table};

@@ -1,4 +1,5 @@
-//! What `squall import` says of recordings: what others measured becomes trials of the store.
+//! The output of `squall import` for recordings (spaces that another tuner measured): a table or
+//! JSON of the trials that went into the store.
 
 use crate::failure::Failure;
 use crate::terminal::{left_out, note, say, table};

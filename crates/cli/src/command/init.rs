@@ -1,4 +1,5 @@
-//! `squall init`: a kernel.toml to begin with, and a small kernel that works.
+//! `squall init`: writes a commented kernel.toml and a small working kernel beside it, in C or CUDA
+//! C, as a start for tuning a kernel of one's own. The texts are in `init/`.
 
 use crate::failure::Failure;
 use crate::terminal::say;

@@ -1,4 +1,6 @@
-//! The commands, one module each.
+//! The commands of `squall`, one module each. `Command` is the list that clap parses, and `run`
+//! calls the module. A module defines its options (`Args`, whose comments are the text of
+//! `--help`), fills in a request of the crate `squall`, and prints the answer; it holds no policy.
 
 mod advise;
 mod bench;

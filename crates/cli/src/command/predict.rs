@@ -1,4 +1,5 @@
-//! `squall predict`: tuned parameters of problems, or of tasks, that were never tuned.
+//! `squall predict`: prints the tuned parameters that a trained predictor expects for problems (of
+//! MIOpen's solvers) or tasks (of Squall) that were never tuned (`squall::predict`).
 
 use crate::failure::Failure;
 use crate::option::{JsonArgs, TargetArgs, ThreadArgs};

@@ -1,4 +1,6 @@
-//! `squall records`: what the store knows.
+//! `squall records`: looks into a store of trials (list, show, best, wishes), exports its records
+//! as lines or in Kernel Tuner's formats, and merges other stores into it. `records_verify.rs` has
+//! `squall records verify`.
 
 use crate::command::records_verify;
 use crate::failure::Failure;

@@ -1,4 +1,6 @@
-//! `squall records verify`: do the stored winners still hold, and can run-offs be trusted?
+//! `squall records verify`: measures stored winners against their runners-up again and prints which
+//! still hold; with `--repeat` how often repeated run-offs agree, which says whether they can be
+//! trusted on this machine (`squall::verify`).
 
 use crate::failure::Failure;
 use crate::interrupt::interruptible;

@@ -1,4 +1,6 @@
-//! `squall replay`: strategies compared on recordings.
+//! `squall replay`: compares search strategies on recordings (spaces of which every configuration
+//! was measured), without building or running a kernel, and prints scores, a page or traces
+//! (`squall::replay`).
 
 use crate::failure::Failure;
 use crate::interrupt::interruptible;

@@ -1,4 +1,5 @@
-//! `squall run`: a model run as a whole on an input.
+//! `squall run`: runs a whole model on input files through its kernels and writes the outputs
+//! (`squall::run`). Kernels come from a store, or are verified guesses.
 
 use crate::failure::Failure;
 use crate::option::{ArrayArgs, InputArgs, JsonArgs, NetworkArgs, OutputArgs, context};

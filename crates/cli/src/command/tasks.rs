@@ -1,4 +1,6 @@
-//! `squall tasks`: what there is to tune in an input.
+//! `squall tasks`: lists what there is to tune in an input: its distinct kernels with work, data
+//! and roofline bound, the operators that are not tuned with reasons, and with `--fused` the costs
+//! of different covers (which operators become one kernel).
 
 use crate::failure::Failure;
 use crate::option::{InputArgs, JsonArgs, STORE, TargetArgs, ThreadArgs, context};

@@ -1,4 +1,6 @@
-//! `squall train`: a predictor from the examples of a store, or from its records.
+//! `squall train`: trains a predictor and writes its file, from a store's examples (MIOpen's tuned
+//! parameters) or its own records (`squall::forecast`). `train/general.rs` trains the general
+//! predictor, `train_find.rs` a chooser of solvers.
 
 mod general;
 

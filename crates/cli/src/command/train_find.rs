@@ -1,4 +1,5 @@
-//! `squall train --find`: a chooser of solvers from the find databases of a store.
+//! `squall train --find`: trains a chooser of MIOpen's solvers from the find databases of a store
+//! and writes its file (`squall::find`).
 
 use crate::failure::Failure;
 use crate::interrupt::interruptible;
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// What of the command's options a chooser is trained by.
+/// The command's options that concern a chooser.
 pub struct Asked<'a> {
     /// The store.
     pub store: &'a Path,

@@ -1,4 +1,6 @@
-//! `squall tune`: the main job.
+//! `squall tune`: searches the fastest kernels of an input within a budget of trials or seconds.
+//! Fills in a `squall::TuneRequest`, shows progress, and prints the report as a table, JSON and an
+//! HTML page.
 
 use crate::failure::Failure;
 use crate::interrupt::interruptible;

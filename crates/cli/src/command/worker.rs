@@ -1,5 +1,6 @@
-//! `squall worker`: this machine works for a fleet, or for the wishes of its own store while it is
-//! idle.
+//! `squall worker`: makes this machine work for others. For a fleet (`--server`) it tunes slices of
+//! jobs, or with `--build` compiles for other workers; with `--polite` it tunes the wishes of its
+//! own store (tasks that were used untuned) while the machine is idle.
 
 #[cfg(feature = "fleet")]
 use super::tune::seconds;

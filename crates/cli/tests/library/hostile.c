@@ -1,5 +1,6 @@
-/* Opens mutated files of weights, from memory that ends where the file does, and runs what opens.
- * Compiled with sanitizers. Prints how many were refused and how many ran. */
+/* Test program linked with an exported library (`../library.rs`), compiled with sanitizers:
+ * opens mutated weight files, each in memory that ends where the file does, and runs the network
+ * where opening succeeds. Prints how many were refused and how many ran. */
 #include "net.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* What the interface says to wrong arguments, and files that are none. */
+/* Test program linked with an exported library (`../library.rs`): calls each function with wrong
+ * arguments and with broken weight files, and checks the error codes. */
 #include "net.h"
 #include <stdio.h>
 #include <stdlib.h>

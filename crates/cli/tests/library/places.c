@@ -1,6 +1,7 @@
-/* Runs a network on tensors that lie everywhere in memory: by themselves, off the alignment of
- * their elements, and with the output over the input. All outputs have the same bytes, and an
- * input that no output lies over stays as it was. */
+/* Test program linked with an exported library (`../library.rs`): runs a network on tensors at
+ * all kinds of addresses: apart, off the alignment of their elements, and with the output over
+ * the input. All outputs must have the same bytes, and an input that no output overlaps must
+ * stay as it was. */
 #include "net.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* A pool of the caller's own: what it is asked is done backwards, and counted. */
+/* Test program linked with an exported library (`../library.rs`): runs it with the caller's own
+ * thread pool, here one that does the tasks of each loop backwards and counts the loops. */
 #include "net.h"
 #include <stdio.h>
 #include <stdlib.h>

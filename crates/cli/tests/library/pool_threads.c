@@ -1,5 +1,6 @@
-/* A pool of the caller's own whose tasks run at once, a thread each: every run gives the bits of
- * the first. RUNS and TASKS are put in by the test. */
+/* Test program linked with an exported library (`../library.rs`): a caller's pool that runs the
+ * tasks of a loop all at once, one thread each; every run must give the bits of the first. The
+ * test defines RUNS and TASKS. */
 #include "net.h"
 #include <pthread.h>
 #include <stdio.h>

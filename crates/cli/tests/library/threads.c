@@ -1,4 +1,5 @@
-/* Two threads share a model, each with a workspace of its own: every run gives the same bits. */
+/* Test program linked with an exported library (`../library.rs`): two threads share a model,
+ * each with its own workspace; every run must give the same bits. */
 #include "net.h"
 #include <pthread.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-//! Runs the real binary in a folder of its own.
+//! Helpers of the command line's tests: a `Place` is a temporary folder in which the real binary
+//! runs, and a `Ran` is the exit code and output of a run.
 
 #![allow(dead_code)] // each test program uses some of it
 
@@ -6,7 +7,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A task that builds and runs in a blink.
+/// An operator line whose kernel builds and runs in a moment.
 pub const SMALL: &str = "matmul m=32 n=32 k=32";
 
 /// A file of `examples/`, by its path.

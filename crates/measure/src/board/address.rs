@@ -1,4 +1,5 @@
-//! Where a board is: `ssh://[user@]HOST[:PORT]`.
+//! The address of a board (a machine that only runs kernels, reached by ssh): parses and prints
+//! `ssh://[user@]HOST[:PORT]`, the value of `--runner`.
 
 use std::fmt;
 use std::str::FromStr;

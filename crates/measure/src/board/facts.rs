@@ -1,9 +1,11 @@
-//! What a board says of itself: files of its system, as it reads them.
+//! Facts of a board: its `/proc/cpuinfo` and other system files, as the keeper (the program on the
+//! board) sends them when the connection opens. From them follow the board's architecture and the
+//! highest instruction level (such as armv8.2-a) whose code it runs.
 
 use squall_core::{Architecture, Isa, LEVELS, Level};
 use std::collections::HashMap;
 
-/// The features of x86 that Linux calls otherwise than compilers do.
+/// CPU features whose name in Linux differs from the compilers': (compilers' name, Linux's name).
 const LINUX: [(&str, &str); 11] = [
     ("sse3", "pni"),
     ("sse4.1", "sse4_1"),
@@ -21,7 +23,7 @@ const LINUX: [(&str, &str); 11] = [
 /// The facts of a board.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// What its kernel calls the machine, as `aarch64`.
+    /// The machine's name by its operating system, such as `aarch64`.
     pub machine: String,
     /// The cores that may be used there.
     pub cores: Vec<usize>,
@@ -35,7 +37,7 @@ impl Facts {
         self.files.get(path).map(|text| text.trim().to_string())
     }
 
-    /// What its kernels are made for, if Squall knows the architecture.
+    /// The architecture that its kernels are compiled for, if Squall knows it.
     pub fn architecture(&self) -> Option<Architecture> {
         let named = |a: &Architecture| {
             a.name() == self.machine || (self.machine == "arm64" && *a == Architecture::Aarch64)
@@ -43,7 +45,7 @@ impl Facts {
         [Architecture::X86_64, Architecture::Aarch64].into_iter().find(named)
     }
 
-    /// What it lacks of a level of instructions of its architecture.
+    /// The features of a level of instructions that it lacks.
     pub fn absent(&self, level: &Level) -> Vec<&'static str> {
         let cpuinfo = self.read("/proc/cpuinfo").unwrap_or_default();
         let flags: Vec<&str> = cpuinfo

@@ -1,8 +1,9 @@
-//! The one connection to a board: files, programs and what they say, in order, over the pipes of an
-//! `ssh` process. `runtime/host/keeper.c` is the other end and lists the messages.
+//! The connection to a board: an `ssh` process, over whose pipes files, programs and their output
+//! go in order, as framed messages. `runtime/host/keeper.c` is the other end and lists the
+//! messages; `mod.rs` and `cpu/line.rs` use the connection.
 //!
-//! Either end notices when the other is gone: `ssh` looks for an answer every few seconds and ends
-//! without one, and the keeper ends when it hears nothing.
+//! Each end notices when the other is gone: `ssh` asks for a sign of life every few seconds and
+//! ends without one, and the keeper ends when it hears nothing.
 
 use super::{BoardAddress, Facts};
 use crate::folder::TemporaryFolder;
@@ -20,9 +21,9 @@ use std::time::{Duration, Instant};
 
 /// The version of the messages.
 const VERSION: &str = "keeper 1";
-/// How long the board may take to answer what needs no program.
+/// The longest wait for an answer that does not depend on a program's run.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often the other end is told that this one lives.
+/// The pause between two signs of life to the other end.
 const ALIVE: Duration = Duration::from_secs(5);
 /// How often it is looked at whether the user stopped us.
 const LOOK: Duration = Duration::from_millis(200);
@@ -35,10 +36,10 @@ const SHELL: &str = "sh -c 'd=$(mktemp -d \"${TMPDIR:-/tmp}/squall-board-XXXXXXX
                      cd \"$d\" || exit 97; trap \"rm -rf \\\"\\$d\\\"\" EXIT; \
                      echo \"squall-board $(uname -m) $d\"; \
                      read n && head -c \"$n\" > keeper && chmod 700 keeper && exec ./keeper'";
-/// What the shell's line begins with; a login may print others before it.
+/// The beginning of the shell's line; a login may print other lines before it.
 const GREETING: &str = "squall-board ";
 
-/// What the keeper says.
+/// A message of the keeper.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// The program printed this.

@@ -1,7 +1,8 @@
-//! Boards: machines that only run kernels, reached over one connection. Kernels are compiled here
-//! and travel in band; at the far end stands a small static program, the keeper
-//! (`runtime/host/keeper.c`), which describes the board, starts the runner and ends it in time. Of
-//! the board nothing is needed but a shell behind `ssh`.
+//! Boards: machines that only run kernels (a single-board computer, say), reached by ssh. Kernels
+//! are compiled on this machine and sent over the connection. At the far end runs a small static
+//! program, the keeper (`runtime/host/keeper.c`), which describes the board, starts the runner
+//! there and ends it in time. The board needs nothing but a shell behind `ssh`; docs/decisions/0045
+//! says why it is done so.
 
 mod address;
 mod facts;
@@ -15,14 +16,13 @@ use squall_core::MeasurerError;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A board that is connected: all that is done there goes over the one connection, one after the
-/// other.
+/// A connected board. Everything goes over its one connection, one thing after another.
 #[derive(Clone)]
 pub struct Board {
     address: BoardAddress,
     facts: Arc<Facts>,
     link: Arc<Mutex<Link>>,
-    /// The loader and the libraries that programs run with there: those that they were linked to.
+    /// The dynamic loader and the libraries that programs were linked to, which are sent there.
     libraries: Arc<[(String, PathBuf)]>,
 }
 
@@ -43,12 +43,12 @@ impl Board {
         &self.address
     }
 
-    /// What this run of its system is called: another after each start. None where it does not say.
+    /// The id of its present boot; none where it does not tell.
     pub fn boot(&self) -> Option<String> {
         self.facts.read("/proc/sys/kernel/random/boot_id")
     }
 
-    /// What it said of itself.
+    /// The facts that it reported.
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts
     }

@@ -1,5 +1,6 @@
-//! Compiling ahead: sources that will be asked for are compiled into the toolchain's cache on the
-//! cores that are free, while other work goes on.
+//! Compiles ahead: while other work goes on, kernels that will be needed are compiled on spare
+//! cores into the toolchain's object cache, where later requests find them. Exports and networks
+//! use it (`squall/src/export`, `squall/src/network`).
 
 use super::{Device, Toolchain};
 use crate::artifact::BuildSite;
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How long the compiler may take for one of them; who asks for it then tries again.
+/// The longest time for one source; a later request for its object compiles it again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Does `work` while sources are compiled, in their order, on the device's spare cores; where it

@@ -1,4 +1,6 @@
-//! From C to a library: one compiler run for each kernel.
+//! Builds a measured kernel: from a C source to a shared library in the measurer's folder, by one
+//! compiler run or from the object cache. A source that the compiler refuses is an outcome of the
+//! trial; a compiler that cannot run is an error.
 
 use super::Toolchain;
 use super::object::{Object, SYSTEM_FAULTS};
@@ -88,7 +90,7 @@ impl Toolchain {
         self.judge(c, name, cpu, site)
     }
 
-    /// What a compiler run that should have made the library came to; `cpu` seconds went before.
+    /// Judges a compiler run that should have made the library; `cpu` seconds went before.
     fn judge(&self, c: Compiled, name: &str, cpu: f64, site: BuildSite) -> Build {
         if c.killed && site.cancel.load(Ordering::Relaxed) {
             return Ok(None);

@@ -1,5 +1,7 @@
-//! The machine: what its CPU can do and which of its cores may be used. All of it is read from the
-//! system and the compiler, nothing is assumed.
+//! The CPU of this machine or of a board, as measuring sees it: its name, caches, vector width, and
+//! the cores that may be used for measuring and for building. All facts are read from the system
+//! and the compiler; none are assumed. From a [`Device`] follow the compiler's target model and the
+//! device's name in records.
 
 use super::Toolchain;
 use super::level::{Execution, highest_level, runs};
@@ -11,11 +13,11 @@ use std::process::Command;
 
 /// Where Linux describes its cores.
 const CPUS: &str = "/sys/devices/system/cpu";
-/// Where it names the processor.
+/// Where Linux names the processor.
 const CPUINFO: &str = "/proc/cpuinfo";
 /// The largest number of threads that may share cores, where the machine has fewer cores.
 const MOST_THREADS: usize = 256;
-/// What ends the name of a processor that has none.
+/// The end of the name that is made up for a processor without one.
 const UNNAMED: &str = " processor";
 
 /// Reads a file of a machine's system: this one's, or a board's.
@@ -35,7 +37,7 @@ pub struct Cache {
 /// A CPU, and the cores of it that kernels are measured on.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// What code generation and search need to know.
+    /// The facts that code generation and search need.
     pub target: Target,
     /// The CPU's name.
     pub model: String,
@@ -51,7 +53,7 @@ pub struct Device {
     pub siblings: Vec<usize>,
     /// Data caches, innermost first.
     pub caches: Vec<Cache>,
-    /// What runs its kernels.
+    /// How its kernels are run.
     pub execution: Execution,
 }
 
@@ -210,7 +212,7 @@ impl Device {
         }
     }
 
-    /// What times compare within.
+    /// The device's identity, within which times compare.
     pub fn identity(&self) -> DeviceIdentity {
         let t = &self.target;
         let identity = DeviceIdentity::cpu(self.model.clone(), t.vector_bytes(), t.threads);

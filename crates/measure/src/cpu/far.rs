@@ -1,5 +1,7 @@
-//! Connecting to a board: the compiler for its machine is found, the keeper and what its programs
-//! are linked to are made ready, and the board's own facts become a [`Device`].
+//! Opens a board (a machine that only runs kernels, reached by ssh) as a device. It finds the
+//! compiler for the board's architecture, builds the keeper and sends it with the libraries that
+//! programs need, and makes a [`Device`] of the facts that the board reports. `../board` is the
+//! connection.
 
 use super::{Device, Toolchain, program};
 use crate::board::{Board, BoardAddress, Facts, Link};
@@ -9,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "keeper";
 
-/// Connects to a board, whose kernels `toolchain`, or the cross compiler beside it, makes: the
-/// board, and the toolchain at the level of instructions that is asked for, else at the highest
-/// that the board has.
+/// Connects to a board. Its kernels are compiled by `toolchain`, or by the cross compiler beside
+/// it. Returns the board, and the toolchain at the level of instructions that is asked for, or else
+/// at the highest level of the board.
 pub fn connect(
     address: &BoardAddress,
     toolchain: &Toolchain,

@@ -1,19 +1,20 @@
-//! What a compiler was found to take, as a text that the cache of compiled files keeps: asking the
-//! compiler costs some ten runs of it, 0.1 s, which each process would pay.
+//! The results of probing a C compiler (version, flags that it takes, predefined macros), as a text
+//! that the object cache keeps. Probing takes some ten compiler runs, 0.1 s, which otherwise each
+//! process would pay. `toolchain.rs` probes.
 
 use std::fmt;
 
-/// Names the form of the text: one of another form is not read.
+/// The first line, which names the form of the text; other forms are not read.
 pub const FORM: &str = "squall compiler 1";
 
-/// What a compiler takes. It prints and parses back.
+/// The properties of a compiler. They print as text and parse back.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
-    /// The first line of what it says of its version.
+    /// The first line of its version message.
     pub version: String,
-    /// The flags that it was asked for and takes; they name it in records.
+    /// The wanted flags that it takes; they are part of its name in records.
     pub asked: Vec<String>,
-    /// The same with this machine by its name, where it was asked for as `native`.
+    /// The same flags with the machine's actual name in place of `native`.
     pub flags: Vec<String>,
     /// Whether it takes the flags of tiled kernels.
     pub tiled: bool,

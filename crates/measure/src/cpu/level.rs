@@ -1,4 +1,6 @@
-//! Which levels of instructions run on this machine: by its own CPU, under an emulator, or not.
+//! How the code of an instruction level (such as x86-64-v3) can be run from here: by this CPU,
+//! under an emulator (QEMU), on a board, or not at all, with the reason. Also the rates of byte and
+//! bf16 products relative to f32 at a level.
 
 use crate::board::Board;
 use squall_core::{Architecture, Feature, Isa, LEVELS, Level};
@@ -6,14 +8,14 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// What runs the code of a level.
+/// The way in which the code of a level is run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Execution {
-    /// This CPU: what is measured is the machine's.
+    /// This CPU: times are the machine's.
     #[default]
     Here,
-    /// An emulator: the command and its arguments before a program. Results are right, times say
-    /// nothing.
+    /// An emulator: the command and its arguments in front of a program. Results are right; times
+    /// mean nothing.
     Emulated(Vec<String>),
     /// Another machine, over a connection.
     Board(Board),
@@ -49,7 +51,7 @@ pub(super) fn allowed(macros: &str) -> Option<&'static Level> {
     levels.rev().find(|l| is_x86 && l.needs().all(has))
 }
 
-/// What runs a level on this machine.
+/// How this machine runs the code of a level.
 pub fn runs(level: &Level) -> Execution {
     if architecture() != Some(level.architecture) {
         return emulator(level);

@@ -1,5 +1,6 @@
-//! What a program is spoken to over: pipes to a process of this machine, or the connection to a
-//! board where it runs.
+//! The channel to a running program (the runner, or the roof's program): pipes to a process of this
+//! machine, or the connection to a board on which the program runs. `runner.rs` sends requests and
+//! receives output over it, without a difference between the two.
 
 use super::program;
 use crate::board::{Board, Frame};
@@ -11,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How much longer than the program's own deadline the board's answer is waited for.
+/// The time beyond the program's own deadline after which a board's answer is given up.
 const SLACK: Duration = Duration::from_secs(30);
 
-/// What was heard of a program.
+/// News of a program.
 pub(crate) enum Heard {
     /// It printed this.
     Said(Vec<u8>),

@@ -1,5 +1,6 @@
-//! CPUs: the user's C compiler ([`Toolchain`]), the machine ([`Device`]) and its roof
-//! ([`CpuRoof`]), and the process that runs kernels there and on GPUs.
+//! The CPU side of measuring: the user's C compiler ([`Toolchain`]), the machine ([`Device`]), its
+//! roof ([`CpuRoof`]: measured peak and bandwidths), builds of kernels, and the runner, the process
+//! in which kernels run on CPUs and GPUs. `../local` puts these together into a measurer.
 
 mod ahead;
 mod build;

@@ -1,5 +1,6 @@
-//! Objects and programs through the cache of compiled files: what decides what a source becomes,
-//! and how it is compiled where it is not kept.
+//! Compiles objects and programs through the object cache (`../objects.rs`). A key is the digest of
+//! everything that decides the result: source, compiler, flags, environment. A source that includes
+//! files other than standard headers is not cached, since those files may change.
 
 use super::Toolchain;
 use super::toolchain::{INDEPENDENT, NEVER, first_error};
@@ -13,8 +14,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Headers of the compiler and of the C library, which change with them alone. A source that
-/// includes another file is not kept: the file may change.
+/// Headers of the compiler and of the C library, which change only with these.
 const STANDARD: [&str; 26] = [
     "assert.h",
     "dlfcn.h",
@@ -54,14 +54,14 @@ const VARIABLES: [&str; 6] = [
     "LIBRARY_PATH",
 ];
 
-/// What a compiler says when the machine is at fault. Any source would be refused then.
+/// Messages of a compiler when the machine is at fault. Any source would be refused then.
 pub(super) const SYSTEM_FAULTS: [&str; 3] =
     ["No space left on device", "Read-only file system", "Disk quota exceeded"];
 
 /// How long a compiler may take for an object of a network or an export.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What came of a source.
+/// The result of compiling a source.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
     /// The file lies where it was wanted; the CPU seconds that compiling it took.
@@ -127,7 +127,7 @@ impl Toolchain {
         self.objects.obtain(wanted, || make().map(|()| ((), true))).map(|_| ())
     }
 
-    /// The same, of a compiler that ends after so long or once it is cancelled.
+    /// Like [`Toolchain::object`], with a time limit for the compiler and a flag that cancels it.
     ///
     /// # Errors
     /// As of [`Toolchain::object`].

@@ -1,6 +1,6 @@
-//! The C programs of this crate, which run as processes of their own. Each is compiled once in a
-//! process of ours, and once for all of them where the toolchain has a cache; later folders get a
-//! copy of the program.
+//! Compiles the C programs of this crate (the runner, the roof's program, the keeper), which run as
+//! processes of their own. Each is compiled once per process, and once for all processes where the
+//! toolchain has a cache; each measurer's folder gets a copy.
 
 use super::Toolchain;
 use super::toolchain::{NEVER, first_error};
@@ -21,8 +21,8 @@ use std::time::Duration;
 /// The programs compiled so far, by compiler, name and flags.
 static MADE: Mutex<Option<HashMap<String, Vec<u8>>>> = Mutex::new(None);
 
-/// Makes the program `name` in `folder` from `name.c`, which is among the sources. Gives the CPU
-/// seconds that took, or else what the compiler complains of.
+/// Makes the program `name` in `folder` from `name.c`, which is among the sources. Returns the CPU
+/// seconds of the compiler, or its complaint.
 pub(super) fn make(
     folder: &Path,
     toolchain: &Toolchain,

@@ -1,5 +1,6 @@
-/* How fast this machine can go: fused multiply-adds in registers, and reading and copying memory.
- * Compiled with -DVECTOR_BYTES and -DVECTOR_REGISTERS of the device.
+/* Measures how fast this machine can go: fused multiply-adds in registers, and reading and
+ * copying memory. `roof.rs` compiles it with -DVECTOR_BYTES and -DVECTOR_REGISTERS of the device
+ * and runs it.
  *
  *   roof CORE[,CORE..] TEST ..      one thread a core, all at once
  *   TEST: fma:MILLISECONDS          -> GFLOP/s
@@ -7,9 +8,9 @@
  *         copy:BYTES:MILLISECONDS   -> GB/s, read and written together
  *         ghz:MILLISECONDS          -> GHz: additions that wait for each other, one a cycle
  *
- * Prints a number a line: the rate of the best window, since the machine may be shared. One thread
- * is timed by its CPU time, several by the clock on the wall, in windows so short that in some of
- * them no core is disturbed. */
+ * Prints one number a line: the rate of the best window, since the machine may be shared. A
+ * single thread is timed by its CPU time; several threads by the wall clock, in windows so short
+ * that in some of them no core is disturbed. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>

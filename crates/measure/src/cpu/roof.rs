@@ -1,6 +1,7 @@
-//! The machine's roof: the rate of fused multiply-adds and the bandwidth of each cache level and
-//! of memory, measured now. Frequencies drift, so what is compared with a peak should be compared
-//! with one of the same run: [`Prober::peak_now`] costs 20 ms.
+//! Measures a CPU's roof (roofline model): the peak rate of fused multiply-adds, and the read
+//! bandwidth of each cache level and of memory. `roof.c` is the program that does it, compiled for
+//! the device. Frequencies drift, so a rate should be compared with a peak of the same run:
+//! [`Prober::peak_now`] costs 20 ms.
 
 use super::line::run_there;
 use super::{Device, Execution, Toolchain, program};
@@ -19,7 +20,7 @@ const SOURCE: &str = include_str!("roof.c");
 pub struct MemoryLevel {
     /// `L1`, `L2`, .. or `memory`.
     pub name: String,
-    /// What each core walked through.
+    /// The bytes that each core read over and over.
     pub working_set: Bytes,
     /// All cores of the device together, in GB/s.
     pub read_gbs: f64,

@@ -1,5 +1,7 @@
-//! The parent's end of the process that runs kernels: starts it, talks to it under a deadline, and
-//! notices how it died. What is said is defined in `squall_runtime::protocol`.
+//! Starts and talks to the runner, the C process that runs kernels (`runtime/host/runner.c`).
+//! Input: requests of `squall_runtime::protocol`, each with a deadline; output: replies, or how the
+//! process died (crash, hang, exit), which becomes the outcome of a trial. `../local/worker.rs`
+//! keeps one alive.
 
 use super::device::distinct;
 use super::line::{Heard, Line};
@@ -12,19 +14,19 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The variable that says how threads of OpenMP wait.
+/// The environment variable that says how OpenMP's threads wait (spinning or sleeping).
 pub const WAIT_POLICY: &str = "OMP_WAIT_POLICY";
 const NAME: &str = "runner";
-/// How long an answer is waited for once the user stopped us.
+/// The longest wait for an answer after the user stopped the program.
 const STOPPING: Duration = Duration::from_secs(10);
-/// How often it is looked at whether the user did.
+/// The pause between two looks whether the user stopped the program.
 const LOOK: Duration = Duration::from_millis(200);
-/// What it may print without ending a line.
+/// The most bytes that it may print without ending a line.
 const MOST_UNREAD: usize = 1 << 20;
-/// How often it may die on its start until that counts.
+/// The number of failed starts after which a start is an error.
 pub(crate) const STARTS: usize = 3;
 
-/// What a request came to, with the CPU seconds that it took.
+/// The result of a request, with the CPU seconds that it took.
 pub(crate) enum Reply {
     /// It was answered.
     Answer(protocol::Reply, f64),

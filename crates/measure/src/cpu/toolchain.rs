@@ -1,4 +1,6 @@
-//! The user's C compiler: found, probed for the flags it takes, and run with a deadline.
+//! The user's C compiler: found by `CC` or in the path, probed for the flags that it takes
+//! (`findings.rs`), and run with a deadline. A [`Toolchain`] is a compiler with flags for one
+//! instruction level; its name is part of each record, since another compiler makes other kernels.
 
 use super::findings::{FORM, Findings};
 use super::{level, written};
@@ -18,8 +20,8 @@ use std::time::{Duration, Instant};
 /// The compilers that are tried, in this order, where `CC` is not set.
 const DEFAULTS: [&str; 3] = ["gcc", "cc", "clang"];
 
-/// Flags that make kernels faster; without them they are right too. `-ffast-math` is not among
-/// them: it breaks infinities, which soft-max and padding of maxima need.
+/// Optional flags that make kernels faster. `-ffast-math` is not among them: it breaks infinities,
+/// which softmax and the padding of maxima need.
 const WANTED: [&str; 4] = ["-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-w"];
 
 /// Flags for kernels whose loops are tiled and vectorised already: redoing that in the compiler
@@ -51,7 +53,7 @@ pub(crate) static NEVER: AtomicBool = AtomicBool::new(false);
 /// How long a compiler may take to build next to nothing.
 const TRIVIAL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What is said of a compiler whose time was over.
+/// The message about a compiler whose time was over.
 const HANGS: &str = "the compiler did not end";
 
 /// Arguments that print the macros which the compiler predefines.
@@ -64,7 +66,7 @@ const TRIVIAL: &str = "int squall_trivial(void) { return 0; }\n";
 pub struct Toolchain {
     command: Vec<String>,
     found: Findings,
-    /// What it compiled before.
+    /// The cache of files that it compiled.
     pub(super) objects: ObjectCache,
     /// The level of instructions that it is held to; none for all that this machine has.
     isa: Option<Isa>,
@@ -90,7 +92,7 @@ fn words(cc: &str) -> Vec<String> {
 /// The result of a compiler run.
 pub(crate) struct Compiled {
     pub ok: bool,
-    /// What it printed, or how it ended.
+    /// Its output, or how it ended.
     pub said: String,
     /// CPU seconds.
     pub cpu: f64,
@@ -281,7 +283,7 @@ impl Toolchain {
         Ok(line.map_or_else(|| self.command.join(" "), String::from))
     }
 
-    /// What the compiler prints for some arguments; nothing where it fails.
+    /// The compiler's output for some arguments; none where it fails.
     fn printed(&self, folder: &Path, args: &[&str]) -> Result<String, MeasurerError> {
         let path = folder.join(unique("printed"));
         let out = File::create(&path).map_err(|e| MeasurerError::folder(&path, &e))?;

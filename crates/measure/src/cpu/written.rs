@@ -1,16 +1,17 @@
-//! What a compiler wrote: a program or library for this machine, or something that cannot be run
-//! here, such as the output of a cross compiler, whose kernels an emulator would run and time.
+//! Recognises the output of a wrong compiler: reads from an ELF file's head for which machine it
+//! is. A cross compiler's kernels would run under an emulator, if one is registered, and be timed
+//! as if they were this machine's; so they are refused with the reason.
 
 use squall_core::{Architecture, Isa};
 use std::io::Read;
 use std::path::Path;
 
-/// Where an ELF file says its byte order and, in two bytes, its machine.
+/// The offsets in an ELF file of its byte order and, in two bytes, its machine.
 const ORDER: usize = 5;
 const MACHINE: usize = 18;
 const HEAD: usize = 20;
 
-/// A machine in the words of compilers.
+/// A machine's name as compilers use it.
 fn name(machine: u16) -> String {
     match machine {
         3 => "x86 (32 bits)".into(),

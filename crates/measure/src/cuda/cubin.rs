@@ -1,5 +1,6 @@
-//! Cubins of many kernels in a folder: what a program of ours loads that runs them one after
-//! another.
+//! Compiles many CUDA kernels into one folder of cubins (compiled GPU code), in parallel and
+//! through the object cache. Networks on GPUs use it (`squall/src/network/device.rs`): their
+//! program loads the cubins and runs them in order.
 
 use super::{Gpu, Nvrtc};
 use crate::artifact::{BuildSite, Built, digest};
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long NVRTC may take for one of them.
+/// The longest time that NVRTC may take for one kernel.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Nothing cancels these builds.
 static NEVER: AtomicBool = AtomicBool::new(false);

@@ -1,6 +1,7 @@
-//! NVIDIA GPUs, through the driver and NVRTC. Both are loaded at run time by the process that runs
-//! kernels (`crates/runtime/host/cuda.c`), never by ours: a compiler that crashes or a kernel that
-//! hangs ends a process that can be replaced (docs/decisions/0011).
+//! NVIDIA GPUs: detection, identity in records, and roof (measured peak and bandwidths). The driver
+//! and NVRTC (NVIDIA's runtime compiler) are loaded at run time, and only by the process that runs
+//! kernels (`crates/runtime/host/cuda.c`), never by this one: a compiler that crashes or a kernel
+//! that hangs ends a process that can be replaced (docs/decisions/0011).
 
 mod cubin;
 mod nvrtc;
@@ -18,7 +19,7 @@ use std::time::Duration;
 /// A GPU of this machine, as its driver describes it.
 #[derive(Clone, Debug)]
 pub struct Gpu {
-    /// The driver's number of it.
+    /// Its number in the driver.
     pub ordinal: u32,
     /// Its name.
     pub name: String,
@@ -26,7 +27,7 @@ pub struct Gpu {
     pub driver: u32,
     /// NVRTC's version, as `13.0`.
     pub nvrtc: String,
-    /// What code generation and search need to know.
+    /// The facts that code generation and search need.
     pub target: Target,
     /// The limits behind it.
     pub limits: Limits,
@@ -51,7 +52,7 @@ pub struct Health {
     pub watts: u32,
 }
 
-/// What a GPU can do at most, measured.
+/// A GPU's roof: its measured peak and bandwidths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GpuRates {
     /// f32 multiply-adds without tensor cores, in GFLOP/s (one is two operations).
@@ -116,7 +117,7 @@ impl Gpu {
         }
     }
 
-    /// What times compare within.
+    /// The device's identity, within which times compare.
     pub fn identity(&self) -> DeviceIdentity {
         DeviceIdentity::cuda(self.name.clone())
     }
@@ -132,7 +133,7 @@ impl Gpu {
         format!("sm_{}{a}", self.limits.capability)
     }
 
-    /// What turns sources into machine code, in records.
+    /// The toolchain's name in records: what turns sources into machine code.
     pub fn toolchain(&self) -> String {
         format!("nvrtc {}, {}", self.nvrtc, self.architecture())
     }

@@ -1,5 +1,6 @@
-//! From CUDA C to cubins: processes that keep NVRTC loaded, one for each build that runs at a
-//! time.
+//! Compiles CUDA C to cubins with NVRTC, in processes that keep NVRTC loaded: one for each build
+//! that runs at a time, reused afterwards. Input: a kernel source; output: a cubin file, with the
+//! mangled names of its functions where the source is a user's.
 
 use crate::artifact::{Build, BuildSite, Built, digest};
 use crate::cpu::{Reply, Runner, ready, unexpected};
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Where CUDA's headers usually lie, for users' kernels that include them.
+/// The usual folder of CUDA's headers, for users' kernels that include them.
 const INCLUDES: [&str; 1] = ["/usr/local/cuda/include"];
 
 /// The file that holds the names of a cubin's functions, where they are not those of the source.
@@ -18,8 +19,8 @@ pub(crate) fn names_file(cubin: &str) -> String {
     format!("{cubin}.names")
 }
 
-/// Whether the functions of a kernel have in the cubin what C++ makes of their names: those of
-/// users' kernels. Functions that are made by rule have C names.
+/// Whether a kernel's functions have mangled C++ names in the cubin. Users' kernels have; generated
+/// kernels have C names.
 pub(crate) fn has_lowered_names(kernel: &KernelSource) -> bool {
     kernel.launches.iter().any(|l| l.arguments.is_some())
 }

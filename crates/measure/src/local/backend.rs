@@ -1,13 +1,14 @@
-//! What differs between the kinds of devices that a [`LocalMeasurer`](super::LocalMeasurer) runs
-//! kernels on.
+//! The interface between a [`LocalMeasurer`](super::LocalMeasurer) and the kind of device that it
+//! measures on: names in records, number of workers, and how a kernel source is compiled. `cpu.rs`
+//! and `cuda.rs` implement it.
 
 use crate::artifact::{Build, BuildSite};
 use crate::cpu::{Device, Toolchain};
 use squall_core::{KernelSource, MeasurerError, MeasurerIdentity};
 
-/// The machine that builds kernels and starts what runs them.
+/// The machine that builds kernels and starts the processes that run them.
 pub(super) struct Host {
-    /// Its CPU. Beside GPUs, one core of it runs references and starts kernels.
+    /// Its CPU. Where kernels run on GPUs, one core of it runs references and starts kernels.
     pub device: Device,
     /// Its C compiler, which references need wherever kernels run.
     pub toolchain: Toolchain,

@@ -1,5 +1,8 @@
-//! Jobs on their way through builders and workers: one worker measures them in order, or several
-//! measure side by side. Either way results are reported in the order of the jobs.
+//! Measures a batch of jobs (kernels with their candidates): builds come from the queue
+//! (`queue.rs`), and one worker measures them in order, or several workers (one a GPU) side by
+//! side. Results are reported in the order of the jobs either way. Kernels that come close to the
+//! task's best are measured twice, some time apart, because a shared machine may have been slow for
+//! a moment.
 
 use super::pace::Slowness;
 use super::queue::BuildQueue;
@@ -12,14 +15,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// Jobs are measured again once their group took this long: shared machines are slow for moments
-/// of this order.
+/// The duration of a group of jobs, after which its good jobs are measured again. Slow moments of
+/// shared machines last about this long.
 const GROUP: Duration = Duration::from_millis(1500);
 
-/// A second measurement sooner than this would fall into the same moment.
+/// The least time between two measurements of a kernel, so that both do not fall into one slow
+/// moment.
 const APART: Duration = Duration::from_millis(250);
 
-/// A job slower than the task's best by more than this is not measured again.
+/// A job that is slower than the task's best by more than this factor is not measured again.
 const CONTENDER: f64 = 1.5;
 
 /// The same for jobs that were timed beside a pacemaker: their times are surer.

@@ -1,4 +1,5 @@
-//! Kernels in C on the CPU of this machine.
+//! The back end of a local measurer for the CPU of this machine or of a board: kernels in C, built
+//! by the user's compiler (`../cpu/build.rs`) on cores that do not disturb the measured ones.
 
 use super::backend::{Backend, Host};
 use crate::artifact::{Build, BuildSite};

@@ -1,4 +1,5 @@
-//! Kernels in CUDA C on GPUs of this machine, all of one model.
+//! The back end of a local measurer for the GPUs of this machine, all of one model: kernels in CUDA
+//! C, built by NVRTC (`../cuda/nvrtc.rs`), one worker for each GPU.
 
 use super::backend::{Backend, Host};
 use crate::artifact::{Build, BuildSite};

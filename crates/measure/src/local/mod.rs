@@ -1,6 +1,7 @@
-//! Measuring on this machine: kernels are built by the user's compiler, run in processes of their
-//! own ([`worker`]), checked against a reference and timed. What kind of device they run on is a
-//! [`Backend`](backend::Backend).
+//! The measurer of this machine. Input: a task with its reference, then jobs (kernel sources);
+//! output: an outcome for each, as it is made. Kernels are built on spare cores (`queue.rs`), run
+//! in a child process ([`worker`]), checked against the reference on random inputs, and timed
+//! beside a pacemaker kernel (`pace.rs`). The kind of device is a [`Backend`](backend::Backend).
 
 mod backend;
 mod batch;
@@ -34,7 +35,8 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Where no core is left for building, builds and measuring take turns in portions of this size.
+/// The number of kernels that are built at a time where no core is left for building, so that
+/// builds and measuring take turns.
 const PORTION: usize = 32;
 
 /// Measures kernels on this machine's CPU or GPUs.

@@ -1,24 +1,26 @@
-//! The pacemaker: a kernel that is timed beside every other, so that slow moments of a shared
-//! machine can be told from slow kernels.
+//! The pacemaker: a kernel of the same task that is timed right before and after every measured
+//! kernel, so that slow moments of a shared machine can be told from slow kernels. Input: the
+//! measured time and the pacemaker's times around it; output: the time corrected by the pacemaker's
+//! slowness.
 //!
-//! Not every kernel suffers from a slow moment as the pacemaker does. Where a neighbour takes
-//! bandwidth, a kernel that waits for memory loses half of its speed, and one that multiplies all
-//! the time loses nothing. How much of the pacemaker's slowness other kernels share is learned from
-//! those that were measured twice (docs/decisions/0023).
+//! A slow moment does not affect all kernels alike. Where a neighbour takes bandwidth, a kernel
+//! that waits for memory loses half of its speed, and one that multiplies all the time loses
+//! nothing. The share of the pacemaker's slowness that other kernels have is learned from kernels
+//! that were measured twice (docs/decisions/0023).
 
 use squall_core::{Measurement, Nanos};
 use squall_runtime::HostPlan;
 use std::sync::Arc;
 
-/// A slower kernel, by its nanoseconds, is never the pacemaker: it would be most of a trial's cost,
-/// and last longer than the moments that it should tell apart.
+/// The most nanoseconds of a pacemaker: a slower kernel would be most of a trial's cost, and would
+/// last longer than the moments that it should tell apart.
 const SLOWEST: f64 = 5e6;
 
-/// A kernel faster than the pacemaker by this factor takes its place: the more alike the two are
-/// that are timed side by side, the more one says about the other.
+/// A kernel that is faster than the pacemaker by this factor replaces it, because two similar
+/// kernels timed side by side say more about each other.
 const BETTER: f64 = 1.4;
 
-/// How many times slower than at its best a pacemaker was beside a kernel.
+/// The factor by which a pacemaker, timed beside a kernel, was slower than at its best.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Slowness {
     factor: f64,

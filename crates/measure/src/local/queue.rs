@@ -1,5 +1,6 @@
-//! The queue of kernels to build: several builders take jobs in order and run ahead of the
-//! measuring, but not far.
+//! The build queue: builder threads compile a batch's kernels in order, ahead of the thread that
+//! measures them, but at most a set number ahead. The measuring thread takes builds from it and,
+//! where no core is spare, compiles while it waits.
 
 use super::backend::{Backend, Host};
 use crate::artifact::{Build, BuildSite};
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Compiles one kernel after another.
+/// A builder, which compiles one kernel after another.
 #[derive(Clone, Copy)]
 pub(super) struct Builder<'a> {
     pub backend: &'a dyn Backend,
@@ -94,7 +95,7 @@ impl<'a> BuildQueue<'a> {
         self.changed.notify_all();
     }
 
-    /// What a builder's thread does: it builds until the queue is closed or nothing is left.
+    /// The loop of a builder's thread: it builds until the queue is closed or nothing is left.
     pub fn work(&self, builder: &Builder) {
         let mut state = self.lock();
         loop {

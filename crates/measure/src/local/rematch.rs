@@ -1,5 +1,6 @@
-//! Two kernels side by side: alternating windows in fresh processes, until a sequential test can
-//! tell whether the challenger is faster.
+//! Runs rematches on this machine: two kernels are timed in alternating windows, in fresh worker
+//! processes, until the sequential test of `../rematch.rs` can tell whether the challenger is
+//! faster than the incumbent.
 
 use super::LocalMeasurer;
 use super::worker::Answer;
@@ -14,7 +15,8 @@ use squall_runtime::HostPlan;
 use squall_runtime::protocol::{self, Ready, Request, Side};
 use std::time::Duration;
 
-/// The largest time that the pairs of a rematch shall take together, if its first look allows.
+/// The time in nanoseconds that all pairs of a rematch should take at most, after the test's first
+/// look.
 const REMATCH_NANOS: f64 = 4e9;
 
 impl LocalMeasurer {
@@ -173,7 +175,7 @@ struct Pair {
     swapped: bool,
     errors: [f64; 2],
     calls: [u64; 2],
-    /// What a window of both takes.
+    /// The time of a window of both kernels.
     nanos: f64,
 }
 

@@ -1,5 +1,6 @@
-//! A task as the process that runs kernels is told it: the files of what is given, the plan of its
-//! tensors, and what was learned while measuring it.
+//! A task as the runner (the process that runs kernels) needs it: files with the inputs and the
+//! reference's outputs, a host plan of its tensors, and the state of measuring it: the pacemaker
+//! and the best time. `mod.rs` makes one for each task.
 
 use super::pace::{Pacemaker, Slowness};
 use crate::artifact::digest;
@@ -23,7 +24,7 @@ pub(super) struct LocalTask {
     pub tensors: HostPlan,
     pub tolerance: f64,
     pub reference_seconds: f64,
-    /// What looks at results in place of a comparison.
+    /// The user's function that judges results in place of a comparison, if there is one.
     pub judge: Option<Judge>,
     /// The best time measured, for rejecting hopeless kernels quickly: the bits of a positive
     /// number, which are in the order of the numbers.

@@ -1,4 +1,6 @@
-//! A worker: a process that runs kernels on the CPU or on one GPU, started again when it died.
+//! A worker: a runner process on the CPU or on one GPU, which is started again whenever it died.
+//! Input: a task, kernels' plans and time limits; output: measurements, or the stage at which a
+//! kernel failed (launch, timeout, wrong answer), with the reason.
 
 use super::pace::{Pacemaker, Slowness};
 use super::task::LocalTask;
@@ -11,13 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long a reference may take: it is plain loops, which may be slow.
+/// The longest time of a reference, which may be slow plain loops.
 const REFERENCE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The limit of a run of which no time is asked, as the C host library knows it (`RT_UNTIMED`).
+/// The limit that stands for a run without timing; the C host library has the same (`RT_UNTIMED`).
 const UNTIMED: f64 = 1.0;
 
-/// What the process said about a kernel.
+/// The answer of the process for a kernel.
 pub(super) enum Answer {
     Reply(protocol::Reply),
     /// It failed; of two kernels the process may say which.
@@ -40,7 +42,7 @@ pub(super) struct RunOptions<'a> {
     pub limits: &'a RunLimits,
 }
 
-/// What a measurer may be told of how kernels are run.
+/// Settings of how kernels are run.
 pub(super) struct RunLimits {
     /// For a kernel's whole trial, beside eight times the reference's time.
     pub timeout: Duration,
@@ -191,7 +193,7 @@ impl Worker {
         }
     }
 
-    /// What a reply about kernels means.
+    /// The meaning of a reply about kernels.
     pub fn judge(&mut self, reply: protocol::Reply) -> Result<Answer, MeasurerError> {
         let f = match reply {
             protocol::Reply::Failed(f) => f,

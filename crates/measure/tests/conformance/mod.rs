@@ -1,5 +1,5 @@
-//! One suite over all measurers: this machine's CPU, its GPU or an emulated one, a recording, a
-//! mock, and some of these at the other end of a pipe.
+//! Runs one conformance suite (`suite.rs`) over all implementations of `Measurer`: this machine's
+//! CPU, its GPU or emulated ones, a recording, a mock, and some of them behind a pipe.
 
 use squall_testing::emulator as emulated;
 mod nothing;

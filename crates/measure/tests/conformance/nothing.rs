@@ -1,4 +1,5 @@
-//! The least that a measurer can be: what it takes to add one.
+//! The smallest possible measurer, which finds every candidate infeasible: it shows what adding a
+//! measurer takes.
 
 use squall_core::{
     CpuCost, Job, JobResult, Measurer, MeasurerError, MeasurerIdentity, Outcome, Rematch, TaskSetup,

@@ -1,4 +1,6 @@
-//! What holds for every measurer, whatever is behind it.
+//! The rules that every implementation of `Measurer` must keep, as tests over a [`Subject`]:
+//! results come in order and once each, nothing is measured before a task is set, faults do not
+//! affect the next kernel, rematches find the faster kernel.
 
 use squall_core::measurer::MESSAGE_VERSION;
 use squall_core::{
@@ -8,14 +10,14 @@ use squall_core::{
 use squall_measure::serve;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a kernel of the suite does. Those of one kind are told apart by a number.
+/// The behaviour of a kernel of the suite. Kernels of one kind have different numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Its results are right.
     Right,
-    /// The same in many times the time.
+    /// Its results are right, after many times the time.
     Slow,
-    /// So slow that forty are measured in seconds.
+    /// Its results are right, so slowly that measuring forty takes seconds.
     Long,
     /// Its results are wrong.
     Wrong,

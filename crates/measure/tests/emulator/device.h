@@ -1,9 +1,9 @@
-/* What CUDA C++ means where driver.c stands for the GPU: put in front of a kernel's source, which
- * g++ then compiles. The threads of a cluster's blocks are fibers that take turns where they wait
- * for each other; clusters run one after another, so that a static variable is a shared one where
- * blocks are alone. Of assembly there is what Squall's own kernels begin with
- * (compiler/src/emit/cuda_helpers.rs), written anew here after the PTX manual: copies arrive as
- * late as they may. */
+/* The device side of the GPU emulator: gives CUDA C++ a meaning for g++, which compiles a
+ * kernel's source behind this header (driver.c is the host side). The threads of a cluster's
+ * blocks are fibers that take turns where they wait for each other; clusters run one after
+ * another, so that a static variable serves as a shared one where blocks are alone. Of assembly
+ * it has the instructions of Squall's own kernels (compiler/src/emit/cuda_helpers.rs), written
+ * here anew after the PTX manual; asynchronous copies arrive as late as they may. */
 #include <stddef.h>
 #include <stdint.h>
 

@@ -1,14 +1,14 @@
-/* A library that stands for NVIDIA's driver, NVRTC and NVML where there is no GPU: what runner.c
- * asks of them, on the CPU. Kernels are compiled by g++ behind device.h, and run thread by thread
- * (see there for what they may use). It shows that kernels are built, launched, checked, guarded
- * and replaced as they should be; it says nothing of times, registers or a device's own rules.
+/* A library that stands for NVIDIA's driver, NVRTC and NVML where there is no GPU, with the
+ * functions that runner.c calls, on the CPU. Kernels are compiled by g++ behind device.h, and
+ * run thread by thread (see there for what they may use). Tests show with it that kernels are
+ * built, launched, checked, guarded and replaced as they should be; it says nothing of times,
+ * registers or a device's rules.
  *
- * What a stream is given happens as late as the driver's rules allow: when something waits for it.
- * Of a graph's nodes that do not wait for each other the first comes first, or the last where
- * EMULATED_ORDER is `last`.
- * So work that is not ordered behind what it needs finds it undone, at every run: calls without a
- * stream go through the default one, filling and copying to the device among them, which streams
- * that do not block (flag 1) do not wait for.
+ * Work of a stream happens as late as the driver's rules allow: when something waits for it. Of
+ * a graph's nodes that do not wait for each other the first comes first, or the last where
+ * EMULATED_ORDER is `last`. So work that is not ordered behind what it needs finds it undone, at
+ * every run: calls without a stream go through the default one, filling and copying to the
+ * device among them, which streams that do not block (flag 1) do not wait for.
  *
  * Environment: EMULATED_HEADER device.h's path; EMULATED_GPUS how many there are (1);
  * EMULATED_CAPABILITY as 75. */

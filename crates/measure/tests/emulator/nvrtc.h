@@ -1,4 +1,5 @@
-/* Part of driver.c: NVRTC, which prints a kernel's source for g++ and lets that compile it. */
+/* Part of driver.c: the emulated NVRTC. It prints a kernel's CUDA source for g++ and has that
+ * compile it to a shared library, which stands for a cubin. */
 
 typedef struct {
   char *source, *names[MOST], lowered[MOST][200];

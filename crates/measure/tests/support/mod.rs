@@ -1,4 +1,5 @@
-//! A small workload with hand-written kernels, right and wrong ones, and a measurer for them.
+//! A small workload (y = x * w + row sum) with hand-written kernels, right and wrong ones, and a
+//! measurer for them, shared by the tests of this crate.
 #![allow(dead_code)] // each test binary uses its part
 
 use squall_core::{

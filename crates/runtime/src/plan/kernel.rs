@@ -1,11 +1,14 @@
-//! What a plan takes from the types of `core`: tensors of a workload, launches of a source.
+//! Makes plans from the types of `core`: a workload's tensors become buffers, and a kernel source
+//! with its launches becomes a plan's kernel. The measurer and exports make their one-kernel plans
+//! here.
 
 use super::{Argument, Buffer, Element, HostPlan, Kernel, Launch, Parameter, Role, Step, Work};
 use squall_core::{
     DType, KernelSource, LaunchArgument, LaunchPhase, Stage, TensorKind, Workload, workload::Input,
 };
 
-/// The letter of a type as runners know it; none where they do not.
+/// The letter of an element type in plans (`host/element.h`); none for a type that runners do not
+/// know.
 pub fn letter(d: DType) -> Option<char> {
     match d {
         DType::F32 => Some('f'),

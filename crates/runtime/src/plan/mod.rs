@@ -1,5 +1,7 @@
-//! A plan: what is run, on which memory, in which order, as text that prints and parses back. One
-//! kernel for a runner or a driver, many for a network.
+//! The host plan: what the C host library runs, as types and as a text that prints and parses back.
+//! A plan lists regions of memory, buffers in them, kernels, and steps (calls and moves of data) in
+//! order: one kernel for a measurement or a driver, many for a network. `parse.rs`, `print.rs` and
+//! `verify.rs` read, write and check it; `host/plan.c` is the reader in C.
 
 mod kernel;
 mod parse;
@@ -11,10 +13,10 @@ pub use kernel::letter;
 use squall_core::workload::Hard;
 use squall_core::{Language, LaunchPhase, TensorMap};
 
-/// The version that is written and read.
+/// The version of the text format.
 pub const VERSION: u32 = 2;
 
-/// No size, offset, count or stride is larger: three of them fit 64 bits.
+/// The largest size, offset, count or stride: a sum of three fits 64 bits.
 pub const MOST_BYTES: u64 = 1 << 62;
 
 /// The most axes of a copy.
@@ -32,14 +34,14 @@ pub const MOST_MAPS: usize = 8;
 /// Buffers in regions start at multiples of this: what kernels are promised.
 pub const ALIGNMENT: u64 = 64;
 
-/// What a buffer or a region is for.
+/// The role of a buffer or a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Given to each run.
     Data,
     /// Constant over runs, and read by the preparation only.
     Weight,
-    /// What a run gives.
+    /// An output.
     Output,
     /// Between steps.
     Scratch,
@@ -47,7 +49,7 @@ pub enum Role {
     Constant,
     /// Packed weights, which a kernel's preparation fills.
     Prepared,
-    /// What a kernel needs for a call.
+    /// Scratch memory that a kernel needs during a call.
     Workspace,
 }
 
@@ -104,7 +106,7 @@ pub struct Region {
 /// A tensor in memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buffer {
-    /// What it is for.
+    /// Its role.
     pub role: Role,
     /// The type of its elements.
     pub element: Element,
@@ -162,7 +164,7 @@ pub struct Parameter {
     pub count: u64,
 }
 
-/// What a parameter of a GPU function is given.
+/// An argument of a GPU function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Argument {
     /// The n-th data pointer.
@@ -203,7 +205,7 @@ pub struct Launch {
     pub threads: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub shared: u32,
-    /// What its parameters are given.
+    /// The arguments of its parameters.
     pub arguments: Vec<Argument>,
     /// Tensors whose tiles the copy engine fetches.
     pub maps: Vec<TensorMap>,
@@ -212,7 +214,7 @@ pub struct Launch {
 /// A kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// What it is written in.
+    /// Its language.
     pub language: Language,
     /// Its name in C.
     pub symbol: String,
@@ -248,7 +250,7 @@ pub struct At {
     pub element: u64,
 }
 
-/// What a step does.
+/// The work of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Calls a kernel.
@@ -298,7 +300,7 @@ pub struct Step {
     pub name: String,
     /// Buffers that begin with a boolean, and what each has to be; else the step does nothing.
     pub when: Vec<(u32, bool)>,
-    /// What it does.
+    /// Its work.
     pub work: Work,
 }
 
@@ -311,7 +313,7 @@ pub struct HostPlan {
     pub buffers: Vec<Buffer>,
     /// Kernels.
     pub kernels: Vec<Kernel>,
-    /// What is done, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
@@ -323,7 +325,7 @@ pub enum HostPlanError {
     Line {
         /// Counted from 1.
         line: usize,
-        /// What is wrong there.
+        /// The reason.
         why: &'static str,
     },
     /// Parts do not fit.

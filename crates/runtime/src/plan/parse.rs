@@ -1,5 +1,5 @@
-//! The reader of plans: any text, of which what is no plan is refused with its line. It takes what
-//! `host/plan.c` takes, and no more.
+//! Parses the text of a host plan. Input: any text; output: a plan, or the first wrong line with
+//! the reason. It accepts exactly the texts that `host/plan.c` accepts, which a test compares.
 
 use super::print::ROLES;
 use super::{
@@ -9,10 +9,10 @@ use super::{
 use squall_core::workload::Hard;
 use squall_core::{Language, LaunchPhase, Mapped, TensorMap};
 
-/// Why a line cannot be read.
+/// The reason why a line cannot be read.
 type Wrong = &'static str;
 
-/// A line on its way: words are cut off its front.
+/// The rest of a line, from whose front words are taken.
 struct Words<'a>(Option<&'a str>);
 
 impl<'a> Words<'a> {

@@ -1,4 +1,5 @@
-//! Plans as text.
+//! Prints a host plan as text, one line for each region, buffer, kernel, launch and step;
+//! `parse.rs` and `host/plan.c` read it. docs/plan-format.md describes the lines.
 
 use super::{Argument, At, Buffer, HostPlan, Kernel, Launch, Region, Role, Step, Work};
 use squall_core::{LaunchPhase, Mapped, TensorMap};
@@ -20,7 +21,7 @@ impl Display for Role {
     }
 }
 
-/// A name that fits the rest of a line.
+/// A name with its special characters escaped, so that it fits the rest of a line.
 pub(super) fn escaped(name: &str) -> String {
     name.replace('\\', "\\\\").replace('\n', "\\n").replace('\r', "\\r").replace('\0', "\\0")
 }

@@ -1,4 +1,6 @@
-//! Whether the parts of a plan fit together; `host/verify.c` asks the same.
+//! Checks that the parts of a host plan fit together: all numbers refer to existing buffers,
+//! kernels and regions, all ranges stay inside, roles suit. Output: nothing, or an error that names
+//! the part. `host/verify.c` makes the same checks in C.
 
 use super::{
     ALIGNMENT, Argument, At, Buffer, Element, HostPlan, HostPlanError, Kernel, Launch,

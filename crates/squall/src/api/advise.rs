@@ -1,4 +1,7 @@
-//! Advice: which kernel to use now, without measuring or compiling anything.
+//! The verb behind `squall advise`: says which kernel to use now for each task of an input, without
+//! compiling or measuring anything. The answer is the store's winner, or else the winner of the
+//! most similar task, the general predictor's first candidate, or plain loops. An untuned task is
+//! left in the store as a wish, for a worker to tune later.
 
 use crate::base::error::Error;
 use crate::inference::wishes::{leave, wish};
@@ -16,14 +19,14 @@ use squall_records::{Query, Store};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// What advice is asked for.
+/// A question for advice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdviseRequest {
     /// The tasks.
     pub input: InputRequest,
-    /// The store that knows winners, and that takes the wishes.
+    /// The store that has winners and takes wishes.
     pub store: Option<PathBuf>,
-    /// What kernels are for.
+    /// The device that kernels are for.
     pub target: TargetRequest,
     /// Threads that a kernel may use; of no meaning on a GPU.
     pub threads: usize,

@@ -1,5 +1,7 @@
-//! Checking: a model run through its kernels, held against outputs that are known or against its
-//! own operators by plain loops.
+//! The verb behind `squall check`: runs a model through its kernels and compares its outputs,
+//! either with expected arrays (files, or ONNX test data) or with the model's own operators
+//! computed one by one by plain loops. Input: a [`CheckRequest`]; output: [`Checked`]. The
+//! comparison itself is `crate::check`.
 
 use crate::base::error::Error;
 use crate::inference::check::{Checked, Expected, Tolerance};
@@ -18,14 +20,14 @@ use squall_core::{DType, KernelSource, Task};
 use squall_frontend::npy::Array;
 use std::path::{Path, PathBuf};
 
-/// What a model is given and must give.
+/// A model's inputs and expected outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CheckData {
     /// Files of inputs, and of the outputs that are compared.
     Files {
-        /// What it is given.
+        /// The inputs.
         inputs: Vec<ArrayFile>,
-        /// What it must give.
+        /// The expected outputs.
         expected: Vec<ArrayFile>,
     },
     /// A folder in ONNX's own form: `input_0.pb`, .. and `output_0.pb`, .., in the order of the
@@ -38,7 +40,7 @@ pub enum CheckData {
 pub struct CheckRequest {
     /// The model; nothing of it is kept.
     pub network: NetworkRequest,
-    /// What it is given and must give.
+    /// Its inputs and expected outputs.
     pub data: CheckData,
     /// How far elements may be off, if not as usual in the format that computes; whole numbers and
     /// booleans may not.

@@ -1,4 +1,7 @@
-//! Choosing: which solver serves a problem on a GPU, how long it takes, and what to measure first.
+//! The verb behind `squall choose`: says which of MIOpen's solvers (its ways to compute a
+//! convolution) serve a problem on an AMD GPU, in order, with expected times, and how many of them
+//! are worth timing. Input: a trained chooser (`crate::find`) and problems; output: a list of
+//! solvers for each problem, which can be written into MIOpen's user find database.
 
 use super::predict::Problems;
 use crate::base::error::Error;
@@ -17,7 +20,7 @@ use squall_predict::find::{Asked, Choice, Chooser, FindAnswer, is_known_gpu};
 use squall_predict::{Method, Predictor, Scratch};
 use std::path::PathBuf;
 
-/// What to choose for.
+/// Problems and the chooser to ask.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChooseRequest {
     /// A file that `squall train --find` wrote.
@@ -26,11 +29,11 @@ pub struct ChooseRequest {
     pub problems: Problems,
     /// The GPU: `gfx942_304`.
     pub device: String,
-    /// Bytes of workspace that there are; as many as are asked for without it.
+    /// The bytes of workspace that are available; unlimited if none.
     pub workspace: Option<u64>,
     /// Solvers that may not be taken.
     pub without: Vec<String>,
-    /// So many of the first are to be timed; as many as are worth it without it.
+    /// How many of the first solvers are to be timed; if none, as many as are worth it.
     pub measure: Option<usize>,
     /// How often each problem will be run.
     pub uses: f64,
@@ -53,7 +56,7 @@ pub struct Solution {
     pub parameters: Option<String>,
 }
 
-/// What was chosen for a problem.
+/// The solvers chosen for a problem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
     /// The problem.
@@ -64,7 +67,7 @@ pub struct Chosen {
     pub answer: FindAnswer,
     /// Best first.
     pub solutions: Vec<Solution>,
-    /// What to measure first.
+    /// How many solvers to time first.
     pub timings: Timings,
 }
 
@@ -95,14 +98,14 @@ impl Chosen {
     }
 }
 
-/// What came of choosing, beside the answers.
+/// Notes about choosing, beside the answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChoiceNotes {
     /// Problems that were answered.
     pub problems: usize,
     /// Lines that the user find database took, and those whose problems it had.
     pub written: Option<(usize, usize)>,
-    /// What the user should know.
+    /// Warnings for the user.
     pub notes: Vec<String>,
 }
 
@@ -271,7 +274,7 @@ pub struct ModesRequest {
     pub page: Option<PathBuf>,
 }
 
-/// What finding and running cost under MIOpen's modes and under ours.
+/// The costs of finding and running under MIOpen's find modes and under Squall's.
 pub fn find_modes(request: &ModesRequest) -> Result<ModeCosts, Error> {
     let gpu = device(&request.device)?;
     let questions = asked(&request.problems)?;

@@ -1,4 +1,6 @@
-//! Explaining: what stands between an expression and its kernel.
+//! The verb behind `squall explain`: prints one stage between an input and its kernels. For a model
+//! these are the graph's stages (`crate::stage`); for a task they are the compiler's: expression,
+//! sketches, space, schedule, loop nest, source. Input: an [`ExplainRequest`]; output: a text.
 
 use crate::base::error::Error;
 use crate::input::input_request::InputRequest;
@@ -11,7 +13,7 @@ use squall_core::{Record, Task, TaskId};
 use squall_records::{Entry, Query, Store};
 use std::path::PathBuf;
 
-/// What to explain.
+/// An input and the stage to show.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExplainRequest {
     /// The input that has the task.
@@ -26,7 +28,7 @@ pub struct ExplainRequest {
     pub configuration: Option<String>,
     /// The store whose best candidate is shown instead.
     pub best_of: Option<PathBuf>,
-    /// What kernels are for.
+    /// The device that kernels are for.
     pub target: TargetRequest,
     /// Threads that a kernel may use on a CPU.
     pub threads: usize,

@@ -1,4 +1,6 @@
-//! Exporting: the kernels that serve an input's tasks, as files.
+//! The verb behind `squall export`: chooses the best kernel for each task of an input and writes
+//! them as C or CUDA C files with a driver (`crate::export`). With several instruction levels as
+//! targets, the exported library chooses by the CPU when it is loaded.
 
 use crate::base::error::Error;
 use crate::inference::wishes::{leave, wishes_of};
@@ -14,17 +16,17 @@ use squall_records::Store;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// What to export.
+/// Kernels to export.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExportRequest {
     /// The input whose kernels are exported.
     pub input: InputRequest,
-    /// Where they were tuned into, if anywhere.
+    /// The store with their records, if any.
     pub store: Option<PathBuf>,
     /// How kernels that were never tuned are chosen.
     pub guess: GuessRequest,
-    /// What the kernels are for. With several targets, which are levels of instructions of one
-    /// architecture, the export chooses at load by what the CPU has.
+    /// The devices that the kernels are for. Several targets are instruction levels of one
+    /// architecture, among which the export chooses by the CPU at load.
     pub targets: Vec<TargetRequest>,
     /// Threads that a kernel may use on a CPU.
     pub threads: usize,

@@ -1,4 +1,6 @@
-//! Exporting a whole model as a C library, for a CPU or a GPU.
+//! The verb behind `squall export --network NAME`: builds a whole model from the store's kernels
+//! and writes it as a C library for a CPU or a GPU (`crate::library`). `watch.rs` repeats it
+//! whenever the winners change.
 
 use crate::base::error::Error;
 use crate::inference::run::{NetworkRequest, leave_wishes, network};

@@ -1,4 +1,7 @@
-//! Importing: what others measured or tuned, taken into the store.
+//! The verb behind `squall import`: takes measurements of other tuners into a store. A file may be
+//! a recording (Kernel Tuner's cache file, T4 results), a T1 description, a performance database of
+//! MIOpen or a find database; its contents decide. Trials, examples of predictors and lines for
+//! choosers come of them.
 
 use crate::base::error::Error;
 use crate::base::files::holds_json;
@@ -7,19 +10,19 @@ use crate::task::exchange;
 use squall_records::Store;
 use std::path::PathBuf;
 
-/// What to import.
+/// Files to import.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImportRequest {
-    /// Recordings, descriptions of their spaces, databases of tuned parameters; told apart by what
-    /// is in them.
+    /// Recordings, descriptions of their spaces, databases of tuned parameters; their contents tell
+    /// them apart.
     pub files: Vec<PathBuf>,
-    /// The device that databases are for, where their names do not say.
+    /// The device of databases whose names do not say it.
     pub device: Option<String>,
     /// The store that takes them.
     pub store: PathBuf,
 }
 
-/// What came of an import.
+/// The result of an import, by kind of file.
 pub struct Imports {
     /// Recordings, whose configurations are trials now.
     pub recordings: Vec<exchange::Imported>,

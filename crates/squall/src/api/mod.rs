@@ -1,5 +1,7 @@
-//! What Squall does, each a function of a plain request: tune, predict, choose, run, export,
-//! import, replay, explain. What a request means is decided here and nowhere above.
+//! The verbs: one function for each thing that Squall does (tune, predict, choose, run, export,
+//! import, replay, explain, ..), each taking a plain request. All policy, such as defaults,
+//! preferences and fallbacks, is decided here and below, never in the command line or the Python
+//! package above.
 
 mod advise;
 mod check;

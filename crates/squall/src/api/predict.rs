@@ -1,4 +1,7 @@
-//! Predicting: tuned parameters of problems, or of tasks, that were never tuned.
+//! The verb behind `squall predict`: proposes tuned parameters for problems that were never tuned.
+//! With a predictor of MIOpen's solvers the problems are convolutions and the answers are the
+//! solvers' values; with a predictor of Squall's own tasks they are models or operator lines and
+//! the answers are candidates. The models are `crate::forecast`'s.
 
 use crate::base::error::Error;
 use crate::input::layout::Channels;
@@ -13,18 +16,18 @@ use squall_predict::task::{Proposal, TaskModel};
 use squall_predict::{PredictError, Predictor};
 use std::path::PathBuf;
 
-/// Where the problems stand.
+/// The source of the problems.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problems {
     /// One line: a MIOpenDriver line, a database key, or an operator line.
     Line(String),
     /// A file of lines, or a model.
     File(PathBuf),
-    /// Lines at hand, with a name for messages.
+    /// The text of lines, and a name for messages.
     Text(String, String),
 }
 
-/// What to predict.
+/// Problems and the predictor to ask.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PredictRequest {
     /// A file that training wrote. What it was trained on decides which of the two answers comes.
@@ -45,7 +48,7 @@ pub struct PredictRequest {
     pub top: usize,
 }
 
-/// What was predicted.
+/// The predictions.
 pub enum Predictions {
     /// Values of solvers, and how many rows went into the user database.
     Solvers(Vec<Answer>, Option<usize>),
@@ -53,7 +56,7 @@ pub enum Predictions {
     Tasks(Vec<TaskPredictions>),
 }
 
-/// What a predictor says of a task.
+/// The candidates that a predictor proposes for a task.
 pub struct TaskPredictions {
     /// The task.
     pub task: TaskId,

@@ -1,4 +1,6 @@
-//! Replaying: searches on spaces that were measured exhaustively.
+//! The verb behind `squall replay`: compares search strategies on recordings, spaces of which every
+//! configuration was measured. Input: files, strategies, seeds and budgets; output: [`Replayed`],
+//! whose `replay()` runs them (`crate::replay`).
 
 use crate::base::error::Error;
 use crate::tuning::replay::{RecordedSpace, Replay, Run};
@@ -7,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// What to replay.
+/// Spaces, strategies and budgets of a replay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplayRequest {
     /// Measured spaces: Kernel Tuner's cache files or T4 results.

@@ -1,5 +1,7 @@
-//! Watching: a model as a library that follows the store. Whenever other kernels hold its tasks, a
-//! new version is written beside the one before, and a link is renamed to it.
+//! The verb behind `squall export --network NAME --watch`: keeps an exported C library up to date
+//! with the store. Whenever a task of the model gets another winner, a new version of the library
+//! is written beside the previous one, and the link `current` is renamed to it. An application
+//! follows the link by `squall_watch.h`.
 
 use super::export_network::{LibraryRequest, export_network};
 use crate::base::error::Error;
@@ -18,17 +20,17 @@ use std::time::{Duration, Instant};
 const HEADER: (&str, &str) = ("squall_watch.h", include_str!("../ship/library/squall_watch.h"));
 /// The link that names the newest version.
 const LINK: &str = "current";
-/// How often it is looked whether the watch shall end.
+/// The pause between two looks whether the watch shall end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What is watched.
+/// A library to keep up to date.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WatchRequest {
     /// The model and the folder, in which each version has a folder of its own.
     pub library: LibraryRequest,
     /// How often the store is looked at.
     pub every: Duration,
-    /// After so many versions the watch ends; never if none.
+    /// The number of versions after which the watch ends; never if none.
     pub versions: Option<u64>,
 }
 
@@ -41,11 +43,11 @@ pub struct Version {
     pub folder: PathBuf,
     /// The link, which names it now.
     pub link: PathBuf,
-    /// What the library says of itself.
+    /// The library's description.
     pub description: Value,
 }
 
-/// Who holds each task: tunable and configuration.
+/// The winner of each task: tunable and configuration.
 type Winners = BTreeMap<TaskId, (String, String)>;
 
 /// Writes a version now, and another whenever the store's winners of this device have changed,
@@ -104,7 +106,7 @@ fn pause(time: std::time::Duration, stop: &AtomicBool) {
     }
 }
 
-/// Who holds the model's tasks here now.
+/// The present winners of the model's tasks on this device.
 fn winners(context: &Context, request: &WatchRequest) -> Result<Winners, Error> {
     let wanted = &request.library.network;
     let at = context.target(wanted.target, wanted.threads)?;

@@ -1,4 +1,5 @@
-//! The clocks that sessions read: the time of day, and the CPU time of this process.
+//! The clocks that tuning reads: the time of day, which goes into records, and the CPU time of this
+//! process, which is reported as the cost of the search itself.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,4 +1,6 @@
-//! What can go wrong, with what the user can do about it.
+//! The error type of the crate's public functions. Each variant has a message and, from
+//! [`Error::hint`], what the user can do about it; the command line prints both. Errors of the
+//! inner crates (import, store, measurer, predictor) are variants.
 
 use squall_core::MeasurerError as MeasureError;
 use squall_frontend::ImportError;
@@ -7,7 +9,7 @@ use squall_predict::{FileError, PredictError};
 use squall_records::StoreError;
 use std::path::PathBuf;
 
-/// Why a session, an export or a check cannot go on.
+/// Why a request (a tuning session, an export, a check, ..) cannot go on.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what the fields are
 pub enum Error {
@@ -58,7 +60,7 @@ impl Error {
         )
     }
 
-    /// What the user can do about it, where we know.
+    /// What the user can do about it, where that is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Error::Store(e) => Some(e.remedy()),

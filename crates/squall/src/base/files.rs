@@ -1,5 +1,7 @@
-//! Files that are whole or not there, and what they hold. What is read is a regular file: a pipe
-//! would be waited for without end, and a device has no end.
+//! Safe reading and writing of files that users name. Only regular files are read, because a pipe
+//! would block for ever and a device has no end; sizes are limited. A file is written whole or not
+//! at all: to a new name beside it, which is then renamed. All code of the crate that touches a
+//! user's path goes through this file (invariant 13 of ARCHITECTURE.md).
 
 use crate::base::error::Error;
 use rustix::fs::OFlags;
@@ -12,8 +14,8 @@ use std::path::{Path, PathBuf};
 /// The largest file that is read whole, in bytes: protocol buffers, and so models, end there.
 const MOST: u64 = 2 << 30;
 
-/// Squall's folder among those of the user that may be removed at any time: in `$XDG_CACHE_HOME`,
-/// or else in `~/.cache`. It need not be there yet; none where neither is named.
+/// Squall's cache folder, whose contents may be removed at any time: `squall` in `$XDG_CACHE_HOME`,
+/// or else in `~/.cache`. It need not exist yet; none where the environment names neither.
 pub fn user_cache() -> Option<PathBuf> {
     // A relative path counts as none: so says the specification of the variable.
     let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
@@ -112,7 +114,7 @@ pub fn put_in_folder(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     put_in_folder_by(path, &mut |to| to.write_all(bytes))
 }
 
-/// What writes a file.
+/// A function that writes a file's contents.
 pub type Writes<'a> = dyn FnMut(&mut dyn Write) -> std::io::Result<()> + 'a;
 
 /// The same of a file that is written piece by piece.

@@ -1,4 +1,6 @@
-//! Writes records: what was tried, of which task, where and with what.
+//! Writes records into a store. Input: a trial's task, candidate and outcome; output: a record that
+//! also names the device, the toolchain, the seed and the time. Sessions, run-offs and verification
+//! keep their results through a [`Recorder`].
 
 use crate::base::clock::now;
 use crate::base::error::Error;
@@ -10,9 +12,9 @@ use squall_records::{Name, Place, Store};
 pub struct Recorder<'a> {
     /// Where they are kept.
     pub store: &'a Store,
-    /// The device and the toolchain that they name.
+    /// The device and the toolchain of the records.
     pub place: Place,
-    /// The seed that they name.
+    /// The seed of the records.
     pub seed: u64,
 }
 
@@ -23,7 +25,8 @@ pub struct RecordedTask {
     pub id: TaskId,
     /// Its name in the input.
     pub name: String,
-    /// The text that its id is of: its workload's, or that of what has none.
+    /// The text whose hash is the id: the task's workload, or another description where there is
+    /// none.
     pub workload: String,
 }
 

@@ -32,24 +32,27 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The share of a budget that goes to kernels that only costs choose, and so many trials of each at
-/// most. As large a share is kept for the kernels that hold the model then, which had fewer trials
-/// than those in whose places they are.
+/// The share of a budget that goes to kernels that only costs choose, and the most trials of each.
+/// An equal share is kept for the kernels of the cover that won, which had fewer trials than the
+/// kernels that they replace.
 const SHARE: f64 = 0.1;
 const TRIALS_EACH: u64 = 8;
-/// A share of seconds that is shorter builds and times nothing that can be told apart.
+/// The shortest share in seconds that is used: in less time, networks cannot be built and timed
+/// well enough to tell them apart.
 const LEAST_SECONDS: f64 = 45.0;
 /// Of those seconds, the share that goes to trials; networks are built and run in the rest.
 const SEARCHING: f64 = 0.5;
-/// Networks are built and run for so many seconds at most.
+/// The most seconds for building and running networks.
 const MOST_SECONDS: f64 = 90.0;
-/// How often trials are made before networks meet: what they tell may make others worth a trial.
+/// Rounds of trials before networks meet: the times of one round may make further kernels worth
+/// trials.
 const ROUNDS: u64 = 2;
-/// A step takes so much of the time of those that it stands for, to be worth its place.
+/// A kernel is worth its place in a cover if its step takes at most this share of the time of the
+/// steps that it replaces.
 const WORTH: f64 = 0.995;
 
-/// What goes to the tasks of a cover, what to the kernels that might take their places, and what to
-/// the tasks of the cover that is kept.
+/// The shares of a budget: for the tasks of the first cover, for the kernels that might replace
+/// them, and for the tasks of the cover that wins.
 pub(crate) struct Shares {
     pub tasks: BudgetRequest,
     pub covers: BudgetRequest,
@@ -57,7 +60,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Those of a request; none where nothing is to be chosen, or too little is there to choose by.
+    /// The shares of a request; none where there is no choice of covers, or too little time for it.
     pub fn of(request: &TuneRequest, context: &Context, input: &Input) -> Option<Shares> {
         let graph = input.graph.as_ref().filter(|_| input.kind == InputKind::Model)?;
         request.whole_network(context)?;
@@ -97,14 +100,14 @@ impl Shares {
     }
 }
 
-/// What a run-off of covers came to.
+/// The result of a run-off of covers.
 #[derive(Default)]
 pub(crate) struct CoverContest {
     /// The kernels that got trials.
     pub reports: Vec<TaskReport>,
     /// The model by the kernels that hold it now, where they are others than before.
     pub taken: Option<Input>,
-    /// What there is to say of it.
+    /// The sentence for the user.
     pub note: Option<String>,
     /// Whether it was interrupted.
     pub is_interrupted: bool,
@@ -195,7 +198,7 @@ impl CoverRunOff<'_> {
         Ok(contest)
     }
 
-    /// What is known of times here.
+    /// The known times on this device.
     fn known(&self) -> Result<HashMap<TaskId, f64>, Error> {
         times_here(self.store, self.at, self.precision)
     }
@@ -215,7 +218,7 @@ impl CoverRunOff<'_> {
         }
     }
 
-    /// What the kernels of a model have reached that are known.
+    /// The speeds that the model's measured kernels have reached.
     fn reached(&self, base: &Assignment, known: &HashMap<TaskId, f64>) -> Reached {
         let mut reached = Reached { share: 1.0, least: 1.0, copy: 0.0 };
         // A launch takes longer than many a kernel's arithmetic, and no roof knows of it.
@@ -429,7 +432,7 @@ fn slower_in_place(
     Ok(sums.iter().filter(is_slow).map(|(id, _)| *id).collect())
 }
 
-/// What there is to say of two covers that met.
+/// The sentence for the user about two covers that met.
 fn note([old, new]: &[BTreeSet<usize>; 2], ratio: f64, is_taken: bool) -> String {
     let other = counted(new.difference(old).count(), "kernel");
     let instead = old.difference(new).count();

@@ -1,9 +1,12 @@
-//! The run-off of whole networks: a kernel that is as fast as another alone may be slower between
-//! its neighbours, whose data fill the caches. Where the store knows candidates that come close to
-//! the winners of tasks, two networks are built, one of the winners and one of those candidates,
-//! and run in turns in fresh processes. Task by task a sequential test says which candidate is
-//! faster in place; a third network, of the faster of each pair, then meets the first as a whole,
-//! and only if it is not slower does the store hear of it.
+//! The run-off of whole networks: decides between close kernels of a model in place, because a
+//! kernel that is as fast as another alone may be slower between its neighbours, whose data fill
+//! the caches. Input: a model and a store whose tasks have close candidates; output: records that
+//! say which candidate is faster in place.
+//!
+//! Two networks are built, one of the tasks' winners and one of their closest rivals, and run in
+//! turns in fresh processes. A sequential test decides task by task. A third network, of the faster
+//! kernel of each pair, then meets the first as a whole; only if it is not slower do records go to
+//! the store. `verbs/tune.rs` and `verbs/run_off.rs` call this.
 
 use crate::base::error::Error;
 use crate::base::recorder::{RecordedTask, Recorder};
@@ -25,9 +28,9 @@ use std::time::Instant;
 
 /// Candidates whose times lie within this share of the winner's are close.
 const MARGIN: f64 = 0.05;
-/// So many of them of a task meet its winner, one after the other.
+/// The most rivals of a task that meet its winner, one after the other.
 const RIVALS: usize = 3;
-/// At most so many pairs of processes decide between two networks.
+/// The most pairs of processes that decide between two networks.
 const PAIRS: usize = 48;
 /// For how long a process repeats the network, in seconds; two inferences are made at least.
 const WINDOW: f64 = 0.15;
@@ -35,7 +38,7 @@ const WINDOW: f64 = 0.15;
 /// the mean square relative to that of the values, in f32 and in shorter formats.
 const ROUNDING: [f64; 2] = [1e-3, 5e-2];
 
-/// What networks are built of and where.
+/// What a run-off needs: the model, its store and its device.
 pub(crate) struct NetworkRunOff<'a> {
     pub input: &'a Input,
     pub guess: &'a GuessRequest,
@@ -46,7 +49,7 @@ pub(crate) struct NetworkRunOff<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// What a run-off of networks came to.
+/// The result of a run-off of networks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settled {
     /// Close candidates that were tried in place.
@@ -70,17 +73,17 @@ struct Pair {
 struct Turns {
     tasks: Vec<TaskTurns>,
     whole: Sequential,
-    /// Whole inferences of both.
+    /// The times of whole inferences of both.
     times: [Vec<Nanos>; 2],
 }
 
-/// What two networks came to that met as a whole.
+/// The result of two networks that met as a whole.
 pub(crate) struct WholeMet {
     /// Of the second; none where the time was over before.
     pub verdict: Option<Verdict>,
     /// Its time over that of the first.
     pub ratio: f64,
-    /// Whole inferences of both.
+    /// The times of whole inferences of both.
     pub times: [Vec<Nanos>; 2],
 }
 
@@ -332,7 +335,7 @@ fn with(held: &[Chosen], pairs: &[Pair], which: &[usize]) -> Vec<Chosen> {
 }
 
 impl Settled {
-    /// What there is to say of it.
+    /// The sentence for the user.
     pub fn note(&self) -> String {
         let (met, candidates) = (self.met, if self.met == 1 { "candidate" } else { "candidates" });
         if self.taken.is_empty() {

@@ -1,4 +1,6 @@
-//! The run-off of a whole network: tuned kernels and those that come close to them, in place.
+//! The verb that lets close kernels of a model meet in place: it runs whole networks of the winners
+//! and of their closest rivals in turns and records which kernel is faster between its neighbours
+//! (`crate::network_runoff`). `squall tune` does this at the end of a model's budget.
 
 use crate::base::error::Error;
 use crate::decide::network_runoff::{NetworkRunOff, Settled};
@@ -9,12 +11,12 @@ use squall_records::Store;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// A network whose close kernels meet.
+/// A network whose close kernels are compared in place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunOffRequest {
-    /// The network; its store hears what came of it.
+    /// The network; its store takes the results.
     pub network: NetworkRequest,
-    /// After so many seconds nothing more is run; what is not decided then stays as it is.
+    /// The seconds after which nothing more is run; undecided tasks keep their winners.
     pub seconds: f64,
 }
 

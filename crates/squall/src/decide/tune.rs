@@ -1,4 +1,7 @@
-//! Tuning: the fastest kernels of an input, found by trials that are all kept.
+//! The verb behind `squall tune`: searches the fastest kernels of an input within a budget and
+//! keeps every trial in the store. Input: a [`TuneRequest`]; output: a [`Report`]. `session.rs`
+//! tunes the tasks. Of a model, covers (which operators become one kernel) are compared, then close
+//! kernels meet in the whole network, and inferences with the winners are timed.
 
 use crate::base::error::Error;
 use crate::decide::cover_runoff::{CoverRunOff, Shares};
@@ -20,12 +23,12 @@ use squall_records::Store;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Whole inferences are timed for this share of a budget in seconds, and for these bounds.
+/// Whole inferences are timed for this share of a budget in seconds, within these bounds.
 const SHARE: f64 = 0.02;
 const BOUNDS: (f64, f64) = (0.2, 2.0);
 
-/// Whole networks run in turns for so many seconds at most, and where the budget is in trials for
-/// this share of the time that those took.
+/// The most seconds for the run-off of whole networks, and, where the budget is in trials, its
+/// share of the time that the trials took.
 const RUN_OFF: (f64, f64) = (60.0, 0.15);
 
 /// Tunes an input's tasks until the budget ends or `stop` is set; either way the store is complete.
@@ -203,8 +206,8 @@ fn add_tasks(known: &mut Vec<TaskReport>, tasks: Vec<TaskReport>) {
     }
 }
 
-/// Lets close kernels meet in the whole network, where enough is left of a budget of which so many
-/// seconds are spent; whether other kernels hold tasks since.
+/// Lets close kernels meet in the whole network, where enough is left of the budget after the
+/// seconds spent. Returns whether tasks have other winners since.
 fn decided_in_place(
     context: &Context,
     request: &TuneRequest,

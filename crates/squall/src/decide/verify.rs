@@ -1,4 +1,7 @@
-//! Stored winners held against their runners-up once more: does what the store says still hold?
+//! Verification of stored winners (`squall records verify`): measures each task's winner against
+//! its runner-up again, by interleaved measurements until a sequential test decides. Input: a store
+//! and a choice of tasks; output: a [`Verification`] that says which winners hold, tie, are
+//! overtaken or broken. Results are stored as tuning stores its run-offs.
 
 use crate::base::error::Error;
 use crate::base::recorder::Recorder;
@@ -17,7 +20,7 @@ use squall_measure::rematch::MINIMUM_EFFECT;
 use squall_records::{Name, Query, Store};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What became of a stored winner.
+/// The result for a stored winner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WinnerStanding {
     /// It is faster than its runner-up, or has none within reach.
@@ -55,9 +58,9 @@ pub struct Contender {
     pub tunable: String,
     /// Its configuration.
     pub configuration: String,
-    /// What stood in the store.
+    /// The time in the store.
     pub stored: Option<Nanos>,
-    /// What it took now.
+    /// The time measured now.
     pub now: Option<Nanos>,
 }
 
@@ -116,7 +119,7 @@ pub struct Verified {
     pub runner_up: Option<Contender>,
     /// The run-offs that were held; where there is no runner-up, of the winner against itself.
     pub rounds: Vec<Round>,
-    /// What failed, where something did.
+    /// The failure, if there was one.
     pub detail: Option<String>,
 }
 
@@ -189,9 +192,9 @@ impl Verification {
 pub struct Choice {
     /// The one of this id.
     pub task: Option<TaskId>,
-    /// Those whose name matches or whose id begins so.
+    /// Tasks whose name matches or whose id begins with this text.
     pub only: Option<String>,
-    /// What the winners run on.
+    /// The device that the winners run on.
     pub target: TargetRequest,
     /// Threads that a kernel may use on a CPU.
     pub threads: usize,
@@ -256,7 +259,7 @@ pub fn verify(
     Ok(Verification { device, toolchain, effect: MINIMUM_EFFECT, tasks, interrupted })
 }
 
-/// What looks at one task after another.
+/// The state while one task after another is verified.
 struct Verifier<'a> {
     measurer: Box<dyn Measurer>,
     recorder: Recorder<'a>,

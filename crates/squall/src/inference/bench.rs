@@ -1,4 +1,6 @@
-//! Timing: whole inferences of a model, beside other libraries where asked.
+//! The verb behind `squall bench`: builds a model's network from the store's kernels and times
+//! whole inferences, in turns with other libraries where asked. Input: a [`BenchRequest`]; output:
+//! [`Benched`], with times, layers and outputs. `timing.rs` does the timing.
 
 use crate::base::error::Error;
 use crate::inference::network::{Network, Times};
@@ -10,12 +12,12 @@ use crate::input::arrays::{ArrayFile, NamedArray};
 use crate::target::target_context::Context;
 use crate::task::event::{Event, Listen};
 
-/// What to time.
+/// A model to time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BenchRequest {
     /// The model.
     pub network: NetworkRequest,
-    /// What it is given; inputs that are not given are random, the same in every run.
+    /// Its inputs; the others are random, the same in every run.
     pub inputs: Vec<ArrayFile>,
     /// For how long inferences are repeated.
     pub seconds: f64,
@@ -25,7 +27,7 @@ pub struct BenchRequest {
 
 /// A model that was timed.
 pub struct Benched {
-    /// What was timed.
+    /// The network that was timed.
     pub network: Network,
     /// All outputs by name.
     pub outputs: Vec<NamedArray>,

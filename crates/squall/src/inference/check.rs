@@ -1,4 +1,8 @@
-//! The outputs of a network, against those that it should have.
+//! Comparison of a network's outputs with the outputs that it should have. Input: two lists of
+//! named arrays and a [`Tolerance`]; output: a [`Checked`] with the largest difference of each
+//! output and whether all are within tolerance. `squall check` (`verbs/check.rs`) calls it for
+//! outputs from files and for outputs that plain loops computed; [`Loss`] says what another
+//! precision costs against 32-bit floats.
 
 use crate::inference::network::{Layer, LayerKind, PlainShare, plain_shares};
 use crate::input::arrays::NamedArray;
@@ -10,7 +14,7 @@ use squall_frontend::npy::Array;
 /// How far floats may be off. Whole numbers and booleans must be exact.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
-    /// So much absolutely, and relative to values above 1.
+    /// This much absolutely for values up to 1, and relative to larger values.
     Scaled(f64),
     /// NumPy's rule: the sum of an absolute and a relative part.
     Sum {
@@ -30,7 +34,7 @@ impl Tolerance {
     }
 }
 
-/// Outputs that a run should have, and how closely.
+/// Outputs that a run should have, and how closely it must meet them.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
     /// The outputs that are compared.
@@ -150,9 +154,9 @@ pub struct Checked {
     pub differences: Vec<String>,
     /// The operators that plain ones ran, with their time.
     pub plain: Vec<PlainShare>,
-    /// What is to be said of plain operators that run by another build than the usual one.
+    /// Notes for the user about plain operators that run by another build than the usual one.
     pub fallbacks: Vec<String>,
-    /// What the format of the kernels loses, where that is not f32.
+    /// The loss by the format of the kernels, where that is not f32.
     pub loss: Option<Loss>,
 }
 

@@ -1,4 +1,7 @@
-//! Running: a model as a whole, through the kernels that serve its tasks.
+//! The verb behind `squall run`: builds a whole model as one program from the kernels that serve
+//! its tasks and runs it on input files. Input: a [`RunRequest`]; output: [`Ran`], with the outputs
+//! and the kernels' origins. `network_for` is also how `bench`, `check` and `export --network` get
+//! their network.
 
 use crate::base::error::Error;
 use crate::inference::network::{Layer, Network, accepts};
@@ -17,7 +20,7 @@ use squall_frontend::onnx::{self, Signature};
 use squall_records::Store;
 use std::path::{Path, PathBuf};
 
-/// A model and what it is run with.
+/// A model, its store of kernels and its target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkRequest {
     /// The model.
@@ -26,7 +29,7 @@ pub struct NetworkRequest {
     pub store: Option<PathBuf>,
     /// How kernels that were never tuned are chosen.
     pub guess: GuessRequest,
-    /// What it is run on.
+    /// The device that it is run on.
     pub target: TargetRequest,
     /// Threads that a kernel may use.
     pub threads: usize,
@@ -39,13 +42,13 @@ pub struct NetworkRequest {
 pub struct RunRequest {
     /// The model.
     pub network: NetworkRequest,
-    /// What it is given: .npy files, or .pb files in ONNX's own form.
+    /// Its inputs: .npy files, or .pb files in ONNX's own form.
     pub inputs: Vec<ArrayFile>,
     /// Where its outputs are written: .npy files.
     pub outputs: Vec<ArrayFile>,
 }
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Ran {
     /// The network, which can be run again.

@@ -1,4 +1,6 @@
-//! The time of whole inferences of a model, and of other libraries in the same rounds.
+//! The measured time of whole inferences of a model, beside the times of other libraries in the
+//! same rounds. `timing.rs` fills an [`Inference`]; reports (JSON and page) and `squall bench` show
+//! it.
 
 use crate::inference::kernel_graph::KernelGraph;
 use crate::inference::peers::Peer;
@@ -8,17 +10,17 @@ use squall_core::Nanos;
 /// Whole inferences, timed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inference {
-    /// Our fastest.
+    /// Squall's fastest inference.
     pub best: Nanos,
-    /// Our median.
+    /// The median of Squall's inferences.
     pub median: Nanos,
-    /// How many of ours.
+    /// The number of Squall's inferences.
     pub inferences: u64,
-    /// What the kernels are.
+    /// How many of the kernels are tuned, guessed, or plain loops.
     pub kernels: KernelCounts,
     /// Which operators became which kernels, with their times.
     pub graph: KernelGraph,
-    /// Other libraries' in the same rounds, in the order in which they were asked for.
+    /// The other libraries' times in the same rounds, in the order of the request.
     pub beside: Vec<Peer>,
 }
 
@@ -29,7 +31,7 @@ impl Inference {
         Some(theirs as f64 / self.best.0.max(1.0))
     }
 
-    /// What there is to say of each library, one line each.
+    /// A line for each library.
     pub fn notes(&self) -> Vec<String> {
         let note = |p: &Peer| match (&p.times, self.ratio(p)) {
             (Ok(t), Some(ratio)) => {

@@ -1,5 +1,7 @@
-//! The time of whole inferences of a model with the kernels at hand, and of other libraries in the
-//! same rounds.
+//! Times whole inferences of a built network, and of other libraries (`peers/`) in the same rounds.
+//! Input: a network with its inputs, seconds, and libraries; output: an [`Inference`]. The time is
+//! divided into rounds in which all take turns, so that a slow moment of the machine meets all
+//! alike. `verbs/bench.rs` and `verbs/tune.rs` call it.
 
 use crate::base::error::Error;
 use crate::inference::network::{Network, Times};
@@ -10,20 +12,19 @@ use crate::input::user_input::Input;
 use crate::task::event::{Event, Listen};
 use squall_core::Nanos;
 
-/// Beside other libraries the time is divided into so many rounds, in which all take turns: the
-/// machine's moments meet all alike.
+/// The number of rounds, where other libraries are timed beside Squall.
 const ROUNDS: usize = 5;
 
-/// A model that is timed, and what it is given.
+/// A model that is timed, with its inputs.
 pub struct Timed<'a> {
     pub input: &'a Input,
-    /// What was built of it.
+    /// The program that was built of it.
     pub network: &'a Network,
     pub inputs: &'a [NamedArray],
 }
 
-/// Times a model for so many seconds, and each library for as many; our outputs, and what the
-/// layers took.
+/// Times a model for `seconds`, and each library for as long. Returns the inference's times,
+/// Squall's outputs and the times of the layers.
 pub fn time_beside(
     timed: &Timed<'_>,
     seconds: f64,

@@ -1,5 +1,7 @@
-//! Wishes: kernels that were used and were not tuned on this device, left in the store for a worker
-//! that tunes while the machine is idle.
+//! Wishes: tasks whose kernels were used without having been tuned on the device. Running,
+//! exporting and asking for advice leave them in the store, with the number of uses and the seconds
+//! that the kernels took; a polite worker (`polite/`) tunes the most costly ones while the machine
+//! is idle.
 
 use crate::inference::network::{Layer, LayerKind};
 use crate::predict::choose::{Chosen, Origin};
@@ -10,10 +12,11 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long another process's lock on the store is waited for: wishes can be left out.
+/// The longest wait for another process's lock on the store; after it the wishes are dropped, since
+/// they are only hints.
 const LOCKED: Duration = Duration::from_secs(1);
 
-/// A task that was asked for on a device, and the seconds that its kernel took.
+/// The wish for a task that was used on a device: how often, and the seconds that its kernel took.
 pub(crate) fn wish(task: &Task, at: &TargetContext, uses: u64, seconds: f64) -> Wish {
     Wish {
         task: task.id,
@@ -26,8 +29,8 @@ pub(crate) fn wish(task: &Task, at: &TargetContext, uses: u64, seconds: f64) -> 
     }
 }
 
-/// The wishes that the use of some kernels leaves: of each that was not tuned here, so many uses
-/// and the seconds that it took in them.
+/// The wishes that a use of kernels leaves: one for each kernel that was not tuned here, with the
+/// number of uses and the seconds that it took in them.
 pub(crate) fn wishes_of(
     kernels: &[Chosen],
     at: &TargetContext,
@@ -42,7 +45,7 @@ pub(crate) fn wishes_of(
     kernels.iter().filter(is_wished).map(|k| wish(&k.task, at, uses, spent(k))).collect()
 }
 
-/// Seconds that each task took in so many inferences of these steps.
+/// The seconds that each task took in a number of inferences with these steps.
 pub(crate) fn seconds_of(layers: &[Layer], inferences: u64) -> HashMap<TaskId, f64> {
     let mut all = HashMap::new();
     for l in layers.iter().filter(|l| l.kind == LayerKind::Kernel) {

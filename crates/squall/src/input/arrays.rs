@@ -1,5 +1,7 @@
-//! Arrays that users give and get: files of NumPy's or ONNX's own form, and which value of a model
-//! each is.
+//! Tensors that users give to a model or get from it, as files. Input: paths of NumPy's .npy files
+//! or of .pb files (one ONNX `TensorProto`, as in ONNX's test data); output: arrays in memory, each
+//! with the name of the model's input or output that it is. `verbs/run.rs`, `bench.rs` and
+//! `check.rs` read and write tensors by these functions.
 
 use crate::base::error::Error;
 use squall_core::graph::{Constant, Tensor};
@@ -7,16 +9,16 @@ use squall_frontend::npy::{self, Array};
 use squall_frontend::onnx;
 use std::path::{Path, PathBuf};
 
-/// A file of an array, for the value of a name, or for the only one there is.
+/// A file that holds an array, and the input or output of the model that the array is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayFile {
-    /// The value; none where the model has one.
+    /// The name of the input or output; may be left out where the model has only one.
     pub name: Option<String>,
     /// The file.
     pub path: PathBuf,
 }
 
-/// An array with the name of the value that it is.
+/// An array with the name of the model's input or output that it is.
 pub type NamedArray = (String, Array);
 
 /// Reads a .npy file, or a .pb file in ONNX's own form.

@@ -1,5 +1,7 @@
-//! A model read for the arrays that it is run with: their extents bind dimensions that the model
-//! leaves open, and values that decide shapes become constants of it.
+//! Reads a model for the arrays that it will be run with. Input: the bytes of an ONNX file, values
+//! for symbolic dimensions, and arrays; output: a [`Specialised`] model whose dimensions are bound
+//! to the arrays' extents, and in which inputs whose values decide shapes (the target of a
+//! `Reshape`, say) are constants. `input.rs` calls it for every model.
 
 use crate::base::error::Error;
 use crate::input::arrays::{NamedArray, tensor};
@@ -12,9 +14,9 @@ use squall_graph::halves::{Halves, widened};
 pub struct Specialised {
     /// The model, of which values that decide shapes are constants.
     pub model: Model,
-    /// Those values.
+    /// The inputs that became constants, with their values.
     pub bound: Vec<NamedArray>,
-    /// What it was, where its file computes in floats of 16 bits.
+    /// Where the file computes in floats of 16 bits, what the model was before it was widened.
     pub halves: Option<Halves>,
 }
 

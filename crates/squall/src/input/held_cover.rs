@@ -1,5 +1,8 @@
-//! The kernels that hold a model on a device: what a run-off of covers decided, as the store keeps
-//! it, a record of the tunable `cover` whose configuration is the line of the kernels.
+//! The decision of a run-off of covers, as the store keeps it. A cover is a set of kernels that
+//! together compute a model; `cover_runoff.rs` times whole networks to find the best. Its winner is
+//! a record of the tunable `cover`, whose configuration `kernels=..` lists the kernels;
+//! `Input::by_decision` applies the record when the model is read for the same device and
+//! precision.
 
 use crate::base::error::Error;
 use crate::base::recorder::RecordedTask;
@@ -17,7 +20,8 @@ use squall_records::{Name, Query, Store};
 const COVER: &str = "cover";
 const KERNELS: &str = "kernels=";
 
-/// The task that covers of a model of a name are recorded as, in a precision.
+/// The task under which covers of a model are recorded, in a precision. Its id is a digest of the
+/// model's text.
 pub(crate) fn recorded_as(model: &Model, name: &str, precision: Precision) -> RecordedTask {
     let digest = blake3::hash(model.to_string().as_bytes()).to_hex();
     let (of, mut name) = (&digest[..32], format!("cover_of_{name}"));
@@ -30,12 +34,12 @@ pub(crate) fn recorded_as(model: &Model, name: &str, precision: Precision) -> Re
     RecordedTask { id, name, workload }
 }
 
-/// Whether a record's workload is a model's covers: no kernel is made for it.
+/// Whether a record is of a cover and not of a kernel.
 pub(crate) fn is_cover(workload: &str) -> bool {
     workload.starts_with("cover of the model ")
 }
 
-/// The candidates that only costs choose.
+/// The candidate kernels that greedy fusion never takes and only a comparison of costs chooses.
 pub(crate) fn for_costs(graph: &Assignment) -> impl Iterator<Item = &FusionCandidate> {
     graph.candidates().list.iter().filter(|c| is_for_costs(c))
 }

@@ -1,4 +1,7 @@
-//! A model in another format: the tasks in the place of those of 32-bit floats.
+//! Changes the number format in which a model's kernels compute. Input: an `Input` whose tasks are
+//! of 32-bit floats; output: the same with tasks in tf32, bf16 or f16 in their place, and a map
+//! from the old tasks to the new (`Input::remade`). What lies between kernels of different formats
+//! is `graph/src/plan/format.rs`.
 
 use crate::base::error::Error;
 use crate::input::precision::Precision;
@@ -14,8 +17,8 @@ use squall_graph::{Assignment, Step};
 use std::collections::HashSet;
 
 impl Input {
-    /// What there is to say of a format that is the file's and was not asked for: which one it is,
-    /// and how many kernels have it.
+    /// A sentence for the user where the kernels compute in the file's own 16-bit format without
+    /// being asked to: which format it is, and how many kernels have it.
     pub fn own_precision_note(&self) -> Option<String> {
         let half = self.precision.half().filter(|_| self.is_own_precision)?;
         let is_wide = |t: &&Task| {

@@ -1,4 +1,7 @@
-//! What users ask for, as plain data: an input, and what it is tuned with.
+//! The requests that the crate's functions take, as plain data: [`InputRequest`] (a model or
+//! kernels), [`TuneRequest`] (an input, a store, a budget, a target) and [`InferenceRequest`]
+//! (whole inferences to time). The command line and the Python package fill them in; `verbs/`
+//! serves them.
 
 use crate::base::error::Error;
 use crate::input::arrays::NamedArray;
@@ -13,7 +16,7 @@ use squall_records::Store;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// What to work on.
+/// A model or kernels, and how they are read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InputRequest {
     /// A model.onnx, a list.ops of operator lines, a kernel.toml, a file.workload, or one operator
@@ -21,7 +24,7 @@ pub struct InputRequest {
     pub source: String,
     /// Extents of symbolic dimensions of a model.
     pub dims: Vec<(String, i64)>,
-    /// Where images that only a model's kernels see have their channels; what is best, if none.
+    /// Where images that only a model's kernels see have their channels; if none, Squall chooses.
     pub channels: Option<Channels>,
     /// A file that says which kernels a model is made of and in which layouts.
     pub assignment: Option<PathBuf>,

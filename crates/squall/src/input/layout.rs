@@ -1,5 +1,8 @@
-//! The order of axes that a model's images have between its kernels. What the caller gives and gets
-//! stays in the model's order.
+//! Chooses the layout of a model's images (NCHW or NHWC) between its kernels, and the cover (which
+//! operators become one kernel) that is cheapest by measured times. Input: a model and a store of
+//! records; output: the model with another assignment of operators to kernels, or a table of the
+//! costs of several covers (`squall tasks`). Tensors that the caller gives and gets keep the
+//! model's own layout.
 
 use crate::base::error::Error;
 use crate::input::precision::Precision;
@@ -17,7 +20,7 @@ use squall_graph::{Assignment, Step};
 use squall_records::{Query, Store};
 use std::collections::{HashMap, HashSet};
 
-/// Where images between kernels have their channels.
+/// The place of the channel axis in images between kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channels {
     /// Before rows and columns, as in the model.
@@ -32,8 +35,8 @@ impl Channels {
     pub const ALL: &'static [(Channels, &'static str)] =
         &[(Channels::First, "first"), (Channels::Last, "last")];
 
-    /// What kernels for a target are tuned with, unless the user says otherwise. Matrix units take
-    /// factors of 16 bits by whole lines of channels.
+    /// The default layout for a target. CPUs take channels last; so do GPUs for formats of 16 bits,
+    /// because their matrix units load those by whole rows of channels.
     pub fn usual(target: TargetRequest, precision: Precision) -> Channels {
         match target.is_cpu() || precision.half().is_some() {
             true => Channels::Last,
@@ -42,12 +45,13 @@ impl Channels {
     }
 }
 
-/// The nanoseconds that are added to a time of another device or toolchain: more than any kernel
-/// takes, and less than a kernel without any time counts.
+/// The nanoseconds that are added to a time that was measured on another device or with another
+/// toolchain. The sum is more than any kernel takes and less than the cost of a kernel without a
+/// time, so times from here come first and unknown kernels last.
 const ELSEWHERE: f64 = 1e10;
 
-/// The time of each task's record that serves it, in nanoseconds; of other devices and toolchains
-/// more than any that is from here.
+/// The best known time of each task of a store, in nanoseconds. Times of other devices and
+/// toolchains are raised above all times from here (`ELSEWHERE`).
 pub fn known_times(store: &Store, at: &TargetContext) -> Result<HashMap<TaskId, f64>, Error> {
     Ok(records_with_times(store, at)?.into_iter().map(|(r, time)| (r.task, time)).collect())
 }
@@ -69,9 +73,10 @@ fn records_with_times(store: &Store, at: &TargetContext) -> Result<Vec<(Record, 
     Ok(found)
 }
 
-/// The same of this device and toolchain alone, since times of others say nothing beside estimates,
-/// and of a precision: by the tasks that stand in a model's graph for kernels of it. Of two that
-/// differ in what they give alone, the slower counts.
+/// The known times of this device and toolchain alone, because times of others cannot be compared
+/// with estimates. Keys are the tasks of a model's graph, in 32-bit floats; the times are of the
+/// kernels that stand for them in `precision`. Where two such kernels differ only in the format of
+/// their result, the slower time counts.
 pub(crate) fn times_here(
     store: &Store,
     at: &TargetContext,
@@ -103,7 +108,7 @@ pub fn covers() -> impl Iterator<Item = (&'static str, &'static str)> {
     SOLVERS.iter().map(|s| (s.name, s.about))
 }
 
-/// What was chosen of a model's kernels, what lost, and by how much.
+/// The covers of a model (sets of kernels that compute it): the chosen one, the others, and costs.
 pub struct CoverReport {
     /// The sum of the chosen kernels' times, in nanoseconds.
     pub time: f64,

@@ -1,5 +1,6 @@
-//! In which format a model's kernels work: factors or all tensors between them may be rounded, sums
-//! are of 32 bits.
+//! The number format in which a model's kernels compute (`--precision`): f32, tf32, bf16 or f16.
+//! Factors of products, or all tensors between kernels, are rounded to it; sums are always of 32
+//! bits. `in_precision.rs` applies a format to a model's tasks.
 
 use squall_core::operator::{in_half, of_floats};
 use squall_core::{DType, Workload};
@@ -17,8 +18,8 @@ pub enum Precision {
     /// exponent's; what a kernel computes stays 32-bit floats until it is stored. The model's
     /// inputs and outputs keep the types of its file.
     Bf16,
-    /// The same with 5 bits of the exponent: larger numbers than 65504 become infinite. On GPUs
-    /// only.
+    /// Like `Bf16`, but with IEEE half precision (5 bits of exponent): numbers above 65504 become
+    /// infinite. On GPUs only.
     F16,
 }
 
@@ -49,7 +50,7 @@ impl Precision {
         of_floats(&w, format).or_else(|| Some(w).filter(stays))
     }
 
-    /// What a kernel of a model's graph computes in this precision.
+    /// The workload that a kernel of a model's graph computes in this precision.
     pub(crate) fn rounded(self, w: &Workload) -> Workload {
         let made = self.half().and_then(|format| in_half(w.clone(), format, format).ok());
         made.unwrap_or_else(|| w.clone())

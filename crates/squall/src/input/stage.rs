@@ -1,4 +1,6 @@
-//! The stages of a model as text, and assignments that users write.
+//! Prints the intermediate stages of a model as text (`squall explain --stage
+//! model|candidates|assignment|plan`), and reads an assignment that a user wrote (`--assignment
+//! FILE`: which operators become which kernel). The stages themselves are the crate `graph`'s.
 
 use crate::base::error::Error;
 use crate::input::user_input::Input;
@@ -12,7 +14,7 @@ use std::path::Path;
 pub const GRAPH_STAGES: &[&str] = &["model", "candidates", "assignment", "plan"];
 
 impl Input {
-    /// The operators of a model over bytes that compute floats, and why.
+    /// The operators of a quantised model that compute in floats nevertheless, with the reason.
     pub fn floats_beside_bytes(&self) -> Vec<Untuned> {
         self.graph.as_ref().map(|g| stayed(g.model())).unwrap_or_default()
     }

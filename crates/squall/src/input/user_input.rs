@@ -1,5 +1,7 @@
-//! What a user hands in: a model, a list of operators, one operator, a workload's text, or a kernel
-//! of the user's own.
+//! Reads an input of a request: a model.onnx, a list of operator lines (kernels.ops), one operator
+//! line such as `matmul m=64 n=64 k=64`, a workload's text (a tensor expression), or a kernel.toml
+//! (a user's own kernel). Output: an [`Input`] with its distinct tasks (kernels to tune); of a
+//! model also the assignment, which says what operators become one kernel. Every verb begins here.
 
 use crate::base::error::Error;
 use crate::base::files::{read, read_model};
@@ -22,7 +24,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What an input is, which decides what a budget means.
+/// The kind of an input, which decides whether tasks share a budget or each has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputKind {
     /// A model, whose tasks share a budget.
@@ -36,7 +38,7 @@ pub enum InputKind {
 pub struct Input {
     /// Its name, for reports.
     pub name: String,
-    /// What it is.
+    /// Whether it is a model or a list of kernels.
     pub kind: InputKind,
     /// The distinct kernels, with counts.
     pub tasks: Vec<Task>,
@@ -52,7 +54,7 @@ pub struct Input {
     pub bound: Vec<NamedArray>,
     /// Of a model in another precision: for tasks of the graph those that stand in their place.
     pub remade: HashMap<TaskId, TaskId>,
-    /// What a model was whose file computes in floats of 16 bits.
+    /// Of a model whose file computes in 16-bit floats, the state before it was widened.
     pub halves: Option<Halves>,
     /// In which format the kernels of a model are to work.
     pub precision: Precision,
@@ -62,7 +64,7 @@ pub struct Input {
     pub(crate) makes_chain: MakesChain,
 }
 
-/// What an input is read for, which decides what kernels a model may have.
+/// The target and format that an input is read for, which decide the kernels that a model may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ReadFor {
     /// Where it is to run.

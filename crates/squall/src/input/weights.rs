@@ -1,5 +1,7 @@
-//! The weights of a model that is run. Those that kernels alone read are not read here: they stay
-//! in the model's file, if they are large, or in the one beside it; the network's program maps it.
+//! Loads a model's weights. Weights that only kernels read are not loaded into this process: they
+//! stay in the model's file, if they are large, or in the file of weights beside it, and the
+//! network's program maps that file. Input: a model with its path; output: [`Known`], the loaded
+//! weights and the places of the others.
 
 use crate::base::error::Error;
 use crate::input::user_input::Input;
@@ -22,12 +24,12 @@ pub struct Place {
     pub offset: u64,
 }
 
-/// What is known of a model's weights.
+/// The weights of a model.
 #[derive(Default)]
 pub struct Known {
-    /// Those that were read.
+    /// The weights that were loaded.
     pub weights: Weights,
-    /// Those that stay where they are.
+    /// The weights that stay in their files.
     pub placed: Placed,
     /// Where that is, by the numbers in `placed`.
     pub places: Vec<Place>,

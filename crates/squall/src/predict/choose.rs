@@ -1,6 +1,9 @@
-//! Which kernel of a task is shipped: the store's best for this device and toolchain, those timed
-//! with warm caches before those with cold ones, else the best of another that can be made here
-//! too, else a verified guess, and plain loops only where no kernel is generated or right.
+//! Chooses the kernel that is used for a task: for an export, a network (`network/mod.rs`) or
+//! advice. Input: a task and a store of records; output: a [`Chosen`] kernel source with its
+//! [`Origin`]. The order of preference is: the store's best for this device and toolchain (times
+//! with warm caches before times with cold ones); the best of another device or toolchain whose
+//! kernel can be made here; a verified guess (`guess.rs`); plain loops, where no other kernel can
+//! be generated or is right.
 
 use crate::base::error::Error;
 use crate::predict::counts::KernelCounts;
@@ -17,7 +20,7 @@ use squall_measure::cpu::while_compiling;
 use squall_records::{Entry, Name, Query, Store};
 use std::sync::Arc;
 
-/// Where a kernel comes from.
+/// How a kernel was chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin {
     /// Measured on this device with this toolchain.
@@ -279,17 +282,18 @@ fn entry_of(symbol: &str, at: &TargetContext) -> String {
 /// Which candidates meet a winner in the whole network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closeness {
-    /// Those whose times lie within this share of the winner's.
+    /// Candidates whose times lie within this share of the winner's.
     pub margin: f64,
     /// The winner's time in the network. Where that is much more than alone, the fastest of each
     /// other sketch that is faster alone than the winner is there comes first: what the winner
     /// reads may not stay in caches, and other sketches read less.
     pub in_place: Nanos,
-    /// At most so many.
+    /// The most candidates that count as close.
     pub most: usize,
 }
 
-/// From this share on a winner is slow in its network, and so many other sketches meet it then.
+/// A winner is slow in its network if it takes this many times its time alone; then it meets
+/// candidates of this many other sketches.
 const SLOW_IN_PLACE: f64 = 1.25;
 const OTHERS: usize = 2;
 

@@ -1,15 +1,16 @@
-//! How many kernels come from where.
+//! Counts of a network's or an export's kernels by origin, printed as `12 kernels: 9 tuned, 2
+//! guessed, 1 plain loops`.
 
-/// How many kernels were tuned, and how many not.
+/// How many kernels have each origin; `choose.rs` says how kernels are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelCounts {
     /// All of them.
     pub kernels: usize,
-    /// Those that the store knows.
+    /// Kernels from the store's records.
     pub tuned: usize,
-    /// Those that are verified guesses.
+    /// Verified guesses for tasks that were never tuned.
     pub guessed: usize,
-    /// Those that are plain loops.
+    /// Plain loops.
     pub plain: usize,
 }
 

@@ -1,8 +1,8 @@
-//! The best guess for a task of which the store has no usable record: what holds the most similar
-//! tuned task, what a predictor proposes, what the general predictor ranks first, and where all
-//! that fails what the cost formula does. A guess is built and verified like any trial before it is
-//! used. What came of it is kept in a store in the user's cache folder, so that the next run finds
-//! it there.
+//! Guesses: kernels for tasks of which the store has no usable record. Candidates come, in this
+//! order, from the winner of the most similar tuned task, a predictor that the user names, the
+//! general predictor inside the binary, and the cost formula. A guess is built and verified like
+//! any trial before it is used. What was found is kept in a store in the user's cache folder, so
+//! that the next run finds it there. `choose.rs` calls this.
 
 use crate::base::error::Error;
 use crate::base::recorder::Recorder;
@@ -24,14 +24,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// So many guesses of a task that takes more than its share of the time are measured, and the
-/// fastest is used; of every other task the first that is right is used.
+/// The number of guesses that are timed for a task that takes more than its share of the network's
+/// time; the fastest is used. For every other task the first right one is used.
 const SEVERAL: usize = 3;
-/// After so many rounds in which every guess failed, plain loops remain.
+/// The number of rounds in which every guess failed after which plain loops are used.
 const ROUNDS: usize = 4;
 /// The seed of guesses: every run makes the same ones.
 const SEED: u64 = 0;
-/// So many candidates of the general predictor are looked at for one that was not tried.
+/// The number of the general predictor's candidates among which an untried one is looked for.
 const GENERAL: usize = 4;
 /// The file in the cache folder.
 const CACHE: &str = "guesses.squall";
@@ -84,7 +84,7 @@ impl GuessSource {
     }
 }
 
-/// What guesses are made with.
+/// Options for making guesses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuessRequest {
     /// A predictor that was trained on records of this device, or a general one in place of
@@ -130,7 +130,7 @@ fn ignored(path: &Path, e: &Error) -> String {
     format!("the kept guesses in `{}` are ignored: {e}; remove the file", path.display())
 }
 
-/// What is known of a task's guesses, and what is to be tried next.
+/// The guesses of a task: those that are known, and those to try next.
 pub(super) struct Guessing {
     known: Vec<(Record, GuessSource)>,
     next: Vec<(Candidate, GuessSource)>,
@@ -310,7 +310,7 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         Ok(ran.min_by(|(a, _), (b, _)| time(a).total_cmp(&time(b))))
     }
 
-    /// What the tuned tasks of the store and the predictor say.
+    /// The guesses from the store's tuned tasks and from the predictor.
     fn learned(
         &self,
         state: &TaskState,

@@ -1,5 +1,7 @@
-//! Locked requests: kernels that were tuned here and nothing else. What lacks one fails, with the
-//! command that mends it.
+//! The check behind `--locked`: a request may use only kernels that were tuned on this device with
+//! this toolchain, never guesses. Input: the request's tasks and its store; output: nothing, or an
+//! error that names the tasks without a winner and the `squall tune` command that tunes them.
+//! `run`, `export` and the other verbs that use kernels call it first.
 
 use crate::base::error::Error;
 use crate::input::input_request::InputRequest;
@@ -11,7 +13,7 @@ use squall_core::Task;
 use squall_frontend::UserKernel;
 use squall_records::Store;
 
-/// Most names that are listed.
+/// The most tasks that the error names; it counts the others.
 const NAMED: usize = 5;
 
 /// An error where any of the tasks has no winner of this device and toolchain.

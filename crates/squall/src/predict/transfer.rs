@@ -1,7 +1,8 @@
-//! Transfer between similar tasks. The configurations that hold tasks of the same loops, of other
-//! extents or with another epilogue, are good guesses: a convolution with a residual added and one
-//! without want the same tiles. They are tried among a task's first trials, and again whenever a
-//! similar task has found something better; the strategy hears of them as of any other trial.
+//! Transfer between similar tasks: the winner of one task is a good guess for another with the same
+//! loops and other extents, or with another epilogue (a convolution with and without a residual
+//! added wants the same tiles). Input: a task and the winners of others; output: candidates to try.
+//! They are among a task's first trials, and again whenever a similar task finds a better kernel;
+//! the strategy is told of them as of any trial.
 
 use crate::base::error::Error;
 use crate::task::task_state::{TaskState, name_of};
@@ -11,9 +12,10 @@ use squall_core::{Candidate, Record, Space, TaskId, TaskShape, Tunable, Workload
 use squall_records::{Name, Place, Store};
 use std::sync::Arc;
 
-/// Tasks further apart teach nothing; in factors of two, summed over the loops.
+/// The largest distance of tasks between which winners are transferred: factors of two between
+/// extents, summed over the loops.
 const FAR: f64 = 8.0;
-/// So many of the best candidates of a similar task are guesses.
+/// The number of a similar task's best candidates that are guesses.
 const BEST: usize = 3;
 /// Guesses in a task's first batch.
 pub(crate) const FIRST: usize = 4;

@@ -1,11 +1,13 @@
-//! Which stored times are believed. A store may hold what a stranger wrote, and a time that no
-//! machine reaches would be the best one for ever. Such a time counts only once its candidate was
-//! measured again.
+//! The least time that a stored measurement may claim. A store of records may hold entries that an
+//! unknown writer made, and a time that no machine reaches would stay the best one for ever. Input:
+//! a task's workload (its tensor expression) and the target's peak rates; output: [`least_time`]. A
+//! stored time below it is doubted: it counts only once its candidate was measured again
+//! (`task_state.rs`).
 
 use crate::target::roof::Roof;
 use squall_core::{DType, Nanos, Target, TargetKind, Workload};
 
-/// No call returns sooner, in nanoseconds.
+/// The nanoseconds that every call takes at least.
 const CALL: f64 = 1.0;
 /// How many times fewer operations than the workload states a kernel may do: Winograd's F(6x6, 3x3)
 /// does one in 5.1.
@@ -21,8 +23,8 @@ const LANE: f64 = 2.0 * 2.0 * 6.0;
 /// 3 GHz.
 const MULTIPROCESSOR: f64 = 8192.0 * 3.0;
 
-/// The least time of a workload on a target that is believed. The roof, where it was measured, says
-/// it more closely for kernels in f32 on a CPU.
+/// The least time of a workload on a target that is believed. Where the machine's roof (its
+/// measured peak and bandwidths) is known, it gives a closer limit for kernels in f32 on a CPU.
 pub(crate) fn least_time(workload: &Workload, target: &Target, roof: Option<&Roof>) -> Nanos {
     // What a user says of their own kernel's operations is no evidence.
     if workload.foreign.is_some() {

@@ -1,5 +1,7 @@
-//! The folder for prepared weights that stay from one run of a network to the next, in files that
-//! the network's program writes, checks and maps (`runtime/host/packed.h`).
+//! A folder in the user's cache for prepared weights of networks, so that the next run of a network
+//! need not pack them again. The network's program writes, checks and maps the files
+//! (`runtime/host/packed.h`); this file decides whether a network's weights are worth one, names
+//! its path, and removes the least recently used files to make room.
 
 use rustix::io::Errno;
 use rustix::process::{Pid, geteuid, test_kill_process};
@@ -8,11 +10,12 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-/// Fewer bytes than these are packed as fast as a file of them is found.
+/// Weights of fewer bytes are not kept: packing them takes no longer than finding their file.
 const LEAST: u64 = 64 << 20;
-/// All files together take no more bytes than these, nor more than half of what is free with them.
+/// The most bytes of all files together; they also take at most half of the disk's free space,
+/// counted as if they were absent.
 const LIMIT: u64 = 32 << 30;
-/// What names of unfinished files begin with.
+/// The prefix of the names of unfinished files.
 const UNFINISHED: &str = "new-";
 /// An unfinished file of this age belongs to a process that died.
 const ABANDONED: Duration = Duration::from_secs(3600);
@@ -26,8 +29,8 @@ pub struct KeptWeights {
 }
 
 impl KeptWeights {
-    /// The one in a folder, which need not be there yet. Networks with fewer bytes of prepared
-    /// weights than `least`, if it says so, leave none there.
+    /// Weights kept in `folder`, which need not exist yet. Networks with fewer than `least` bytes
+    /// of prepared weights keep none (64 MiB if `None`).
     pub fn new(folder: PathBuf, least: Option<u64>) -> KeptWeights {
         KeptWeights { folder, least: least.unwrap_or(LEAST), limit: LIMIT }
     }

@@ -1,4 +1,6 @@
-//! The machine's model, fitted to what was measured: what `squall doctor` prints.
+//! Fits a machine model (registers, widths, caches and the constants of the cost formula) to
+//! measured rates. Input: the device and its roof (measured peak and bandwidths); output: a
+//! `MachineModel`, which `squall doctor` prints. `squall-measure`'s `fit` does the arithmetic.
 
 use crate::target::roof::Roof;
 use squall_core::MachineModel;
@@ -6,8 +8,8 @@ use squall_measure::cpu::{Device, Toolchain, clock};
 use squall_measure::cuda::Gpu;
 use squall_measure::fit::{self, CoreRates, GpuRates};
 
-/// The model of a CPU, as far as its roof tells, and its clock in GHz; none where the clock cannot
-/// be measured.
+/// The model of a CPU with the constants that its roof gives, and its clock in GHz; none where the
+/// clock cannot be measured.
 pub fn fitted_cpu(d: &Device, toolchain: &Toolchain, roof: &Roof) -> Option<(MachineModel, f64)> {
     let ghz = clock(d, toolchain).ok()?;
     let threads = d.target.threads as f64;
@@ -20,7 +22,7 @@ pub fn fitted_cpu(d: &Device, toolchain: &Toolchain, roof: &Roof) -> Option<(Mac
     Some((fit::cpu(&d.target.machine, &rates), ghz))
 }
 
-/// The model of a GPU, as far as its roof tells; its clock is taken to be the highest.
+/// The model of a GPU with the constants that its roof gives, at its highest clock.
 pub fn fitted_gpu(g: &Gpu, roof: Option<&Roof>) -> MachineModel {
     let (Some(roof), 1..) = (roof, g.health.most_sm_mhz) else { return g.target.machine.clone() };
     let rates = GpuRates {

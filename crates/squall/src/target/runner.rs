@@ -1,10 +1,12 @@
-//! What runs kernels: this machine, an emulator on it, or a board that is reached by `ssh`.
+//! The option `--runner`: where kernels are run to be measured. Values are `here` (this machine),
+//! `qemu` (an emulator on this machine, for correctness only) and `ssh://[user@]HOST[:PORT]` (a
+//! board, a machine that only runs kernels).
 
 use squall_measure::BoardAddress;
 use std::fmt;
 use std::str::FromStr;
 
-/// What runs the kernels that are measured.
+/// The place where kernels are run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RunnerRequest {
     /// This machine.

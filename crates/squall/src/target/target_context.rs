@@ -1,5 +1,6 @@
-//! The machine at hand: its toolchain, and its CPU or GPUs as a session sees them, with the names
-//! that records give them. A [`Context`] looks at each of them once.
+//! The machine that kernels are tuned for: its toolchain (C compiler and flags), its CPU or GPUs,
+//! and their names in records. A [`Context`] detects each once, and all requests of a program share
+//! it; [`TargetContext`] is the part for one target, from which measurers are opened.
 
 use crate::base::error::Error;
 use crate::target::kept_weights::KeptWeights;
@@ -15,17 +16,17 @@ use squall_records::Place;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// The folder of compiled files in that of the cache.
+/// The folder of compiled files inside the cache folder.
 const OBJECTS: &str = "objects";
-/// The folder for prepared weights there.
+/// The folder of prepared weights inside the cache folder.
 const WEIGHTS: &str = "weights";
 
-/// This machine, looked at once: what several requests of one program share.
+/// This machine, detected once for several requests of one program.
 #[derive(Default)]
 pub struct Context {
     /// The folder in which compiled files are kept.
     cache: Option<PathBuf>,
-    /// What runs kernels.
+    /// Where kernels are run.
     runner: RunnerRequest,
     toolchain: OnceLock<Toolchain>,
     /// From how many bytes on a network's prepared weights are kept there, if not as usual.
@@ -140,12 +141,12 @@ pub fn toolchain_id(toolchain: &Toolchain) -> String {
     format!("squall-codegen {CODEGEN_VERSION}; {}", toolchain.id())
 }
 
-/// What kernels are made for, as records and search see it, and what measures there.
+/// One target: what search and records need to know of it, and how to measure there.
 #[derive(Clone, Debug)]
 pub struct TargetContext {
     /// The device and the toolchain, by which records are told apart.
     pub place: Place,
-    /// What code generation and search need to know.
+    /// The facts that code generation and search need.
     pub target: Target,
     /// The C compiler, which references need wherever kernels run.
     pub toolchain: Toolchain,
@@ -253,7 +254,7 @@ impl TargetContext {
         self.place.device.to_string()
     }
 
-    /// What the machine can do at most, measured at the first call (half a second).
+    /// The machine's roof (peak and bandwidths), measured at the first call (half a second).
     pub fn roof(&self) -> Result<Roof, Error> {
         if let Some(roof) = self.roof.get() {
             return Ok(roof.clone());

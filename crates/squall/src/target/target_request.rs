@@ -1,12 +1,13 @@
-//! The device that a user asks for, before it is looked for.
+//! The options `--target` and `--isa`: the device that a user asks for, as plain data.
+//! `target_context.rs` then looks for that device on the machine.
 
 use crate::base::error::Error;
 use squall_core::Isa;
 
-/// What kernels are tuned for.
+/// The device that kernels are tuned for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TargetRequest {
-    /// This machine's CPU, with all that it has.
+    /// This machine's CPU, with all of its instructions.
     #[default]
     Cpu,
     /// A CPU held to a level of instructions; this machine's where it has that level.

@@ -1,9 +1,12 @@
-//! What a session lets be known while it works.
+//! Events: what a running request tells its caller as it happens, such as the device that was
+//! found, a finished trial, or a warning. Functions of `verbs/` take a callback ([`Listen`]) and
+//! call it with each [`Event`]; the command line turns events into its progress display and JSON
+//! lines.
 
 use crate::target::roof::Roof;
 use squall_core::{Nanos, Record, Task};
 
-/// How a session stands.
+/// How far a tuning session has come with one task.
 #[derive(Clone, Debug)]
 pub struct Progress {
     /// The task's name.
@@ -12,7 +15,8 @@ pub struct Progress {
     pub best: Option<Nanos>,
     /// Its best rate.
     pub gflops: Option<f64>,
-    /// The share of its bound that the best reaches.
+    /// The best time's share of the task's bound (the least time by the machine's measured peak and
+    /// bandwidths).
     pub share: Option<f64>,
     /// Trials made in this session, and planned if that is known.
     pub trials: (u64, Option<u64>),
@@ -22,12 +26,12 @@ pub struct Progress {
     pub left: Option<f64>,
 }
 
-/// What happens, as it happens.
+/// One event.
 #[allow(missing_docs)] // the variants say what the fields are
 pub enum Event<'a> {
     /// The machine is known.
     Opened { device: &'a str, toolchain: &'a str, gpus: usize, roof: Option<&'a Roof> },
-    /// Work on a task begins; so many of its trials are known.
+    /// Work on a task begins; `known` of its trials are in the store already.
     Task { task: &'a Task, known: u64, untuned: Option<Nanos> },
     /// These candidates (`TUNABLE: CONFIGURATION`) are measured now, in this order.
     Batch { candidates: &'a [String] },
@@ -35,9 +39,9 @@ pub enum Event<'a> {
     Trial { record: &'a Record, progress: &'a Progress },
     /// A challenger met the incumbent.
     Rematch { task: &'a Task, challenger: Nanos, incumbent: Nanos, faster: bool },
-    /// Something that is good to know.
+    /// A sentence for the user.
     Note(String),
-    /// Something that is not as it should be, while it goes on.
+    /// A warning: something is not as it should be, and the request goes on.
     Trouble(String),
 }
 

@@ -1,8 +1,11 @@
-//! What others measured, taken into the store, and the store's trials in the forms that others
-//! read.
+//! Exchange of measurements with other tuners. [`import`] takes recordings (spaces that another
+//! tuner measured, as Kernel Tuner's cache files or T4 results) into the store; [`recorded`] and
+//! [`write()`] give the store's trials of a task out in the same formats. `verbs/import.rs` and
+//! `squall records export` call this.
 //!
-//! The records of a recording carry its T1 description where those of a tensor expression carry the
-//! expression, so that they can be read alone and given out again as they came.
+//! An imported record has no tensor expression; in its place it carries the recording's T1
+//! description (parameters and restrictions), so that each record can be read alone and given out
+//! again as it came.
 
 use crate::base::clock::now;
 use crate::base::error::Error;
@@ -16,14 +19,14 @@ use squall_records::{Query, Store, Taken};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-/// The tunable's name in records of what others measured.
+/// The name of the tunable in imported records.
 pub const RECORDED: &str = "recorded";
-/// Their toolchain: which compiler it was, the files do not say.
+/// The toolchain in imported records: the files do not name a compiler.
 const TOOLCHAIN: &str = "recorded by others";
-/// A device or a kernel that a file does not name.
+/// Stands for a device or a kernel that a file does not name.
 const UNKNOWN: &str = "unknown";
 
-/// What came of an import.
+/// The result of importing one recording.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Imported {
     /// The task.
@@ -42,7 +45,7 @@ pub struct Imported {
     pub refused: u64,
     /// Why, of the first few of them.
     pub reasons: Vec<String>,
-    /// What of the file could not be read.
+    /// The parts of the file that could not be read.
     pub note: Option<String>,
 }
 

@@ -1,4 +1,8 @@
-//! How the kernels of a task are made: by rule from its expression, or from the user's source.
+//! The tunables of a task: everything that can make a kernel for it. (A tunable is a space of
+//! configurations and a function from a configuration to a kernel source.) For a tensor expression
+//! they are sketches that the compiler derives by rule; for a user's kernel they come from its
+//! kernel.toml. Also the task's untuned loops, from which gains are counted, and its reference,
+//! with which results must agree.
 
 use crate::base::error::Error;
 use crate::input::user_input::Input;
@@ -12,23 +16,24 @@ use squall_core::{
 use squall_frontend::UserKernel;
 use std::sync::Arc;
 
-/// What makes a task's kernels.
+/// The tunables of one task.
 pub struct TaskKernels {
-    /// Where candidates come from.
+    /// The tunables whose configurations are candidates.
     pub tunables: Vec<Arc<dyn Tunable>>,
-    /// What gains are counted from.
+    /// The untuned loops, from which gains are counted.
     pub plain: Arc<dyn Tunable>,
     own: Option<UserKernel>,
     /// Tunables of the task that this session does not search.
     unsearched: Vec<Arc<dyn Tunable>>,
-    /// Whether all tunables of the task are known, so that what none of them has is of no use.
+    /// Whether all tunables of the task are known, so that a stored candidate of another tunable is
+    /// of no use.
     is_complete: bool,
     /// A stored time below this is not believed.
     pub(crate) least: Nanos,
 }
 
 impl TaskKernels {
-    /// Those of a task that may be a user kernel; an error where the target cannot run it.
+    /// The tunables of a task that may be a user kernel; an error where the target cannot run it.
     pub fn new(task: &Task, own: &[UserKernel], target: &Target) -> Result<TaskKernels, Error> {
         Ok(match own.iter().find(|k| k.task.id == task.id) {
             Some(k) => {
@@ -48,7 +53,7 @@ impl TaskKernels {
         })
     }
 
-    /// Those of a task that is not searched: only its baseline.
+    /// The tunables of a task that is not searched: only its baseline.
     pub fn empty(task: &Task, target: &Target) -> TaskKernels {
         TaskKernels {
             tunables: Vec::new(),
@@ -60,7 +65,7 @@ impl TaskKernels {
         }
     }
 
-    /// Those of a task that is made by rule.
+    /// The tunables of a task whose kernels are derived by rule.
     pub fn generated(task: &Task, target: &Target) -> TaskKernels {
         TaskKernels {
             tunables: sketches(&task.workload, target),
@@ -69,7 +74,7 @@ impl TaskKernels {
         }
     }
 
-    /// Those of a task that is made by rule whose names are wanted, where any is.
+    /// Like `generated`, but only the tunables whose names are wanted, if there are any.
     pub fn wanted(task: &Task, target: &Target, wanted: &Wanted<'_>) -> TaskKernels {
         TaskKernels {
             tunables: sketches_wanted(&task.workload, target, wanted),
@@ -117,13 +122,13 @@ impl TaskKernels {
             .is_some_and(|k| k.language.is_launched())
     }
 
-    /// What a measurer needs to know of the task, with inputs from `seed`.
+    /// The facts of the task that a measurer needs, with inputs from `seed`.
     pub fn setup(&self, task: &Task, seed: u64) -> TaskSetup {
         let reference = self.reference(task, &format!("{}_reference", symbol_of(task)));
         TaskSetup::new(task.workload.clone(), reference, seed)
     }
 
-    /// What the kernels must agree with.
+    /// The reference that kernels must agree with.
     pub fn reference(&self, task: &Task, symbol: &str) -> Reference {
         match &self.own {
             Some(k) => k.reference(symbol),
@@ -178,7 +183,7 @@ fn on(k: &UserKernel, target: &Target) -> Result<UserKernel, Error> {
 }
 
 impl Input {
-    /// What makes the kernels of one of its tasks.
+    /// The tunables of one of its tasks.
     pub fn task_kernels(&self, task: &Task, target: &Target) -> Result<TaskKernels, Error> {
         TaskKernels::new(task, &self.own, target)
     }

@@ -1,5 +1,6 @@
-//! What is known of a task: how its kernels are made, which candidates were tried, and the times
-//! that speak for each of them.
+//! The knowledge about a task: its tunables, the candidates that were tried, and their times
+//! (`Standings`, which says which candidate is the incumbent). It is filled from the store's
+//! records and then by each trial. Sessions, exports, advice and verification all start from it.
 
 use crate::task::task_kernels::{TaskKernels, symbol_of};
 use squall_core::{
@@ -15,23 +16,24 @@ pub(crate) struct TaskState<'a> {
     /// The entry point of its kernels, wherever they are compiled: equal sources are compiled
     /// once.
     pub symbol: String,
-    /// The times that speak for each candidate, and which of them holds the task.
+    /// The times of each candidate, and which candidate is the incumbent.
     pub standings: Standings<()>,
     /// Every candidate that had a trial.
     pub tried: HashSet<Name>,
-    /// Candidates whose stored time cannot be: they count once they were measured again.
+    /// Candidates whose stored time is below what the machine can reach; they count once they were
+    /// measured again.
     pub doubted: Vec<Name>,
-    /// How the store's records spell candidates whose tunable, knobs or values have other names by
-    /// now.
+    /// The names in the store's records of candidates whose tunable, knobs or values were renamed
+    /// since.
     stored: HashMap<Name, Name>,
 }
 
-/// What records call a candidate.
+/// A candidate's name in records: tunable and configuration.
 pub fn name_of(c: &Candidate) -> Name {
     (c.tunable.to_string(), c.configuration.to_string())
 }
 
-/// What was taken over from a store, in the order in which it was made.
+/// The records that were taken over from a store, in the order in which they were made.
 #[derive(Default)]
 pub(crate) struct History {
     /// Trials of candidates that can still be made.
@@ -141,7 +143,7 @@ impl<'a> TaskState<'a> {
         Some(Job::new(text, self.source(name)?))
     }
 
-    /// What a measurer needs to know of the task, with inputs from `seed`.
+    /// The facts of the task that a measurer needs, with inputs from `seed`.
     pub fn setup(&self, seed: u64) -> TaskSetup {
         self.kernels.setup(self.task, seed)
     }

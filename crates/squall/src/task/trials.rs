@@ -1,9 +1,10 @@
-//! The one trial loop: ask a strategy, realize what it asks for, run that, record it, tell the
-//! strategy. Tuning, comparisons of strategies, replays and measurements of predictors all go
-//! through [`run_trials`]; they differ in their strategy, their measurer and their recorder.
+//! The one trial loop. [`run_trials`] repeats: ask a strategy for candidates, realize each as a
+//! kernel source, have the measurer build, check and time it, record the trial, tell the strategy.
+//! Tuning, comparisons of strategies, replays and measurements of predictors all use it and differ
+//! in their strategy, measurer and recorder only.
 //!
-//! A trial is recorded before anything is told of it. An error of the recorder ends the loop, and
-//! so does one of the measurer; what was recorded until then stays.
+//! A trial is recorded before the strategy or a report hears of it. An error of the recorder or the
+//! measurer ends the loop; trials that were recorded before stay.
 
 pub use crate::base::clock::cpu_time;
 use crate::base::error::Error;
@@ -17,17 +18,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// Entry point of the kernels measured here, unless the limits name another; each is a library of
-/// its own.
+/// The name of a measured kernel's function, unless the limits name another. Each kernel is a
+/// shared library of its own, so that names do not collide.
 pub const SYMBOL: &str = "squall_kernel";
 
-/// Trials between two decisions: enough for a cost model to learn from, few enough to turn soon.
+/// Trials between two decisions of the allocator: enough for a cost model to learn from, few enough
+/// to change course soon.
 pub const BATCH: usize = 16;
 
 /// How often a limit in time is looked at while kernels are built and run.
 const WATCH: Duration = Duration::from_millis(20);
 
-/// What becomes of each trial as soon as it is known, before the strategy is told.
+/// Keeps each trial as soon as its outcome is known, before the strategy is told.
 pub trait TrialRecorder {
     /// Keeps a trial. `search` is the CPU time that finding it took.
     ///
@@ -161,12 +163,12 @@ pub fn strategy(
         .ok_or_else(|| Error::Strategy { name: name.into(), known: known() })
 }
 
-/// What was asked for at once, realized.
+/// The candidates of one ask, realized as kernel sources.
 struct Batch {
     jobs: Vec<Job>,
     /// The candidate of each job.
     candidates: Vec<Candidate>,
-    /// Those that have no kernel, and why.
+    /// The candidates that have no kernel, and the reasons.
     infeasible: Vec<(Candidate, Outcome)>,
 }
 

@@ -1,6 +1,11 @@
-//! Search alone, for users who measure by themselves: a [`SearchSpace`] of parameters and
-//! restrictions, and an [`AskTell`] that proposes configurations of it and is told their times.
-//! Nothing is built, run or stored here.
+//! The ask/tell interface: Squall's search without its code generation, builds, runs or records,
+//! for users who measure by themselves (among others the `AskTell` of the Python package). A
+//! [`SearchSpace`] is made of parameters and restrictions, as in Kernel Tuner. An [`AskTell`] over
+//! it proposes configurations and is told their times:
+//!
+//! ```text
+//! loop: configurations = ask(n); the caller measures each; tell(configuration, seconds)
+//! ```
 
 use crate::base::error::Error;
 use rand::SeedableRng;
@@ -28,18 +33,20 @@ pub struct Parameter {
     pub is_scale: bool,
 }
 
-/// The legal configurations of some parameters. A configuration is given by the positions of its
-/// values in the lists of its parameters, in the order of the parameters.
+/// The configurations of some parameters that meet all restrictions. Here a configuration is one
+/// index for each parameter, in the parameters' order: `[2, 0]` is the third value of the first
+/// parameter and the first value of the second.
 #[derive(Clone)]
 pub struct SearchSpace {
     space: Space,
-    /// For each parameter the position in the space's knob of each value, as numbers ascend there.
+    /// `inner[p][i]` is the index, in the knob that stands for parameter `p`, of the caller's value
+    /// `i`. The two differ because a knob's numbers ascend, and the caller's need not.
     inner: Vec<Vec<usize>>,
-    /// The reverse.
+    /// The inverse of `inner`: `outer[p][k]` is the caller's index of the knob's value `k`.
     outer: Vec<Vec<usize>>,
 }
 
-/// How a configuration turned out.
+/// The result that the caller reports for a configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
     /// It ran: its time in seconds, or another cost above 0. The least cost is the best.

@@ -1,6 +1,8 @@
-//! The run-off at the end of a task: the best few meet the incumbent, two by two, in processes
-//! that ran no trials. The candidate that holds the task then is its winner; in a tie the incumbent
-//! stays, so that equal kernels do not take turns.
+//! The run-off at the end of a task. The incumbent (the best candidate so far) meets its closest
+//! rivals, two by two, in processes that ran no trials; each meeting is a rematch, interleaved
+//! measurements until a sequential test decides. The candidate that holds the task then is its
+//! winner. In a tie the incumbent stays, so that equal kernels do not take turns. `session.rs` and
+//! `verify.rs` hold run-offs.
 
 use crate::base::error::Error;
 use crate::base::recorder::Recorder;
@@ -11,14 +13,15 @@ use squall_core::{
 use squall_records::{Name, REMATCH_MARGIN};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// At most so many rivals within the margin meet the incumbent.
+/// The most rivals within the margin that meet the incumbent.
 const RIVALS: usize = 3;
-/// At most so many meet it in all, where trials of still others were clearly faster than its own.
+/// The most meetings in all, where trials of further candidates were clearly faster than the
+/// incumbent's.
 const MOST: usize = 12;
-/// The runner-up meets the incumbent if it is slower by no more than this, even where no other
-/// comes so close: a winner by one lucky measurement is found out. On shared machines a trial can
-/// be lucky by a third; a candidate that is really that much slower is recognised after a few
-/// windows.
+/// The runner-up meets the incumbent if it is slower by no more than this share, even if it is
+/// outside the margin, so that a winner by one lucky measurement is found out. On shared machines a
+/// trial can be lucky by a third; a candidate that is really so much slower is recognised after a
+/// few windows.
 pub(crate) const RUNNER_UP: f64 = 0.5;
 
 /// How a meeting ended.
@@ -31,7 +34,7 @@ pub(crate) enum Met {
     Gone,
 }
 
-/// What of a meeting goes into the store.
+/// The part of a meeting's results that goes into the store.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Keep {
     All,

@@ -1,6 +1,7 @@
-//! A session: which task next, what to try first, when it is over. The trials themselves are made
-//! by [`run_trials`]; a challenger becomes a task's winner only after it was measured interleaved
-//! with the incumbent ([`run_off`]).
+//! A tuning session: spends a budget on an input's tasks. It picks the next task (by expected
+//! gain), chooses first candidates (from similar tasks and predictors), lets [`run_trials`] make
+//! the trials, and ends when the budget does. A challenger becomes a task's winner only after an
+//! interleaved measurement against the incumbent ([`run_off`]). `verbs/tune.rs` opens it.
 
 use crate::base::clock::cpu_time;
 use crate::base::error::Error;
@@ -33,10 +34,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Kernels of a batch for each GPU, where all cores but one compile: two for each of 16 cores, so
-/// that no core waits for the slowest kernel.
+/// The most kernels of a batch for each GPU. All cores but one compile them: two kernels for each
+/// of 16 cores, so that no core waits for the slowest kernel.
 const BATCH_MOST: usize = 32;
-/// The share of a task's expected trials that is a predictor's, and its bounds.
+/// One in this many of a task's expected trials is proposed by a predictor; the least and the most.
 const PREDICTED: (usize, usize, usize) = (6, 4, 16);
 
 /// A session on one device with one store.
@@ -46,11 +47,11 @@ pub(crate) struct Session<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// What tasks are begun with.
+/// The knowledge with which tasks are begun.
 struct Knowledge<'a> {
     input: &'a Input,
     model: Option<&'a TaskModel>,
-    /// What is asked where there is no `model`.
+    /// The predictor that is asked where there is no `model`.
     general: Option<Arc<GeneralPredictor>>,
     sources: Vec<TransferSource>,
 }
@@ -372,7 +373,7 @@ impl Open<'_, '_, '_> {
         Ok(search)
     }
 
-    /// What the store knows of a task here.
+    /// The store's records of a task on this device.
     fn known(&self, task: &Task) -> Result<Vec<squall_core::Record>, Error> {
         let place = &self.context.at.place;
         let device = place.device.to_string();

@@ -1,5 +1,6 @@
-//! What a session knows and counts while its measurer is busy: the device, the recorder, the clock,
-//! the listener.
+//! The state that a session uses while its measurer is busy: device, recorder, budget, counts,
+//! clock and listener. [`SessionRecorder`] is its side of the trial loop: it writes each trial to
+//! the store, updates the task's state and tells the listener (progress display).
 
 use crate::base::error::Error;
 use crate::base::recorder::Recorder;
@@ -15,10 +16,10 @@ use squall_core::{Candidate, CandidateText, CpuCost, RecordKind, Trial, Verdict}
 use squall_search::StrategyInfo;
 use std::time::Instant;
 
-/// After so many trials of a task without a single time, the user is told.
+/// The number of a task's trials without a single time after which the user is warned.
 const TROUBLE: u64 = 32;
 
-/// What is needed while the measurer is busy.
+/// What a session knows while the measurer is busy.
 pub(crate) struct SessionContext<'l, 'e> {
     pub at: TargetContext,
     pub recorder: Recorder<'l>,
@@ -27,7 +28,7 @@ pub(crate) struct SessionContext<'l, 'e> {
     pub strategy: &'static StrategyInfo,
     /// How many tasks there are.
     pub tasks: usize,
-    /// Of all that is random in the search.
+    /// The seed of everything random in the search.
     pub seed: u64,
     /// Trials between two decisions.
     pub batch: usize,
@@ -37,7 +38,7 @@ pub(crate) struct SessionContext<'l, 'e> {
     pub deadline: Option<Instant>,
     /// Trials made so far.
     pub made: u64,
-    /// What opening the measurer cost; the first task pays.
+    /// The cost of opening the measurer, which is counted to the first task.
     pub opening: CpuCost,
     pub listen: &'l mut Listen<'e>,
 }

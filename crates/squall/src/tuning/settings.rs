@@ -1,4 +1,7 @@
-//! How much a session may spend.
+//! The budget of a tuning session. Input: a [`BudgetRequest`] (trials, seconds) and the kind of
+//! input; output: a [`Budget`] with limits per task and for all tasks. A model's tasks share the
+//! budget; single kernels have the whole budget each. Parts of a model's seconds are kept for
+//! timing the whole network.
 
 use crate::input::user_input::InputKind;
 
@@ -16,11 +19,12 @@ pub struct Budget {
     pub seconds: Option<f64>,
 }
 
-/// Networks of close kernels are built and run in turns in no less than these seconds.
+/// The least seconds for a run-off of whole networks, which builds networks of close kernels and
+/// runs them in turns.
 pub(crate) const LEAST_RUN_OFF: f64 = 30.0;
 
-/// Of a model's seconds, those that are kept for the network as a whole: for its run-off, which
-/// pays where there is time for many trials, and for its time.
+/// The part of a model's seconds that is kept for the network as a whole: for its run-off, which
+/// pays where there is time for many trials, and for timing inferences.
 pub(crate) fn whole_network_seconds(seconds: f64) -> f64 {
     const RUN_OFF: (f64, f64) = (0.1, 60.0);
     const INFERENCE: (f64, f64) = (0.04, 5.0);
@@ -52,7 +56,7 @@ impl Budget {
         }
     }
 
-    /// The trials that a task of so many may expect.
+    /// The trials that each of `tasks` tasks may expect.
     pub fn expected_trials(&self, tasks: usize) -> usize {
         // Where time is the limit, half a second a trial is a fair guess.
         let seconds = self.task_seconds.or(self.seconds.map(|s| s / tasks as f64));

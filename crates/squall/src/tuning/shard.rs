@@ -1,5 +1,8 @@
-//! One of several processes that tune an input together without a server: each has a part of the
-//! tasks, or where there are more processes than tasks, a part of a task's trials.
+//! Shards: parts of one tuning job for several processes that work without a server, such as the
+//! tasks of a batch scheduler. Input: `--shard 2/8` or the scheduler's environment variables, and
+//! the tasks; output: this process's tasks, seed and budget. Tasks are dealt out so that the work
+//! is balanced; where there are more processes than tasks, the processes of one task divide its
+//! trials.
 
 use crate::base::error::Error;
 use crate::tuning::settings::Budget;
@@ -15,7 +18,7 @@ pub struct Shard {
     count: u64,
 }
 
-/// What a shard does: which tasks, with which seed, and what it may spend.
+/// The work of a shard: its tasks, its seed and its budget.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ShardWork<'t> {
     pub tasks: Vec<&'t Task>,
@@ -118,7 +121,7 @@ impl Shard {
     }
 }
 
-/// What is known of a task before anything of it was measured.
+/// The weight of a task before anything of it was measured.
 pub(crate) fn weight(task: &Task) -> TaskWeight {
     let (flop, bytes) = (task.workload.flop(), task.workload.bytes().0);
     TaskWeight { count: task.count, flop, bytes }

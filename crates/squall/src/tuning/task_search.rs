@@ -1,4 +1,6 @@
-//! A task while it is tuned: its state, its strategy, and the counts that its report is made of.
+//! A task during a session: its state, its strategy, its predicted candidates, and the counts from
+//! which its report is made. [`Guided`] wraps the strategy and mixes the predictor's candidates and
+//! guesses from similar tasks into its batches. `session.rs` drives it.
 
 use crate::target::roof::Factors;
 use crate::task::task_kernels::baseline;
@@ -13,35 +15,35 @@ pub(crate) struct TaskSearch<'a> {
     pub state: TaskState<'a>,
     pub setup: TaskSetup,
     pub strategy: Box<dyn Strategy>,
-    /// What a predictor would try next.
+    /// The predictor's candidates that were not tried yet.
     pub predicted: Vec<Candidate>,
     pub tally: Tally,
-    /// Why no more trials are made, once that is so.
+    /// The reason, once no more trials of it are made.
     pub closed: Option<StopReason>,
-    /// Seconds that it had.
+    /// The seconds that were spent on it.
     pub spent: f64,
-    /// Search time of which no record speaks yet.
+    /// CPU seconds of the search that are in no record yet.
     pub search: f64,
 }
 
-/// What is counted of a task while it is tuned.
+/// The counts of a task while it is tuned.
 #[derive(Default)]
 pub(crate) struct Tally {
     /// Trials that the store knew.
     pub known: u64,
     /// Trials of this session.
     pub trials: u64,
-    /// Those of them that have no time.
+    /// Trials of this session without a time.
     pub failed: u64,
-    /// Those of them that were right under an emulator, where there are no times.
+    /// Trials of this session that were right under an emulator, where there are no times.
     pub right: u64,
-    /// Those of them that a predictor proposed.
+    /// Trials of this session that a predictor proposed.
     pub predicted: u64,
     /// The baseline's time.
     pub untuned: Option<Nanos>,
     /// The best time so far, before rematches.
     pub best: Option<Nanos>,
-    /// What this session cost.
+    /// The cost of this session.
     pub cost: CpuCost,
     pub failures: Failures,
     throttled: (u64, Vec<&'static str>),

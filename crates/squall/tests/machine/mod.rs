@@ -1,4 +1,5 @@
-//! The machine for which tests compare generated kernels.
+//! The GPU target (an H200) for which tests generate and compare kernels; no such GPU needs to be
+//! present.
 
 use squall_core::{Gpu, Target};
 

@@ -1,9 +1,10 @@
-//! NaN in whole models.
+//! Test that a NaN in a model's input reaches the output, on every path where a kernel could lose
+//! it (maxima, clipping, pooling, softmax).
 
 use super::*;
 
-/// What is no number comes out where it went in: of kernels with steps behind a product or a
-/// convolution, of maxima, pools, rows and plain operators.
+/// A NaN goes through kernels with steps behind a product or a convolution, maxima, pools, rows and
+/// plain operators.
 #[test]
 fn what_is_no_number_comes_out() {
     let folder = tempfile::tempdir().unwrap();

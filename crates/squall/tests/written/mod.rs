@@ -1,5 +1,5 @@
-//! Runs a model that a test wrote: its file and that of its one input of floats lie in a folder,
-//! and its kernels are untuned and compiled once for all tests.
+//! Helper of tests that write a model: `run` puts the model's file and the file of its one f32
+//! input into a folder and runs it by untuned kernels, which are compiled once for all tests.
 
 #![allow(dead_code)] // each test uses its part
 

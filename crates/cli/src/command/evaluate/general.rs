@@ -1,6 +1,6 @@
-//! `squall evaluate` of a general predictor: its first candidates measured beside what tuning
-//! found and beside the cost formula's; and the algorithms that it chooses before anything is
-//! measured beside those that tuning found to be the fastest.
+//! `squall evaluate` of a general predictor (one ranking model for all tasks and CPUs): measures
+//! its first candidates beside the tuned winners and the cost formula's candidates, and scores its
+//! choice of algorithms against those that tuning found to be fastest (`squall::general`).
 
 use super::Args;
 use crate::failure::Failure;

@@ -1,5 +1,5 @@
-//! `squall train --records --general`: one predictor for all tasks and CPUs, from the records of
-//! several stores.
+//! `squall train --records --general`: trains one predictor for all tasks and CPUs from the records
+//! of several stores, and writes its file (`squall::general`).
 
 use super::Args;
 use crate::failure::Failure;

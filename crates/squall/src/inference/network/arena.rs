@@ -1,10 +1,12 @@
-//! One region of memory for everything that a run writes: blocks that are never alive together
-//! may share their bytes.
+//! Memory planning for a network: one region of memory for all blocks that a run writes. Input: for
+//! each block its size and the steps during which it is alive; output: an offset for each block, so
+//! that blocks that are alive at the same time do not overlap. `files.rs` puts the offsets into the
+//! plan.
 
-/// Offsets on CPUs are multiples of this: what kernels are promised.
+/// Offsets on CPUs are multiples of this alignment, on which kernels rely.
 pub const ALIGNMENT: usize = 64;
 
-/// Memory that is needed for some time.
+/// A block of memory and the steps between which it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Its size.
@@ -27,9 +29,10 @@ pub fn lay_out(blocks: &[Block], alignment: usize) -> (Vec<usize>, usize) {
     lay_out_by(&sizes, alignment, &|i, k| blocks[i].meets(&blocks[k]))
 }
 
-/// The same of blocks given by their bytes and the first step that needs them; `meets` says which
-/// two may be needed at the same time. The largest go first, each into the smallest gap that it
-/// fits (Pisarchyk and Lee 2020: within a few percent of the bound on networks).
+/// Like [`lay_out`], for blocks given by their bytes and the first step that needs them; `meets`
+/// says which two may be needed at the same time. The largest blocks are placed first, each into
+/// the smallest gap that it fits (Pisarchyk and Lee 2020: within a few percent of the bound on
+/// networks).
 pub fn lay_out_by(
     blocks: &[(usize, usize)],
     alignment: usize,

@@ -1,21 +1,23 @@
-//! Which memory a plan's steps may share where steps that do not depend on each other run at the
-//! same time: only what is written after all that touched it before is over.
+//! Which blocks of memory may share bytes where independent steps of a plan run at the same time
+//! (branches, on a GPU). Input: a plan; output: an [`Order`], which says whether two blocks may be
+//! in use together. Two blocks may share bytes only if every step that touches one is an ancestor
+//! of every step that writes the other. `files.rs` gives this to `arena.rs`.
 
 use squall_graph::plan::{Plan, ValueSource};
 
-/// Sets of steps, as words of bits.
+/// A set of steps, as bits of words.
 type Steps = Vec<u64>;
 
-/// When blocks of memory are in use, by the steps that must be over before others begin.
+/// The use of each block of memory, and the partial order of steps by their data dependences.
 pub struct Order {
-    /// Of each block the steps that touch it.
+    /// For each block the steps that touch it.
     uses: Vec<Steps>,
-    /// Of each block the steps that are over before any writes it.
+    /// For each block the steps that are over before any step writes it.
     before: Vec<Steps>,
     /// Whether a block is needed until after the last step.
     is_kept: Vec<bool>,
     words: usize,
-    /// Of each step those that are over before it begins.
+    /// For each step the steps that are over before it begins.
     ancestors: Vec<Steps>,
 }
 

@@ -1,5 +1,8 @@
-//! What a network on a GPU consists of beside its tasks' kernels: a generated kernel for each move
-//! of data and each plain operator, cubins of all of them, and the program that loads them.
+//! The parts of a network on a GPU beside its tuned kernels: a generated CUDA kernel for each move
+//! of data and each plain operator (a node without a tuned kernel), the cubins of all kernels, and
+//! the host program that loads them (`runtime/host/gpu_network.c`). Input: a plan; output: kernel
+//! sources and a folder of cubins with the program. `trust/on_gpu.rs` verifies the generated
+//! kernels.
 
 use super::operands::{first_of, number, source_of, target_of};
 use super::plain::{PlainOperators, parameters};
@@ -18,13 +21,14 @@ use squall_measure::cuda::{Gpu, cubins};
 use squall_runtime::host;
 use std::collections::HashMap;
 
-/// Where parts of memory begin on a GPU: at lines of its caches, two of them.
+/// The alignment of blocks of memory on a GPU: two lines of its caches.
 pub const ALIGNMENT: usize = 256;
 /// Threads of a block of a plain operator.
 const THREADS: u64 = 128;
-/// Blocks that a plain operator has at most: its threads go on to further instances.
+/// The most thread blocks of a plain operator; where there are more instances of its loop, threads
+/// take several.
 const MOST_BLOCKS: u64 = 4096;
-/// The symbol with which a text is made that is hashed.
+/// A fixed symbol, with which a text is made to be hashed.
 const NAMELESS: &str = "squall_generated";
 
 /// Generates the kernels of all steps that no task makes; says which node has none, and why.
@@ -71,7 +75,7 @@ fn aligned(work: &Work) -> Result<(), String> {
     }
 }
 
-/// What tells kernels of the same text apart: the types and sizes of what they are given.
+/// The types and sizes of a kernel's operands, which tell kernels of the same text apart.
 fn operands(plan: &Plan, work: &Work) -> String {
     match work {
         Work::Copy { from, to, .. } | Work::Runs { from, to, .. } => {

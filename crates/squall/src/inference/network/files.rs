@@ -1,5 +1,5 @@
-//! What the program of a network is built from and reads: a C file with the network's kernels, the
-//! plan, and constants.
+//! Writes a network's files: `plan.txt` (docs/plan-format.md), a plan with addresses, and
+//! `constants.bin`, from a graph's plan and the chosen kernels, which `program.rs` links.
 
 use super::arena::{ALIGNMENT, Block, lay_out, lay_out_by};
 use super::branches::Order;
@@ -27,7 +27,7 @@ pub(super) const PLAN: &str = "plan.txt";
 /// The file of the constants.
 const CONSTANTS: &str = "constants.bin";
 
-/// A plan with addresses.
+/// The addresses of a plan's blocks in the region of memory.
 pub struct FileLayout {
     /// Byte offsets of the plan's blocks.
     offsets: Vec<usize>,
@@ -277,7 +277,7 @@ impl<'a> Builder<'a> {
         Ok(runtime::Kernel::of_source(source, library(source).as_deref(), &tensors))
     }
 
-    /// What a generated kernel of a step takes and gives.
+    /// The parameters of a step's generated kernel.
     fn tensors(&self, work: &Work) -> Result<Vec<Buffer>, Error> {
         let own = |role, (dtype, count): (DType, usize)| {
             Ok::<_, Error>(Buffer::own(role, element(dtype)?, count as u64))
@@ -366,7 +366,7 @@ impl<'a> Builder<'a> {
         self.described.buffers.len() as u32 - 1
     }
 
-    /// The buffer of so many elements from a place on.
+    /// The buffer of `elements` elements from a place on.
     fn place(&mut self, p: &BlockPlace, elements: usize) -> u32 {
         let key = (p.block, p.offset, elements);
         if let Some(known) = self.places.get(&key) {

@@ -1,4 +1,6 @@
-//! How programs that were just built are run.
+//! Starts programs that this process has just built: the network's program and the programs of
+//! `trust/` that compare builds. It tries again while the file is still open for writing in a
+//! forked child, sets time limits, and pins threads to cores as measuring does.
 
 use squall_measure::cpu::{Device, WAIT_POLICY, openmp_environment};
 use squall_measure::status_within;
@@ -7,13 +9,14 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// Runs a program that may just have been written: its file stays open in a child that another
-/// thread forked until that child runs its own program.
+/// Runs a program that may just have been written. The kernel refuses to run a file that is open
+/// for writing, and a child that another thread forked holds it open until the child's own `exec`;
+/// so a refused start is repeated.
 pub fn output(command: &mut Command) -> std::io::Result<Output> {
     once_written(|| command.output())
 }
 
-/// Starts a program again while its file is open elsewhere.
+/// Repeats the start of a program while its file is busy, for two seconds at most.
 fn once_written<T>(mut start: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
     for _ in 0..200 {
         match start() {
@@ -26,7 +29,7 @@ fn once_written<T>(mut start: impl FnMut() -> std::io::Result<T>) -> std::io::Re
     start()
 }
 
-/// How a program ended that had so long at most.
+/// How a program with a time limit ended.
 pub enum Ended {
     Well,
     /// It did not succeed, and said this.

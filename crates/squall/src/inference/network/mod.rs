@@ -1,6 +1,10 @@
-//! A model run as a whole: its kernels one after the other over one region of memory, with
-//! everything that does not depend on the input made ahead. The network runs in a program of its
-//! own, built from the kernels and a driver, so that no kernel can harm this process.
+//! Whole models as programs. Input: an input's assignment of operators to kernels, and a chosen
+//! kernel for each task; output: a [`Network`], which can be run on arrays, timed layer by layer,
+//! or exported as a library. The network runs in a program of its own, built from the kernels and
+//! the C runtime (`runtime/host`), so that no kernel can harm this process. Its kernels run one
+//! after the other over one region of memory; all that does not depend on the input is computed
+//! ahead. `program.rs` and `device.rs` build, `files.rs` writes the plan, `trust/` verifies
+//! generated code that was not tuned.
 
 pub mod arena;
 mod branches;
@@ -51,7 +55,7 @@ pub use values::NetworkValue;
 /// What chooses the kernels of tasks.
 pub type MakeKernels<'a> = dyn FnMut(&[&Task]) -> Result<Vec<Chosen>, Error> + 'a;
 
-/// What makes a step.
+/// The kind of code that makes a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerKind {
     /// A kernel: tuned, guessed, or plain loops where no better can be made.
@@ -80,7 +84,7 @@ pub struct Layer {
     pub node: String,
     /// The task's name, or the operator of a node without a kernel.
     pub name: String,
-    /// What makes it.
+    /// The kind of code that makes it.
     pub kind: LayerKind,
     /// The task, of kernels.
     pub task: Option<TaskId>,
@@ -177,7 +181,7 @@ pub struct Network {
     arena_bytes: usize,
     /// The file of the user's cache in which prepared weights stay, if they do.
     packed: Option<PathBuf>,
-    /// What is to be said of plain operators that run by another build.
+    /// Notes for the user about plain operators that run by another build.
     fallbacks: Vec<String>,
 }
 
@@ -221,7 +225,7 @@ fn fault(input: &Input, message: String, hint: &str) -> Error {
     Error::Input { place: input.name.clone(), message, hint: hint.into() }
 }
 
-/// What makes the steps that no task makes.
+/// The plain operators and generated kernels of steps that no task makes.
 fn untasked(plan: &Plan, at: &TargetContext) -> Result<PlainOperators, String> {
     if !at.gpus.is_empty() {
         return device::generated(plan);
@@ -380,12 +384,12 @@ impl Network {
         })
     }
 
-    /// What it takes, in the model's order.
+    /// Its inputs, in the model's order.
     pub fn inputs(&self) -> &[NetworkValue] {
         &self.inputs
     }
 
-    /// What it gives, in the model's order.
+    /// Its outputs, in the model's order.
     pub fn outputs(&self) -> &[NetworkValue] {
         &self.outputs
     }
@@ -415,7 +419,7 @@ impl Network {
         Ok((outputs, self.layers(&said)))
     }
 
-    /// Runs it for so many seconds; gives all outputs, and times.
+    /// Runs it for `seconds`; returns all outputs, and times.
     pub fn time(
         &self,
         inputs: &[NamedArray],
@@ -552,7 +556,7 @@ pub fn accepts(input: &Input, given: &[NamedArray]) -> Result<(), Error> {
     fitting(&input.name, &inputs, &[], given).map(|_| ())
 }
 
-/// What helps where a model cannot be run.
+/// The hint where a model cannot be run.
 const UNTUNED_HINT: &str = "such models can be tuned, but not run";
 /// The same, where a GPU has no kernel for one of its nodes.
 const ON_CPU_HINT: &str = "CPUs run more operators: leave out --target";

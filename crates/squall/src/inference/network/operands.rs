@@ -1,10 +1,13 @@
-//! What moves of a plan read and write.
+//! Facts of the operands of a plan's moves of data (copies, fills, conversions): element type,
+//! number of elements, first element, and a number as bytes. `files.rs`, `device.rs` and `trust/`
+//! use them.
 
 use squall_core::DType;
 use squall_core::graph::Constant;
 use squall_graph::plan::{BlockPlace, Plan, ValueSource};
 
-/// The type and the elements of what a move reads: a whole constant, or a whole block.
+/// The element type and the number of elements of a move's source: a whole constant, or a whole
+/// block.
 pub fn source_of(plan: &Plan, from: &ValueSource) -> (DType, usize) {
     match from {
         ValueSource::Constant(c) => (plan.constants[*c].dtype, plan.constants[*c].len()),
@@ -12,12 +15,12 @@ pub fn source_of(plan: &Plan, from: &ValueSource) -> (DType, usize) {
     }
 }
 
-/// The same of the block that it writes.
+/// The element type and the number of elements of the block that a move writes.
 pub fn target_of(plan: &Plan, to: &BlockPlace) -> (DType, usize) {
     (plan.blocks[to.block].dtype, plan.blocks[to.block].elements)
 }
 
-/// The element at which a move begins to read in what it is given.
+/// The element of the source's block at which a move begins to read.
 pub fn first_of(from: &ValueSource) -> usize {
     match from {
         ValueSource::Constant(_) => 0,
@@ -25,7 +28,8 @@ pub fn first_of(from: &ValueSource) -> usize {
     }
 }
 
-/// A number as memory holds it in a type; whole numbers are cut, booleans are 1 for all but 0.
+/// The bytes of a number in an element type. Fractions of whole numbers are cut off; booleans are 1
+/// for all numbers but 0.
 pub fn number(value: f32, dtype: DType) -> Vec<u8> {
     match dtype {
         DType::F64 => f64::from(value).to_ne_bytes().to_vec(),

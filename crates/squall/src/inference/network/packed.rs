@@ -1,5 +1,8 @@
-//! Prepared weights that stay from one run of a network to the next: the name of their file is the
-//! digest of all that they are made of.
+//! Names the file in which a network's prepared (packed) weights are kept between runs. The name is
+//! a digest of everything that the packed weights are made of: the plan, the program that packs
+//! them, and the weights themselves (weights that stay in a file of their own count by its path,
+//! size and times). The folder is `kept_weights.rs`; the network's program writes and maps the
+//! file.
 
 use super::{Network, program};
 use crate::target::kept_weights::KeptWeights;
@@ -10,8 +13,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 impl Network {
-    /// From now on a single run reads prepared weights from a folder, or leaves them there. Nothing
-    /// changes where they are few, on a GPU, and where no folder or file can be read or written.
+    /// Makes later single runs read prepared weights from the folder, or write them there. Nothing
+    /// changes where the weights are few, on a GPU, or where the folder or a file cannot be read or
+    /// written.
     pub(crate) fn keep_weights(&mut self, kept: &KeptWeights) {
         if self.gpu.is_none() {
             self.packed = self.packed_file(kept);
@@ -31,10 +35,11 @@ impl Network {
     }
 }
 
-/// The digest of what weights are made of: the plan, the program that packs them, what it reads. A
-/// file of weights that stays where it is counts by what the system says of it, the time of its
-/// last change included, which no program sets back; one that writes through a memory map may leave
-/// it as it was until the page is written back (decision 0088).
+/// The digest of everything that packed weights are made of: the plan, the program that packs them,
+/// and the files that it reads. A file of weights that stays where it is counts by its metadata,
+/// among them the time of its last change of status, which no program can set back. (A program that
+/// writes through a memory map may leave that time unchanged until the page is written back;
+/// decision 0088.)
 fn made_of(folder: &Path, text: &str, plan: &HostPlan) -> io::Result<blake3::Hash> {
     let mut all = blake3::Hasher::new();
     let mut add = |bytes: &[u8]| {

@@ -1,4 +1,6 @@
-//! What a library of the network is made of: the plan, the kernels, the prepared weights.
+//! Accessors to the parts of a built network from which `../library` makes a C library: the plan's
+//! text, the kernels that are linked, the prepared weights, and reasons why a network cannot be
+//! exported.
 
 use super::Network;
 use crate::base::error::Error;
@@ -17,20 +19,21 @@ pub struct Kernel<'a> {
 }
 
 impl Network {
-    /// The plan as the program reads it.
+    /// The text of the plan that the network's program reads.
     pub(crate) fn plan_text(&self) -> Result<String, Error> {
         let path = self.folder.join(super::files::PLAN);
         std::fs::read_to_string(&path).map_err(|source| Error::Read { path, source })
     }
 
-    /// What is linked into the program.
+    /// The kernels and plain operators that are linked into the program.
     pub(crate) fn linked_kernels(&self) -> Vec<Kernel<'_>> {
         let of = |source, head| Kernel { source, head };
         let tuned = self.kernels.iter().map(|k| of(&k.source, comment(k)));
         tuned.chain(self.plain.functions().map(|s| of(s, String::new()))).collect()
     }
 
-    /// The outputs that have their largest extents, and say those that the run found.
+    /// The outputs whose extents only the run knows: their memory has the largest extents, and the
+    /// run returns the extents that it found.
     pub(crate) fn bounded(&self) -> &[BoundedOutput] {
         &self.plan.bounded
     }
@@ -57,7 +60,7 @@ impl Network {
         self.launch(&arguments).map(drop)
     }
 
-    /// What a file of its folder holds.
+    /// The contents of a file of its folder.
     pub(crate) fn file(&self, name: &str) -> Result<Vec<u8>, Error> {
         let path = self.folder.join(name);
         std::fs::read(&path).map_err(|source| Error::Read { path, source })

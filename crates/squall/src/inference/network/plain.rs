@@ -1,5 +1,7 @@
-//! Plain operators of a network: nodes without a tuned kernel, each as a generated C function.
-//! Equal calls share one.
+//! Plain operators of a network: nodes without a tuned kernel, for each of which the compiler
+//! generates a C function at the node's constant shapes (`compiler/src/plain`). Input: a plan;
+//! output: [`PlainOperators`], the distinct functions and which step calls which. Equal calls share
+//! one function.
 
 use squall_compiler::plain::{self, PlainPart, PlainSource};
 use squall_core::graph::{CallOperand, OperatorCall};
@@ -8,7 +10,7 @@ use squall_graph::plan::{Plan, PlanStep, Work};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// The symbol with which a text is made that is hashed.
+/// A fixed symbol, with which a text is made to be hashed.
 const NAMELESS: &str = "squall_plain";
 
 /// The plain operators of a plan.
@@ -16,9 +18,10 @@ const NAMELESS: &str = "squall_plain";
 pub struct PlainOperators {
     /// The distinct functions, as kernels.
     pub sources: Vec<KernelSource>,
-    /// What each of them is generated from, with the first node that calls it; on a GPU nothing.
+    /// For each source the first node that calls it and the call that it was generated from; empty
+    /// on a GPU.
     pub calls: Vec<(String, OperatorCall)>,
-    /// For steps of the plan which of them they call.
+    /// The index in `sources` of the function that a step of the plan calls.
     pub of_step: HashMap<usize, usize>,
     /// Whether they run on a GPU.
     pub on_device: bool,

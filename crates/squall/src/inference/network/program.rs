@@ -1,5 +1,7 @@
-//! The program of a network: the runtime, compiled once for all networks, linked with the table of
-//! this one's kernels and with the kernels themselves. The linked program is kept as objects are.
+//! Builds the program of a network on a CPU: the C runtime, compiled once for all networks, linked
+//! with a table of this network's kernels and with the kernels. Input: kernel sources and a
+//! toolchain; output: an executable. It is kept in the object cache under the digest of everything
+//! that it is linked from.
 
 use super::trust::{self, MovesBuild};
 use super::units::{MOVES, RUNTIME, TABLE, compile_text, openmp, usual_arguments};
@@ -20,7 +22,7 @@ pub const NAME: &str = "network";
 /// A function that is linked in.
 pub struct LinkedSource<'a> {
     source: &'a KernelSource,
-    /// What stands above its source, where that is kept.
+    /// The comment above its source in a folder that the user keeps.
     head: String,
 }
 

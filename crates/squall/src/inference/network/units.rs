@@ -1,4 +1,6 @@
-//! What a network's program is linked from beside its kernels, and how that is compiled.
+//! The C files of the runtime that are linked into a network's program beside its kernels, each
+//! with its optimisation level and compiler arguments. `program.rs` compiles them; `trust/moves.rs`
+//! compares builds of the one that moves data.
 
 use crate::base::error::Error;
 use crate::inference::objects::refused;
@@ -6,21 +8,23 @@ use crate::target::target_context::TargetContext;
 use squall_measure::cpu::Object;
 use std::path::Path;
 
-/// A text of ours, and how hard a compiler works on it: the first run of all networks waits for
-/// these, and all by -O3 take 1.6 times the time.
+/// A C file of the runtime with its optimisation level. The first network's run waits for their
+/// compilation, which takes 1.6 times as long if all are built with -O3.
 pub struct Unit {
     pub name: &'static str,
     level: &'static str,
 }
 
-/// What runs a plan.
+/// The interpreter of plans.
 pub const RUNTIME: Unit = Unit { name: "network", level: "-O2" };
-/// Its moves of data, which want vectors. Their build is compared with an independent one.
+/// The moves of data, which gain from vectorisation. Their build is compared with an independent
+/// one (`trust/moves.rs`).
 pub const MOVES: Unit = Unit { name: "moves", level: "-O3" };
 /// The table of the kernels.
 pub const TABLE: Unit = Unit { name: "kernels", level: "-O2" };
 
-/// How a unit is compiled by a compiler that is right.
+/// The usual compiler arguments of a unit, which are replaced where the compiler's result proves
+/// wrong.
 pub fn usual_arguments(unit: &Unit, at: &TargetContext) -> Vec<String> {
     let flags = at.toolchain.flags().iter().map(String::as_str);
     let all = ["-c", unit.level].into_iter().chain(flags).chain(openmp(at));

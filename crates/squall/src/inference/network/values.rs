@@ -1,4 +1,6 @@
-//! What goes into a network and comes out of it.
+//! Inputs and outputs of a network. Checks that the user's arrays fit the model's inputs (name,
+//! type, shape), and turns the bytes that a run wrote into named arrays, also those whose extents
+//! only the run knows.
 
 use crate::base::error::Error;
 use crate::input::arrays::NamedArray;
@@ -27,7 +29,7 @@ impl NetworkValue {
     }
 }
 
-/// What a model takes, and what it gives.
+/// The inputs and the outputs of a model.
 pub fn ends(graph: &Assignment) -> Result<[Vec<NetworkValue>; 2], String> {
     let model = graph.model();
     let one = |id: &ValueId| {

@@ -1,5 +1,6 @@
-//! A model with all of its weights, as other libraries read it: those that the file does not hold
-//! become the random ones that ours takes, in one file of their own.
+//! Writes an ONNX model that other libraries can load: weights that the file lacks become the same
+//! random values that Squall uses, in one more file. Input: a model; output: the path of a complete
+//! model in a given folder. `mod.rs` calls it before it starts a library.
 
 use crate::base::error::Error;
 use crate::input::user_input::Input;
@@ -13,8 +14,8 @@ use std::path::{Component, Path, PathBuf};
 /// The file of the weights that are made.
 const MADE: &str = "squall-made.weights";
 
-/// Writes the model and its weights into a folder; the model's file there. The model may say that
-/// absent weights share bytes, so these get places of their own.
+/// Writes the model and its weights into a folder and returns the path of the model there. Absent
+/// weights get places of their own in the added file, even if the model says that they share bytes.
 pub fn complete(input: &Input, folder: &Path) -> Result<PathBuf, Error> {
     let no_model = || Error::Nothing(format!("`{}` is no model", input.name));
     let (Some(graph), Some(path)) = (&input.graph, &input.path) else { return Err(no_model()) };

@@ -1,4 +1,5 @@
-//! Which libraries can stand beside ours, and what comes of them.
+//! The libraries that can be timed beside Squall ([`Library`]: ONNX Runtime, OpenVINO), and the
+//! result of timing one ([`Peer`]). To add a library, add a variant here and a branch in `peer.py`.
 
 /// A library that runs ONNX models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +31,7 @@ impl std::str::FromStr for Library {
     }
 }
 
-/// What came of a library beside ours.
+/// The result of a library beside Squall's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Peer {
     /// Which.

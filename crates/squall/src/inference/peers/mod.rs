@@ -1,5 +1,7 @@
-//! Other libraries' times of a model, beside ours: each runs in a Python of the user's, in a
-//! process of its own, with the same model, threads and inputs.
+//! Times other libraries (peers) on the same model as Squall. Each library runs in a process of a
+//! Python that the user has, with the same model, threads and inputs; `peer.py` is the script of
+//! that process. Input: a model, its inputs and a [`Library`]; output: a [`Peer`] with times and
+//! the difference of the first output. `timing.rs` runs peers and Squall's network in turns.
 
 mod complete;
 mod library;
@@ -66,7 +68,7 @@ impl Running {
         Ok(Running { library, conversation, version, output, seconds, _folder })
     }
 
-    /// Runs it for so many seconds.
+    /// Runs the model for `seconds`.
     pub fn time(&mut self, seconds: f64) -> Result<(), String> {
         let patience = LOADING + Duration::from_secs_f64(seconds);
         let said = self.conversation.ask(&json!({"do": "time", "seconds": seconds}), patience)?;

@@ -1,4 +1,5 @@
-//! The Python that has a library, and the conversation with its process.
+//! Finds a Python that has a library, starts `peer.py` in it, and converses with the process: one
+//! JSON question and one JSON answer a line, with time limits.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
@@ -7,14 +8,14 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// What runs in the process.
+/// The script that runs in the process.
 const SCRIPT: &str = include_str!("peer.py");
-/// Names the Python that has the libraries.
+/// The environment variable that names the Python with the libraries.
 const VARIABLE: &str = "SQUALL_PYTHON";
-/// Where one is looked for else, in this order.
+/// The places where a Python is looked for without the variable, in this order.
 const PLACES: [&str; 3] = [".venv/bin/python", "../peers-venv/bin/python", "python3"];
 
-/// The first Python that has a package and numpy; where there is none, which were asked.
+/// The first Python that has the package and numpy; the error names the Pythons that were asked.
 pub fn find(package: &str) -> Result<PathBuf, String> {
     let named = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from);
     let places = match &named {

@@ -1,18 +1,22 @@
-//! How many of an answer's first solvers are worth timing before one is kept.
+//! How many of a chooser's first solvers are worth timing before one is kept. MIOpen calls each way
+//! to compute a convolution a solver; the chooser ranks them by expected time. Input: the ranked
+//! list and how often the convolution will run; output: how many of the first to time and what that
+//! costs. Timing one more pays if its expected gain over all runs exceeds the cost of running it
+//! once.
 
 use squall_predict::find::Choice;
 
-/// What to measure.
+/// How many solvers to time, and the cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timings {
-    /// So many of the first are timed; with none the first is taken as it is.
+    /// The number of first solvers that are timed; at 0 the first is taken untimed.
     pub measure: usize,
-    /// What that costs, in milliseconds of the GPU: each is run once.
+    /// The cost in milliseconds of the GPU: each solver is run once.
     pub ms: f64,
 }
 
 /// How many of the first to time: `asked`, or as many as are worth it for `uses` runs. Timing
-/// another costs its time once; it gains what is expected to be saved a run, times the runs.
+/// another solver costs its time once and gains its expected saving per run, times the runs.
 pub fn timings(choices: &[Choice], asked: Option<usize>, uses: f64) -> Timings {
     let cost = |k: usize| choices[..k].iter().map(|c| c.ms).sum::<f64>();
     let of = |k: usize| match k {

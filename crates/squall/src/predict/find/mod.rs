@@ -1,6 +1,8 @@
-//! Choosers of solvers, from find databases to answers: [`import`] takes databases into the store,
-//! [`train`] learns from it, [`choose`](crate::choose) answers, [`modes`] says what finding costs
-//! under each of MIOpen's modes and under ours.
+//! Choosers of MIOpen's solvers (a solver is one way to compute a convolution on an AMD GPU).
+//! Input: find databases, MIOpen's lists of timed solvers for each problem. [`import`] takes them
+//! into the store, [`train`] fits a chooser to them, [`choose`](crate::choose) answers with a
+//! ranked list of solvers for a new problem, and [`modes`] compares the total cost of finding and
+//! running under MIOpen's find modes and under ours (docs/solver-choice.md).
 
 mod measure;
 pub mod modes;
@@ -23,9 +25,9 @@ use std::path::{Path, PathBuf};
 pub struct FindImported {
     /// The file.
     pub file: PathBuf,
-    /// What it holds; its lines are in the store and no longer here.
+    /// What the file holds, without its lines, which are in the store.
     pub database: FindDatabase,
-    /// What the store took.
+    /// How many lines were new, changed or known to the store.
     pub added: FindAdded,
 }
 

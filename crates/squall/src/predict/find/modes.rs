@@ -1,5 +1,8 @@
-//! MIOpen's find modes, simulated on measured problems: what finding costs, and what running costs
-//! with what was found, against asking a chooser first.
+//! MIOpen's find modes (ways in which it picks a solver for a convolution), simulated on problems
+//! whose solvers were all timed. Input: find tables of a store and a trained chooser; output for
+//! each mode: the cost of finding a solver plus that of running it a number of times. Modes that
+//! ask the chooser are compared with MIOpen's own. `verbs/choose.rs` calls it; `modes_page.rs`
+//! draws the result.
 
 use crate::base::error::Error;
 use crate::predict::find::{tables, timings};
@@ -23,7 +26,8 @@ pub enum FindMode {
     Asked,
     /// The chooser's first two run once, the faster is kept.
     FirstTwo,
-    /// As many of the chooser's first run as are worth it for the number of runs.
+    /// As many of the chooser's first run once as are worth it for the number of runs
+    /// (`measure.rs`).
     Worth,
 }
 
@@ -40,7 +44,7 @@ pub const MODES: [(FindMode, &str); 6] = [
 /// Numbers of runs that are looked at.
 pub const RUNS: [f64; 7] = [1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6];
 
-/// What a workload costs under the modes.
+/// The costs of a set of problems under the modes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModeCosts {
     /// Problems whose times are known, and those that were left out.
@@ -70,7 +74,7 @@ impl Truth<'_> {
         &self.table.solvers[usize::from(row.solver)].name
     }
 
-    /// What finding costs and what a run takes then.
+    /// The cost of finding a solver, and the time of a run with it.
     fn cost(&self, mode: FindMode, problem: usize, choices: &[Listed], runs: f64) -> (f64, f64) {
         let rows = self.table.rows_of(problem);
         let ms = |r: &Found| f64::from(r.ms);

@@ -1,5 +1,6 @@
-//! The simulated find modes as one page: a plot over the number of runs and a table. No script,
-//! nothing loaded from elsewhere.
+//! The result of `modes.rs` as one HTML page: a plot of each find mode's cost over the number of
+//! runs, and a table. The page has no script and loads nothing from elsewhere. `verbs/choose.rs`
+//! writes it to a file.
 
 use super::modes::{MODES, ModeCosts, RUNS};
 use crate::base::page::STYLE;

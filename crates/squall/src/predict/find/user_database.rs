@@ -1,5 +1,6 @@
-//! Answers as lines of a user find database, which MIOpen reads before its own: replaced as a
-//! whole, with all that was there.
+//! Writes a chooser's answers into a user find database, the file of a user's that MIOpen reads
+//! before its own. Input: lines (a problem with its solvers); the file is read, merged and replaced
+//! as a whole, and every line that it had stays. `verbs/choose.rs` calls it.
 
 use crate::base::error::Error;
 use squall_frontend::miopen::find::{UserLine, merge, recognise};
@@ -8,8 +9,8 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Adds lines, all or none; how many were added. Problems that the file has keep their lines: their
-/// times were measured.
+/// Adds lines, all or none, and returns how many were added. A problem that the file has keeps its
+/// line, because the line's times were measured.
 pub fn write(path: &Path, lines: &[UserLine]) -> Result<usize, Error> {
     let name = path.display().to_string();
     let refuse = |what: &str, remedy: &str| {

@@ -1,8 +1,13 @@
-//! Predictors, from databases to predictions. For MIOpen's solvers, [`import`] reads databases into
-//! the store, [`train`] learns from it, [`questions`] reads problems, [`answer`] predicts their
-//! values, and [`write`] puts these into a user database. For Squall's own tasks,
-//! [`train_on_records`] learns from a store's records, [`proposals`] predicts the candidates to try
-//! first, and [`measure`] times these against other choices.
+//! Predictors: models that propose configurations for a problem that was never tuned, from training
+//! to answer.
+//!
+//! - For MIOpen's solvers: [`import`] reads its performance databases into the store, [`train`]
+//!   learns from them, [`questions`] reads problems (convolutions), [`answer`] predicts the
+//!   solvers' parameters, and [`write`] puts these into a user database that MIOpen reads.
+//! - For Squall's own tasks: [`train_on_records`] learns from a store's records, [`proposals`]
+//!   predicts the candidates to try first, and [`measure`] times these against other choices.
+//!
+//! The models themselves are in the crate `predict` (docs/predictor.md).
 
 mod models;
 mod tasks;
@@ -27,11 +32,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A database that was imported.
+/// A performance database that was imported.
 pub struct Imported {
     /// The file.
     pub file: PathBuf,
-    /// What it holds.
+    /// Its contents.
     pub database: Database,
     /// Examples that the store did not have.
     pub new: u64,
@@ -164,14 +169,14 @@ fn some(
     Ok(found)
 }
 
-/// The time between two checkpoints, in times that the last one took to write.
+/// The pause between two checkpoints, as a multiple of the time that the last one took to write:
+/// writing takes at most a twentieth of the training time.
 const SHARE_OF_SAVING: u32 = 20;
 
-/// Trains a predictor on examples and writes its file, as a whole or not at all. `split` holds test
-/// rows out, which are scored. The state after an epoch is kept in a file beside it,
-/// [`checkpoint`], from which the same training resumes; not after each, since the state of all
-/// networks is large: writing takes at most a twentieth of the time. `progress` is called often,
-/// and training ends when it returns false.
+/// Trains a predictor on examples and writes its file `out`, whole or not at all. The rows that
+/// `split` holds out are not learned from but scored. After some epochs the state of training is
+/// saved in a file beside `out` ([`checkpoint`]), from which an interrupted training resumes.
+/// `progress` is called often; training ends when it returns false.
 pub fn train(
     examples: &[Example],
     split: Option<Split>,

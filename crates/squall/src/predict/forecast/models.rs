@@ -1,4 +1,5 @@
-//! What can be trained, by name.
+//! The kinds of models that `squall train --model NAME` can train as a predictor for MIOpen's
+//! solvers, by name. `docs/predictor.md` compares them; `predict` implements them.
 
 use squall_predict::{Classical, Kind, PaperModel};
 
@@ -16,7 +17,7 @@ pub const MODELS: [(&str, Kind); 9] = [
     ("svm", Kind::Classical(Classical::Svm)),
 ];
 
-/// What can be trained, by name; the first is the default.
+/// All kinds of models that can be trained, by name; the first is the default.
 pub fn kinds() -> Vec<(&'static str, Kind)> {
     let mut all = vec![("pair", Kind::Pair), ("neighbours", Kind::Neighbours)];
     all.extend(MODELS);

@@ -1,5 +1,7 @@
-//! Predictors of Squall's own tasks: what the records of a store teach, and candidates for a task
-//! that was never tuned.
+//! Predictors of Squall's own tasks (kernels to tune). [`train_on_records`] turns the records of a
+//! store into lessons (a task with its measured candidates) and fits a model; [`proposals`] returns
+//! the candidates that the model would try first for a task that was never tuned. Sessions
+//! (`session.rs`) and guesses (`export/guess.rs`) ask for proposals.
 
 use crate::base::error::Error;
 use crate::target::target_context::TargetContext;
@@ -27,7 +29,7 @@ pub(super) struct Tuned {
 }
 
 impl Tuned {
-    /// The candidate that holds the task, if today's tunables still have it.
+    /// The task's incumbent (its best candidate), if today's tunables can still make it.
     pub fn holder(&self, kernels: &TaskKernels) -> Option<Candidate> {
         let (name, ..) = self.standings.winner()?;
         kernels.candidate(&name.0, &name.1)

@@ -1,4 +1,7 @@
-//! The speed of the candidates that a predictor of tasks proposes, measured beside other choices.
+//! Measures how fast the candidates are that a predictor of tasks proposes, beside other ways to
+//! choose candidates ([`WAYS`]). Input: a predictor, the tuned tasks of a store and a measurer;
+//! output: for each task the times of each way's candidates, in order. `squall evaluate` prints the
+//! shares of the tuned time that the first 1, 5 and 10 reach.
 
 use super::tasks::{Tuned, tuned};
 use crate::base::error::Error;
@@ -11,7 +14,7 @@ use squall_records::Store;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The numbers of first candidates over which a measurement takes the best.
+/// The counts k for which the best of the first k candidates is reported.
 pub const TRIED: [usize; 3] = [1, 5, 10];
 
 /// The times of a task's candidates, for each way to choose them.
@@ -21,7 +24,7 @@ pub struct Tried {
     pub name: String,
     /// The nearest task that was learned from.
     pub nearest: Option<String>,
-    /// Trials that the tuned time took.
+    /// The trials that it took to find the tuned time.
     pub trials: usize,
     /// Time of the tuned configuration, nanoseconds.
     pub tuned: f64,
@@ -41,7 +44,7 @@ impl Tried {
     }
 }
 
-/// What [`measure`] measures, and how.
+/// The tasks and settings of a [`measure`] run.
 #[derive(Clone, Copy)]
 pub struct Trying<'a> {
     /// The predictor.

@@ -1,12 +1,14 @@
-//! Answers as rows of a user database that MIOpen reads: text, replaced as a whole, or SQLite, in
-//! one transaction. Rows of other problems and solvers stay as they were.
+//! Writes predicted parameters into a user database, the file of a user's from which MIOpen reads
+//! tuned parameters. Input: rows (a convolution, a solver, its values). A text file is replaced as
+//! a whole, an SQLite file changed in one transaction; rows of other problems and solvers stay as
+//! they were. `verbs/predict.rs` calls it.
 
 use crate::base::error::Error;
 use squall_frontend::miopen::{Convolution, DatabaseError, Form, sqlite, text, unpack};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-/// An answer.
+/// A row of the database: the predicted parameters of one solver for one problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The problem.

@@ -1,6 +1,7 @@
-//! How often the algorithm of a task that is chosen before anything was measured is the one that
-//! tuning found to be fastest. Direct loops, Winograd, split and tensor sketches are to a task what
-//! solvers are to a library. Nothing is measured here: what a store holds is the truth.
+//! Scores how well the general predictor chooses a task's algorithm (direct loops, Winograd, split
+//! reductions, tensor cores) before anything was measured. Input: a store in which several
+//! algorithms of a task have times; output: how often, and by which factor, each way of choosing
+//! misses the fastest algorithm. Nothing is measured here. `squall evaluate` prints it.
 
 use super::ask::{Effort, formula_outlook};
 use super::file::GeneralPredictor;
@@ -15,7 +16,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// An algorithm of which fewer candidates ran has no time that says what it can do.
+/// An algorithm counts only if at least this many of its candidates ran, since the best of fewer
+/// says little of what it can do.
 const LEAST_RAN: usize = 4;
 
 /// A way to choose an algorithm before anything was measured.
@@ -25,7 +27,8 @@ pub enum AlgorithmWay {
     General,
     /// The cost formula.
     Formula,
-    /// The algorithm that is most often the fastest of the same ones, over the whole store.
+    /// The algorithm that, over the whole store, is most often the fastest among the same
+    /// alternatives.
     Usual,
 }
 
@@ -53,9 +56,9 @@ pub struct AlgorithmTried {
     pub trials: usize,
     /// The time of the fastest candidate of each algorithm, the fastest algorithm first.
     pub measured: Vec<(String, Nanos)>,
-    /// What the general predictor expected, the fastest first.
+    /// The algorithms as the general predictor expects them, the fastest first.
     pub general: Vec<Expectation>,
-    /// What the cost formula expected, the fastest first.
+    /// The algorithms as the cost formula expects them, the fastest first.
     pub formula: Vec<Expectation>,
 }
 
@@ -75,7 +78,7 @@ impl AlgorithmTried {
     }
 }
 
-/// What a way to choose is worth over all tasks.
+/// The score of a way to choose, over all tasks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AlgorithmScore {
     /// The way.

@@ -1,5 +1,7 @@
-//! What the general predictor would try first in a task: hints from the most similar tasks that it
-//! learned from, samples of the task's space, and what evolution makes of the best of them.
+//! Asks the general predictor for a task's first candidates. It ranks hints (winners of the most
+//! similar tasks that it learned from), samples of the task's space, and candidates that evolution
+//! makes of the best of both. Input: a task, its tunables and an [`Effort`]; output: candidates,
+//! the most promising first. `export/guess.rs`, `session.rs` and `verbs/advise.rs` use it.
 
 use super::file::{GeneralPredictor, Trees, Winner};
 use super::relative::{Relative, estimate};
@@ -11,9 +13,10 @@ use squall_search::CostModel;
 use squall_search::strategy::{Outlook, Prospect, prospect};
 use std::sync::Arc;
 
-/// Winners of tasks further apart are no hints; in factors of two, summed over the loops.
+/// The largest distance of a task whose winner is a hint: factors of two between extents, summed
+/// over the loops.
 const FAR: f64 = 12.0;
-/// What vectors of half or twice the width add to the distance.
+/// The distance that a vector width of half or twice the size adds.
 const OTHER_WIDTH: f64 = 1.0;
 
 /// How many candidates are looked at: the features of each take some 0.3 ms.
@@ -152,7 +155,7 @@ impl GeneralPredictor {
         near.into_iter().map(|(_, w)| w).collect()
     }
 
-    /// What was fastest in the most similar tasks, as this task's space has it.
+    /// The winners of the most similar tasks, as this task's space has them.
     fn hints(
         &self,
         task: &Task,

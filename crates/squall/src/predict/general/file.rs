@@ -1,7 +1,7 @@
-//! The general predictor's file: a line that names the format, a JSON header (where the predictor
-//! comes from and what it knows) and the first trees, each behind its length, the second trees, and
-//! a digest of all of it.
-//! Whatever does not fit together is refused with its reason before anything is predicted.
+//! The general predictor's file format. A file is a line with the format's name and version; a JSON
+//! header (provenance, hints) and the first gradient-boosted trees, each preceded by its length;
+//! the second trees; and a digest of all that. Reading checks the digest and that the trees rank
+//! kernels of this build's code generation; a file that does not fit is refused with the reason.
 
 use super::relative::scheme;
 use crate::base::error::Error;
@@ -12,22 +12,22 @@ use squall_search::{CostModel, Gbdt};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What every such file begins with; the number is the format's version.
+/// The first line of a file; the number is the format's version.
 const MAGIC: &[u8] = b"squall-general 1\n";
-/// What files of any version begin with.
+/// The beginning of files of any version.
 const ANY: &[u8] = b"squall-general ";
 /// Bytes of the digest at the end.
 const DIGEST: usize = 32;
-/// A file larger than this is none of ours.
+/// The largest file that is read.
 pub const MOST_BYTES: usize = 5 << 20;
 
-/// Where a general predictor comes from.
+/// The provenance of a general predictor: the build, stores and machines that it was trained with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provenance {
     /// The version of code generation whose kernels it ranks.
     pub codegen: u32,
-    /// What its features are made of.
+    /// The name of the scheme of its features (`relative.rs`).
     pub features: String,
     /// How many features a candidate has.
     pub width: usize,
@@ -41,7 +41,7 @@ pub struct Provenance {
     pub records_until: String,
     /// The seed of training.
     pub seed: u64,
-    /// What it is worth on tasks that training held out.
+    /// Its scores on tasks that training held out.
     pub held: Held,
 }
 
@@ -84,7 +84,7 @@ pub struct Held {
     pub formula: (f64, f64),
 }
 
-/// What was fastest in a task.
+/// One of the fastest candidates of a task, kept as a hint for similar tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Winner {

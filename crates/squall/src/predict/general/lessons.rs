@@ -1,5 +1,7 @@
-//! What the general predictor learns from: the trials of stores of several machines, each kernel
-//! with its features in relation to the machine that timed it.
+//! The training data of the general predictor. Input: stores of records from several machines and
+//! the models of those machines; output: one [`Lesson`] per device and task, whose rows are
+//! candidates with features (`relative.rs`, computed for the machine that timed them) and times.
+//! `train.rs` learns from the lessons.
 
 use super::relative::{Relative, estimate};
 use crate::base::error::Error;
@@ -18,7 +20,7 @@ use std::path::PathBuf;
 pub struct KnownMachine {
     /// The processor, as records name it.
     pub model: String,
-    /// Its model; the width of vectors is the records'.
+    /// Its machine model; the vector width comes from the records.
     pub machine: MachineModel,
 }
 
@@ -52,7 +54,7 @@ pub struct Lesson {
 pub struct LessonRow {
     /// Its tunable and configuration.
     pub name: Name,
-    /// What the predictor sees of it.
+    /// Its features.
     pub features: Vec<f32>,
     /// The natural logarithm of the cycles that the cost formula expects.
     pub estimate: f32,
@@ -161,7 +163,7 @@ pub fn lessons(
     Ok((out, sources))
 }
 
-/// What a task teaches; nothing where fewer than two candidates ran, which have no order.
+/// The lesson of a task; none where fewer than two candidates ran, which have no order.
 fn lesson(device: String, tuned: Tuned, target: &Target) -> Option<Lesson> {
     let Tuned { task, standings, failed } = tuned;
     let relative = Relative::new(&task.workload, &target.machine);

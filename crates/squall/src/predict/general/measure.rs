@@ -1,5 +1,7 @@
-//! The speed of what the general predictor would try first, measured beside what tuning found and
-//! beside what the cost formula would try first. All take turns.
+//! Measures how fast the general predictor's first candidates are, in turns with the tuned winner
+//! and with the cost formula's first candidates. Input: a predictor, a store of winners, a number
+//! of rounds; output: a [`GeneralTried`] for each task. `squall evaluate` prints the shares of the
+//! winner's speed.
 
 use super::ask::{Effort, formula_outlook};
 use super::file::GeneralPredictor;
@@ -19,14 +21,14 @@ pub const GENERAL_WAYS: [&str; 2] = ["general", "formula"];
 /// First candidates of each way.
 pub const FIRST: usize = 4;
 
-/// What is measured, and how.
+/// The measurement's store and settings.
 #[derive(Clone, Debug)]
 pub struct GeneralTrying {
-    /// The store whose winners are what tuning found.
+    /// The store with the tuned winners.
     pub store: PathBuf,
     /// How often each candidate is measured; the median counts.
     pub rounds: usize,
-    /// Of the inputs.
+    /// The seed of the kernels' random inputs.
     pub seed: u64,
 }
 

@@ -1,7 +1,8 @@
-//! The general predictor: one ranker of the candidates of all tasks on all CPUs, which ships inside
-//! the binary. Trees order candidates by what the compiler sees of them, put in relation to the
-//! machine ([`relative`]); they are trained on records of several machines ([`train_general`]) and
-//! asked for tasks of which nothing was measured ([`GeneralPredictor::ask`]).
+//! The general predictor: one ranking model for the kernels of all tasks on all CPUs, which ships
+//! inside the binary. Its gradient-boosted trees order candidates by the compiler's features,
+//! normalised by the machine's capabilities (`relative.rs`). It is trained on records of several
+//! machines ([`train_general`]) and asked for tasks of which nothing was measured
+//! ([`GeneralPredictor::ask`]). docs/general-predictor.md says how the shipped file was made.
 
 mod algorithms;
 mod ask;

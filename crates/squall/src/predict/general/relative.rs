@@ -1,16 +1,16 @@
-//! What the general predictor sees of a kernel: the compiler's features put in relation to the
-//! machine and to the task. Work, accesses and traffic are counted in cycles of the machine's units
-//! for each cycle that the task's arithmetic takes at least; memory in shares of a cache; registers
-//! in shares of the register file. So kernels of unlike tasks and machines have like features where
-//! they are alike for the machine.
+//! The features that the general predictor sees of a kernel: the compiler's features, normalised by
+//! the machine and the task. Work, accesses and traffic become cycles of the machine's units per
+//! cycle that the task's arithmetic takes at least; memory becomes shares of a cache; registers
+//! become shares of the register file. Kernels that load their machines alike thus get like
+//! features, whatever the task and the machine. `ask.rs` and `lessons.rs` compute them.
 
 use squall_compiler::FEATURES;
 use squall_core::{MachineModel, Workload};
 
-/// Raised whenever [`Relative::row`] gives other numbers for a kernel than before.
+/// Raised whenever a change makes [`Relative::row`] give other numbers for a kernel.
 const VERSION: u32 = 1;
 
-/// A name for what rows are made of. A predictor that learned from rows of another name is refused.
+/// The name of this scheme of features. A predictor that learned from another scheme is refused.
 pub(super) fn scheme() -> String {
     let mut hasher = blake3::Hasher::new();
     FEATURES.iter().chain(NAMES).for_each(|name| {
@@ -20,7 +20,7 @@ pub(super) fn scheme() -> String {
     format!("{VERSION}-{}", &hasher.finalize().to_hex()[..12])
 }
 
-/// A task on a machine: what features are put in relation to.
+/// A task on a machine, by which features are normalised.
 #[derive(Clone, Debug)]
 pub(super) struct Relative {
     machine: MachineModel,
@@ -160,7 +160,7 @@ impl Relative {
         self.flop / (2.0 * lanes * self.machine.cpu_units().fma_ports)
     }
 
-    /// What is seen of a kernel of the task, from the compiler's features of it.
+    /// The normalised features of a kernel of the task, from the compiler's features.
     pub fn row(&self, features: &[f32]) -> Vec<f32> {
         let (at, m, units) = (At(features), &self.machine, self.machine.cpu_units());
         let lanes = (m.vectors.bytes / 4).max(1) as f64;

@@ -1,4 +1,6 @@
-//! The general predictor inside the binary, and the predictors that a request names.
+//! The general predictor inside the binary, and the choice of predictors for a request: a request
+//! may name a file, either of a predictor that was trained on records of this device or of another
+//! general one; otherwise the shipped one is asked.
 
 use super::file::GeneralPredictor;
 use crate::base::error::Error;
@@ -10,8 +12,8 @@ use std::sync::{Arc, LazyLock};
 /// The file that ships; `docs/general-predictor.md` says how it is made.
 const FILE: &[u8] = include_bytes!("../../../assets/general.predictor");
 
-/// The predictor that ships inside the binary; nothing where it was made for other kernels than
-/// this build generates, which a test tells.
+/// The predictor that ships inside the binary; none if it was trained for kernels that this build
+/// no longer generates (a test fails then).
 pub fn shipped() -> Option<Arc<GeneralPredictor>> {
     static SHIPPED: LazyLock<Option<Arc<GeneralPredictor>>> = LazyLock::new(|| {
         GeneralPredictor::from_bytes("the general predictor inside squall", FILE).ok().map(Arc::new)
@@ -19,16 +21,16 @@ pub fn shipped() -> Option<Arc<GeneralPredictor>> {
     SHIPPED.clone()
 }
 
-/// What is asked for tasks of which nothing is known.
+/// The predictors that are asked for tasks without records.
 pub(crate) struct Predictors {
-    /// One that was trained on records of this device.
+    /// A predictor that was trained on records of this device.
     pub learned: Option<Predictor>,
-    /// One for all tasks and CPUs: the request's, or else the one that ships.
+    /// A general predictor: the request's, or else the shipped one.
     pub general: Option<Arc<GeneralPredictor>>,
 }
 
 impl Predictors {
-    /// Those of a request, which may name a file of either kind.
+    /// The predictors of a request, which may name a file of either kind.
     pub fn of(path: Option<&Path>) -> Result<Predictors, Error> {
         let Some(path) = path else { return Ok(Predictors { learned: None, general: shipped() }) };
         Ok(match GeneralPredictor::at(path)? {

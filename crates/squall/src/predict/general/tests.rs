@@ -1,5 +1,6 @@
-//! The shipped predictor fits this build, broken files are refused, and training learns an order
-//! that the formula does not know.
+//! Tests of the general predictor: the shipped file fits this build, it answers with legal
+//! candidates for any task and CPU, broken files are refused with a reason, and training learns an
+//! order of candidates that the cost formula does not know.
 
 use super::file::{GeneralPredictor, MOST_BYTES};
 use super::lessons::KnownMachine;

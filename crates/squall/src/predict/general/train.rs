@@ -1,5 +1,7 @@
-//! Training: trees that order the measured candidates of each task, and what they are worth on
-//! tasks that were held out.
+//! Trains the general predictor: fits gradient-boosted trees that order the measured candidates of
+//! each task, and scores them on tasks that were held out (five-fold). Input: a [`GeneralRequest`]
+//! with stores of records; output: a [`GeneralPredictor`], which `file.rs` writes. `squall train
+//! --records --general` calls it.
 
 use super::file::{GeneralPredictor, Held, MachineFacts, Provenance, StoreFacts, Trees, Winner};
 use super::lessons::{KnownMachine, Lesson, LessonRow, LessonSource, lessons};
@@ -13,18 +15,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Parts into which tasks are divided to hold each part out once.
+/// Tasks are divided into this many parts, each of which is held out once.
 const FOLDS: u128 = 5;
 /// The fastest candidates of a task that are kept as hints.
 const KEPT: usize = 2;
-/// The logarithm of the least ratio of speeds that is learned; failures count as this too.
+/// The logarithm of the least speed, relative to the task's best, that is learned; failures count
+/// as this slow.
 const SLOW: f64 = -2.0;
 /// The formula is not taken to be wrong by more than this, as a logarithm.
 const FAR_OFF: f64 = 3.0;
 /// A second-fastest candidate that is slower than the fastest by more than this is no hint.
 const NEARLY: f64 = 1.1;
 
-/// What to learn from.
+/// The training data and its options.
 #[derive(Clone, Debug)]
 pub struct GeneralRequest {
     /// The stores.
@@ -142,7 +145,7 @@ fn scores(trees: &Trees, lesson: &Lesson) -> Vec<f32> {
     trees.scores(&rows, &estimates)
 }
 
-/// What scores are worth: the best time over that of the first candidate, and of the best of four.
+/// The quality of scores: the best time over the first candidate's, and over the best of four's.
 fn worth(lesson: &Lesson, scores: &[f32]) -> (f64, f64) {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));

@@ -1,5 +1,7 @@
-//! What an export for a GPU writes otherwise: `SYMBOL.cu` with a launcher behind the kernel, a
-//! header for hosts, and a Makefile for nvcc.
+//! The texts of an export that differ for GPUs: `SYMBOL.cu` (the kernel's CUDA C with a host
+//! function behind it that launches it on a stream), the header for host code, and a Makefile for
+//! nvcc. `files.rs` writes them beside the files that all exports have; the C text of the launcher
+//! is `runtime/host/launch.h` and `launcher.h`.
 
 use super::{DRIVER, LIBRARY};
 use crate::predict::choose::Chosen;
@@ -10,7 +12,7 @@ use squall_runtime::plan::{HostPlan, Kernel};
 use squall_runtime::{host, tables};
 use std::fmt::Write as _;
 
-/// The file that a kernel stands in.
+/// The name of a kernel's file.
 pub fn file(s: &KernelSource) -> String {
     format!("{}.{}", s.symbol, s.language.extension())
 }
@@ -31,7 +33,7 @@ fn prototypes(s: &KernelSource) -> String {
     text
 }
 
-/// The host's part of a kernel's file: tables of its launches, and what reads them.
+/// The host's part of a kernel's file: tables of its launches, and the code that reads them.
 pub fn launcher(s: &KernelSource, w: &Workload) -> String {
     let n = &s.symbol;
     let kernel = Kernel::of_source(s, None, &HostPlan::of_workload(w).buffers);

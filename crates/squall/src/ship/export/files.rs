@@ -1,6 +1,8 @@
-//! What an export writes: `SYMBOL.c` and `SYMBOL_reference.c` for each kernel, the header, the
-//! manifest (a wire format), the driver, a Makefile, and the kernels in the form that a referee
-//! of libraries takes (`so.json`).
+//! Writes an export's folder: `SYMBOL.c` and `SYMBOL_reference.c` (plain loops) for each kernel, a
+//! header, the manifest (JSON whose keys other programs read), the driver that checks and times the
+//! kernels, a Makefile, and `so.json`, the kernels in the form that a referee of libraries takes.
+//! Input: the chosen kernels (`choose.rs`) and the target; `cuda.rs` has the texts that differ for
+//! GPUs.
 
 use super::levels::{LevelKernels, Levels};
 use super::{DRIVER, LIBRARY, cuda};

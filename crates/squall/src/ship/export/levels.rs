@@ -1,6 +1,7 @@
-//! One export for many machines: each kernel at several levels of instructions, and a function of
-//! the kernel's own name that calls the one of the highest level that the CPU has. What the CPU has
-//! is asked for once, when the library is loaded.
+//! One export for CPUs of several instruction levels, such as AVX2 and AVX-512 (function
+//! multiversioning). Input: the kernels chosen for each level; output: the kernels renamed
+//! `SYMBOL_LEVEL`, and for each kernel a dispatcher `SYMBOL` that calls the one of the highest
+//! level that the CPU has. The CPU is asked once, when the library is loaded.
 
 use crate::base::error::Error;
 use crate::predict::choose::Chosen;
@@ -11,7 +12,7 @@ use squall_core::{
 use squall_measure::cpu::Toolchain;
 use std::fmt::Write as _;
 
-/// The source that finds the level, and the name of its function and of what it answers.
+/// The name of the C source that finds the level, of its function and of its result.
 const CHOICE: &str = "squall_level";
 
 /// The kernels of one level, each under a name of its own.
@@ -19,20 +20,20 @@ const CHOICE: &str = "squall_level";
 pub struct LevelKernels {
     /// The level.
     pub isa: Isa,
-    /// What makes code of it.
+    /// The compiler with the flags of this level.
     pub toolchain: Toolchain,
     /// The sources: `SYMBOL_LEVEL`.
     pub sources: Vec<KernelSource>,
-    /// Where they come from, in the order of the sources.
+    /// How each kernel was chosen, in the order of the sources.
     pub chosen: Vec<Chosen>,
 }
 
-/// The kernels of several levels joined into one list, and what must be built beside it.
+/// The kernels of several levels, and what must be built beside the joined list of them.
 #[derive(Clone, Debug, Default)]
 pub struct Levels {
     /// The levels, the lowest first; none where kernels are of one level.
     pub levels: Vec<LevelKernels>,
-    /// What finds the level of a CPU.
+    /// The C source that finds the level of a CPU.
     pub choice: Option<KernelSource>,
 }
 
@@ -296,7 +297,7 @@ static int kept(unsigned mask) {
 }
 ";
 
-/// What the header says of levels.
+/// The header's text about levels.
 pub(super) fn declarations(levels: &Levels) -> String {
     if levels.choice.is_none() {
         return String::new();

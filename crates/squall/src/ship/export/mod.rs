@@ -1,5 +1,7 @@
-//! Tuned kernels as files that need no Squall to compile: C or CUDA sources, one header, a
-//! manifest, and a driver that checks and times them.
+//! Export of tuned kernels as files that compile without Squall: C or CUDA C sources, one header, a
+//! manifest, and a driver that checks and times them. `choose.rs` chooses each task's kernel
+//! (`guess.rs` where nothing was tuned), `files.rs` and `cuda.rs` write, `levels.rs` joins several
+//! instruction levels, `build.rs` compiles. Whole networks are exported by `../library`.
 
 mod build;
 mod cuda;
@@ -22,7 +24,7 @@ pub const LIBRARY: &str = "libsquall_kernels.so";
 /// The program that checks and times the kernels.
 pub const DRIVER: &str = "driver";
 
-/// What was exported.
+/// The result of an export.
 pub struct Exported {
     /// The folder.
     pub folder: PathBuf,

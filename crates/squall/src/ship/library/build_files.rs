@@ -1,4 +1,6 @@
-//! How a library is built: its Makefile and its CMakeLists.txt.
+//! The Makefile and CMakeLists.txt of an exported C library, filled in from the templates in
+//! `text/`. Input: a [`Build`] (name, kernels, compiler flags); output: the two texts, which
+//! `mod.rs` writes.
 
 use super::flags::Flags;
 use super::interface::Name;
@@ -7,15 +9,15 @@ use crate::inference::network::Kernel;
 use squall_measure::cpu::Toolchain;
 use std::fmt::Write as _;
 
-/// What the files of a build say.
+/// What the build files are filled in with.
 pub struct Build<'a> {
     /// The library's name.
     pub name: &'a Name,
     /// Its kernels.
     pub kernels: &'a [Kernel<'a>],
-    /// What they are compiled with.
+    /// The flags of all kernels.
     pub flags: &'a Flags,
-    /// The same by kernel.
+    /// The toolchain, which says the flags of a single kernel.
     pub toolchain: &'a Toolchain,
     /// How many threads a run is made for.
     pub threads: usize,
@@ -23,7 +25,7 @@ pub struct Build<'a> {
     pub onnxruntime: bool,
 }
 
-/// The targets of the operator.
+/// The Makefile's rules for ONNX Runtime's custom operator.
 const ORT_RULE: &str = "
 all: lib@NAME@_ort.so
 

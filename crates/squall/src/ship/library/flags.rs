@@ -1,27 +1,28 @@
-//! What the kernels of a library are compiled with: the toolchain's flags, which name the level of
-//! instructions, in the parts that its build files tell apart.
+//! The compiler flags of a library's kernels, taken from the toolchain that tuned them and split
+//! into the groups that `build_files.rs` writes: instruction set, tuning, and flags that every
+//! compiler knows.
 
 use squall_measure::cpu::Toolchain;
 
 /// Flags of a library's kernels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flags {
-    /// What they are compiled for.
+    /// The instruction set, such as `-march=x86-64-v3`.
     pub machine: String,
-    /// For which machine of those instructions are ordered; not all compilers know it.
+    /// `-mtune=..`, which not all compilers know.
     pub tune: String,
     /// Flags that every compiler of the toolchain's kind takes.
     pub wanted: Vec<String>,
     /// The compiler, as in `CC`.
     pub compiler: String,
-    /// What it says of itself.
+    /// The version that the compiler prints.
     pub version: String,
     /// Whether it compiles OpenMP.
     pub openmp: bool,
 }
 
 impl Flags {
-    /// Those of a toolchain.
+    /// The flags of a toolchain.
     pub fn of(toolchain: &Toolchain) -> Flags {
         let is_tune = |f: &String| f.starts_with("-mtune=");
         let is_machine =

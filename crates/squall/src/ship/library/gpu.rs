@@ -1,5 +1,7 @@
-//! A network as a C library for a GPU: cubins in place of C kernels, the same kind of interface
-//! with pointers of the device and a stream of the caller's (`runtime/host/gpu_library.c`).
+//! Exports a network as a C library for an NVIDIA GPU. As `mod.rs` does for CPUs, but with cubins
+//! in place of C kernels, and an interface of device pointers and the caller's stream; the run
+//! itself is `runtime/host/gpu_library.c`. Input: a built network; output: a folder of sources,
+//! weights and build files from `text/gpu/`.
 
 use super::interface::{Ports, plain};
 use super::sources::{constant, description, example_tensors, filled, names};
@@ -83,7 +85,7 @@ pub fn export(
     })
 }
 
-/// What the text of a library says.
+/// The values that the templates of a library are filled in with.
 struct Library<'a> {
     options: &'a LibraryOptions,
     ports: &'a Ports,

@@ -1,4 +1,6 @@
-//! The C interface of an exported network: its name, its tensors and their fields, and the header.
+//! The C interface of an exported network: the prefix of its symbols ([`Name`]), its inputs and
+//! outputs as fields of a C struct ([`Ports`]), and the facts of them for the header, README and
+//! manifest. `mod.rs` and `gpu.rs` fill their templates with these.
 
 use crate::base::error::Error;
 use crate::inference::network::NetworkValue;
@@ -8,13 +10,13 @@ use squall_graph::plan::BoundedOutput;
 use squall_runtime::plan::{Element, HostPlan, Role, letter};
 use std::fmt::Write as _;
 
-/// Bytes of what a run says of a tensor whose extents it alone knows.
+/// Bytes of the record in which a run returns a tensor whose extents only the run knows.
 const RECORD_BYTES: i64 = 8 * GROWN;
 
 /// Names longer than this make symbols that some linkers cut.
 const LONGEST_NAME: usize = 60;
 
-/// The name of a network in C: what every exported symbol begins with.
+/// The name of a network in C: the prefix of every exported symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name(String);
 
@@ -62,27 +64,28 @@ pub struct Port {
     pub shape: Vec<i64>,
     /// How many elements there are.
     pub count: u64,
-    /// What the run says of its extents.
+    /// Which of its extents only the run knows.
     pub extents: Extents,
 }
 
-/// What a run says of the extents of a tensor.
+/// Where the extents of a tensor are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extents {
-    /// Nothing: they are known.
+    /// All are known before the run.
     Known,
-    /// They stand in another field, behind as many other numbers; the tensor's own are the largest.
+    /// The run writes them into the output of this field, from this index on; the tensor has the
+    /// largest extents.
     Found(String, usize),
-    /// All of it, in a struct that has the memory, too.
+    /// The run returns them in a struct that also holds the memory.
     Grown,
 }
 
 /// The tensors of a network, in the model's order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ports {
-    /// What goes in.
+    /// The inputs.
     pub inputs: Vec<Port>,
-    /// What comes out.
+    /// The outputs.
     pub outputs: Vec<Port>,
 }
 
@@ -168,7 +171,7 @@ impl Ports {
         all.trim_end().into()
     }
 
-    /// Those of which the run alone knows extents and memory.
+    /// The outputs of which only the run knows extents and memory.
     pub fn grown(&self) -> impl Iterator<Item = &Port> {
         self.outputs.iter().filter(|p| p.extents == Extents::Grown)
     }

@@ -1,7 +1,8 @@
-//! A network as a C library: header, sources, prepared weights in a file that is mapped, files that
-//! build it, an example, and on request an operator of ONNX Runtime. The library runs on the same
-//! runtime as the network's program (`runtime/host`): [`crate::network`] makes the plan and has the
-//! weights prepared, this module writes the text around them. docs/library.md is for its users.
+//! Exports a model as a C library: header, sources, prepared weights in a file that is mapped,
+//! Makefile and CMakeLists.txt, an example, and on request a custom operator for ONNX Runtime.
+//! Input: a [`Network`] that was built ([`crate::network`] makes the plan and prepares the
+//! weights); output: a folder. The library runs on the same C runtime as the network's own program
+//! (`runtime/host`). docs/library.md is for its users; `text/` has the templates.
 
 mod build_files;
 mod flags;
@@ -44,7 +45,7 @@ const POOL: &str = "  if (io->struct_size >= sizeof *io && io->pool) {
     shared = &pool;
   }";
 
-/// What a run says of an output of which it alone knows the extents.
+/// The C text of the record in which a run returns an output whose extents only it knows.
 const OPEN: &str = "\
 /* An output of which the run alone knows the extents. The run fills it, whatever it held: data is
  * memory of malloc, which the caller hands to free(), or NULL where the run came to no end. */
@@ -55,7 +56,8 @@ typedef struct {
 
 ";
 
-/// What the example does with such outputs before a run, and behind all runs.
+/// The C text by which the example frees outputs of which only the run knows the extents: before a
+/// further run, and behind all runs.
 const RELEASE: &str = "    for (size_t k = 0; k < OUTPUTS; k++)
       if (outputs[k].type == 'o' && i > 0) free(((@NAME@_grown *)output[k])->data);
 ";
@@ -73,7 +75,7 @@ const SHOWN: &str = "    if (outputs[i].type == 'o') {
 /// How a library is called, and what belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibraryOptions {
-    /// What every exported symbol begins with.
+    /// The prefix of every exported symbol.
     pub name: Name,
     /// Whether an operator of ONNX Runtime is written too.
     pub onnxruntime: bool,
@@ -88,7 +90,7 @@ pub struct ExportedLibrary {
     pub folder: PathBuf,
     /// Its name.
     pub name: Name,
-    /// What it says of itself: names, types and shapes of tensors, instruction set, digests.
+    /// Its description: names, types and shapes of tensors, instruction set, digests.
     pub description: Value,
     /// The tensors.
     pub ports: Ports,
@@ -245,7 +247,7 @@ fn head_of(path: &Path) -> std::io::Result<String> {
     Ok(format!("{:016x}", u64::from_ne_bytes(seal)))
 }
 
-/// What a model of the plan needs for a run, as `model.c` lays it out.
+/// The workspace bytes that a model of the plan needs for a run, as `model.c` lays it out.
 fn workspace_bytes(plan: &HostPlan) -> u64 {
     let written =
         |r: Role| matches!(r, Role::Data | Role::Output | Role::Scratch | Role::Workspace);
@@ -255,7 +257,7 @@ fn workspace_bytes(plan: &HostPlan) -> u64 {
     all.map(|bytes| bytes.next_multiple_of(ALIGNMENT)).sum()
 }
 
-/// What the text of a library says.
+/// The values that the templates of a library are filled in with.
 struct Library<'a> {
     name: &'a Name,
     ports: &'a Ports,

@@ -1,10 +1,11 @@
-//! The network as an operator of ONNX Runtime: the library that registers it, and the model of one
-//! node by which it is loaded.
+//! Makes an exported network a custom operator of ONNX Runtime. Input: the network's C interface;
+//! output: the C source of a library that registers the operator (from `text/ort.c`), and a
+//! one-node ONNX model that calls it, encoded by hand as protocol buffers.
 
 use super::interface::{Name, Port, Ports, spelling};
 use super::sources::{filled, onnx_tensors};
 
-/// What is added where the session's threads run the loops.
+/// The C text that is added where the session's threads run the loops.
 const POOL: &str = "  const session_threads threads = {table, context};
   const @NAME@_pool session = {(void *)(uintptr_t)&threads, by_session}, *pool = &session;";
 

@@ -1,12 +1,15 @@
-//! Kernels of several threads as a library has them: loops that OpenMP would share become functions
-//! of their own, which the pool of the run calls, so that a caller's threads can take them.
+//! Rewrites the C text of a kernel so that a caller's thread pool can run its parallel loops.
+//! Input: a kernel whose loops are marked `#pragma omp parallel for`; output: the same kernel with
+//! each of these loops moved to a function of its own, which the run's `rt_pool` calls for each
+//! iteration. A loop that cannot be moved (something but counters is declared around it) stays.
+//! `sources.rs` applies it to the kernels of every exported library.
 
 use std::fmt::Write as _;
 
-/// The start of the line before a loop that threads share.
+/// The line before a parallel loop begins so.
 const PRAGMA: &str = "#pragma omp parallel for";
 
-/// What a kernel begins with whose loops are shared.
+/// The text that is put above a rewritten kernel.
 const SHARE: &str = "#include \"runtime/pool.h\"\n
 /* The pool of the run stands ahead of the first data pointer; without one the caller does all. */
 static void share(const void *const *data, size_t tasks, rt_task *task, void *argument) {

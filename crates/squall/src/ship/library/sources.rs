@@ -1,5 +1,7 @@
-//! The C text of an exported network: its tables, its kernels under its own name, and the part of
-//! the runtime that it is made of.
+//! The parts of an exported library's C text that are not templates: tables, the kernels renamed
+//! with the library's prefix, and macros that give the runtime's functions (`rt_..`) names of the
+//! library's own, so that two libraries can be linked into one program. `mod.rs` and `gpu.rs` write
+//! the files.
 
 use super::interface::{Extents, Name, Ports, plain, spelling};
 use super::shared_loops::shared;
@@ -70,7 +72,7 @@ fn runtime_symbols(files: &[&str]) -> BTreeSet<&'static str> {
     all
 }
 
-/// What gives the symbols of files of the runtime the network's name.
+/// Macros that put the network's name before the symbols of files of the runtime.
 pub fn names(name: &Name, files: &[&str]) -> String {
     let mut text = String::from(
         "/* The runtime's symbols have the network's name before theirs, so that several networks \
@@ -80,7 +82,7 @@ pub fn names(name: &Name, files: &[&str]) -> String {
     text
 }
 
-/// What gives one symbol the network's name.
+/// A macro that puts the network's name before one symbol.
 pub fn renamed(name: &Name, symbol: &str) -> String {
     format!("#define {symbol} {}_{symbol}\n", name.text())
 }
@@ -110,7 +112,7 @@ pub fn constant(comment: &str, name: &str, text: &str) -> String {
     c + ";\n"
 }
 
-/// What a program over the interface needs to know of the tensors.
+/// C tables of the tensors, for a program over the interface.
 pub fn example_tensors(ports: &Ports) -> String {
     let mut text = format!(
         "enum {{ INPUTS = {}, OUTPUTS = {} }};\n\n/* A tensor: its elements, their size, and `f` \

@@ -1,6 +1,7 @@
-/* Follows a library of `squall export --network NAME --watch`: the link names the newest version,
- * and this header opens that and says when another came. C and C++, POSIX; link with -ldl where
- * dlopen is not in the C library.
+/* A header for applications that hot-swap a network's library. `squall export --network NAME
+ * --watch` keeps a link that names the newest version of the library; these functions open that
+ * version with dlopen and say when the link names another. C and C++, POSIX; link with -ldl
+ * where dlopen is not in the C library.
  *
  *   squall_watch w;
  *   if (squall_watch_open(&w, "out/current", "libnet.so", 1000)) fail(w.error);
@@ -10,8 +11,9 @@
  *     ..
  *   }
  *
- * A library is never closed: calls into the one before may still run. Another kernel may round
- * otherwise, so an application says by its polls when it takes a new version. */
+ * A library is never closed: calls into the earlier version may still run. Kernels of another
+ * version may round differently, so an application decides by its polls when it takes a new
+ * version. */
 #ifndef SQUALL_WATCH_H
 #define SQUALL_WATCH_H
 #include <dlfcn.h>

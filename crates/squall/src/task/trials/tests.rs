@@ -1,4 +1,5 @@
-//! Conformance of the trial loop, over a measurer that a function stands for.
+//! Tests of the trial loop with a mock measurer (a function that returns outcomes): the order of
+//! recording and telling, limits, errors, and candidates without a source.
 
 #[path = "../../../../search/src/conformance/in_order.rs"]
 mod in_order;
@@ -12,8 +13,8 @@ use squall_measure::MockMeasurer;
 use squall_search::Setting;
 use std::cell::RefCell;
 
-/// Sixteen configurations of one knob, of which a strategy knows nothing but the knob; the kernel
-/// of the last has no source.
+/// A tunable with sixteen configurations of one knob and no features; the last configuration has no
+/// source.
 struct Flat(Space);
 
 impl Tunable for Flat {
@@ -93,7 +94,7 @@ fn ready(mut measurer: MockMeasurer) -> MockMeasurer {
     measurer
 }
 
-/// What was done, in order.
+/// The steps that were made, in order.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
     Asked(usize),
@@ -125,10 +126,10 @@ impl Strategy for Observed<'_> {
 
 struct Log<'l> {
     log: &'l std::sync::Mutex<Vec<Step>>,
-    /// After so many records no more can be kept.
+    /// The number of records after which keeping fails.
     room: usize,
     kept: RefCell<Vec<Trial>>,
-    /// Set once so many are kept.
+    /// Set once this many records are kept.
     stop: Option<(usize, &'l AtomicBool)>,
 }
 

@@ -1,6 +1,8 @@
-//! Searches replayed on recordings: no kernel is built or run, every outcome is looked up, so
-//! that strategies can be compared fairly, thousands of runs a minute. A trial counts once, failed
-//! or not; it costs the seconds that the recording says.
+//! Replays search strategies on recordings (spaces of which every configuration was measured). No
+//! kernel is built or run: each outcome is looked up, so that strategies can be compared fairly,
+//! thousands of runs a minute. Every trial counts once, failed or not, and costs the seconds that
+//! the recording says. Input: recordings, strategies, seeds, budgets; output: [`Run`]s, which
+//! `score.rs` scores and `page.rs` draws. `squall replay` calls this.
 
 mod page;
 mod score;
@@ -25,11 +27,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// A recording that strategies can be let loose on.
+/// A recording as a space that strategies search.
 pub struct RecordedSpace {
     /// The file's stem: `convolution-A100`.
     pub name: String,
-    /// What was measured.
+    /// The recording.
     pub recording: Recording,
     tunable: Arc<dyn Tunable>,
     /// The same by the names that a measurer is asked with.
@@ -69,7 +71,7 @@ impl RecordedSpace {
         RecordedSpace { name: name.into(), recording, tunable, trials: Arc::new(trials) }
     }
 
-    /// What looks outcomes up, with the recording as its task.
+    /// A measurer that looks outcomes up, with the recording as its task.
     fn measurer(&self) -> Result<RecordedMeasurer, Error> {
         let identity = MeasurerIdentity::new(&self.recording.device, RECORDED);
         let mut measurer = RecordedMeasurer::new(identity, self.trials.clone());
@@ -81,7 +83,7 @@ impl RecordedSpace {
 
 const HINT: &str = "replay reads Kernel Tuner's cache files and T4 results, plain or gzipped";
 
-/// What to replay.
+/// A replay: spaces, strategies and budgets.
 pub struct Replay<'a> {
     /// The recordings.
     pub spaces: &'a [RecordedSpace],

@@ -1,15 +1,17 @@
-//! A replay as one page: what each strategy found after so many trials, beside even draws without
-//! repetition, whose expectation is exact. No script, nothing loaded from elsewhere.
+//! Draws a replay as one HTML page: for each strategy the best value found over the number of
+//! trials, beside random search without repetition, whose expectation is exact. The page has no
+//! script and loads nothing from elsewhere.
 
 use super::score::{even, score};
 use super::{Replay, Run, Score};
 use crate::base::page::{Log, escape, open, short};
 use std::fmt::Write;
 
-/// A colour for each strategy, readable on light and dark; the ninth begins anew with dashes.
+/// A colour for each strategy, readable on light and dark; from the ninth strategy on they repeat,
+/// dashed.
 const COLOURS: [&str; 8] =
     ["#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#c2255c", "#e67700", "#1971c2", "#a61e4d"];
-/// Places at which curves are read.
+/// The number of points of a curve.
 const PLACES: i32 = 40;
 
 /// A line of a plot.

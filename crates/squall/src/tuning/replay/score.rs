@@ -1,7 +1,9 @@
-//! How searches are scored: against the exact expectation of even draws without repetition.
+//! Scores of replayed searches, relative to the exact expectation of random search without
+//! repetition.
 //!
-//! The value of a run after k trials is optimum / best so far, 0 while nothing ran. The score at k
-//! is (mean value - R) / (1 - R) with R that of even draws: 0 is chance, 1 the optimum at once.
+//! The value of a run after k trials is `optimum / best so far`, 0 while nothing ran. The score at
+//! k is `(mean value - R) / (1 - R)`, where R is the value of random search: 0 is chance, 1 the
+//! optimum at once.
 
 use super::{RecordedSpace, Run};
 
@@ -38,7 +40,7 @@ fn values(space: &RecordedSpace) -> Vec<f64> {
     space.recording.rows.iter().map(|r| r.outcome.time().map_or(0.0, |t| optimum / t.0)).collect()
 }
 
-/// What `k` even draws without repetition are expected to find; `values` in descending order.
+/// The expected best of `k` random draws without repetition; `values` are in descending order.
 fn chance(values: &[f64], k: usize) -> f64 {
     let n = values.len();
     let (mut total, mut alive) = (0.0, 1.0);

@@ -1,4 +1,4 @@
-//! Replays of a made-up recording, scored by hand.
+//! Tests of replays on a small made-up recording, whose scores were computed by hand.
 
 use super::*;
 use squall_search::strategies;

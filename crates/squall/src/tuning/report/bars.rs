@@ -1,11 +1,12 @@
-//! Bars by task: where the time goes, and gains. Names stand in full, in as many lines as they
-//! need.
+//! The report's bar charts, as SVG text: which tasks take the time of a model, and how much faster
+//! each became than its untuned loops. `html.rs` puts them into the page. Names are never cut; they
+//! take as many lines as they need.
 
 use super::Report;
 use crate::base::page::{Log, escape, nice, open, short};
 use std::fmt::Write;
 
-/// Characters of a name's line.
+/// The most characters of a line of a name.
 const LINE: usize = 54;
 /// An estimate of a character's width in labels, on the wide side, in pixels.
 const CHARACTER: f64 = 7.0;
@@ -18,11 +19,11 @@ const BEHIND: f64 = 150.0;
 struct Bar {
     name: String,
     value: f64,
-    /// What part of it stands out, if any.
+    /// The part of the bar that is drawn in a stronger colour, if any.
     part: Option<f64>,
-    /// Behind its end.
+    /// The text behind its end.
     text: String,
-    /// Shown when one points at it.
+    /// The text that is shown while the mouse is over it.
     note: String,
     class: &'static str,
 }

@@ -1,5 +1,7 @@
-//! The network as a picture: operators in the coloured regions of their kernels, laid out in layers
-//! (Sugiyama, Tagawa and Toda 1981), with the values that go from one to the next.
+//! Draws a model as a picture for the report: each kernel is a coloured region with the operators
+//! that it computes, in layers from input to output (Sugiyama, Tagawa and Toda 1981), with edges
+//! for the tensors that go from kernel to kernel. Input: a [`KernelGraph`] (kernels, their
+//! operators, producers and times); output: SVG text for `html.rs`.
 
 use crate::base::page::escape;
 use crate::inference::kernel_graph::{GraphKernel, KernelGraph};
@@ -8,18 +10,19 @@ use rust_sugiyama::from_vertices_and_edges;
 use squall_core::Nanos;
 use std::fmt::Write;
 
-/// A network of more kernels is not drawn.
+/// The most kernels of a network that is drawn.
 const MOST: usize = 1000;
-/// A network is not drawn either where the edges that pass by kernels are more than this, counted
-/// once for each kernel that they pass: each such place is laid out.
+/// The most places at which edges pass by kernels in a network that is drawn. An edge from kernel 2
+/// to kernel 9 passes by six; the layout takes time for each of them.
 const MOST_PASSED: usize = 20_000;
-/// Operators of a kernel that are shown; the others are counted.
+/// The most operators of a kernel that are named; the others are counted.
 const MOST_SHOWN: usize = 6;
-/// A region's width, the height of an operator in it, and that of the line with its time.
+/// In pixels: the width of a region, the height of an operator's line in it, and the height of the
+/// line with its time.
 const WIDTH: f64 = 132.0;
 const OPERATOR: f64 = 20.0;
 const TIME: f64 = 17.0;
-/// Between regions, and around all of them.
+/// In pixels: the space between regions, and the border around the picture.
 const SPACE: f64 = 26.0;
 const BORDER: f64 = 12.0;
 

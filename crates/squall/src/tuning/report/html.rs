@@ -1,4 +1,7 @@
-//! The report as one page: no script, nothing loaded from elsewhere, light and dark.
+//! The report of a tuning session as one HTML page: tables, charts (`bars.rs`), plots (`svg.rs`)
+//! and the picture of the network (`graph.rs`). Input: a [`Report`]; output: a text. The page has
+//! no script, loads nothing from elsewhere, and suits light and dark screens. `squall tune
+//! --report` writes it.
 
 use super::bars;
 use super::graph;

@@ -1,4 +1,5 @@
-//! The report as JSON. Scripts depend on these keys: they are never renamed.
+//! The report of a tuning session as JSON: the last line of `squall tune --json`. Scripts depend on
+//! its keys, which are therefore never renamed. `mod.rs` has the facts that it prints.
 
 use super::{Inference, Report, Roof, TaskReport};
 use crate::inference::peers::Peer;

@@ -1,4 +1,7 @@
-//! What a session found: the facts ([`Report`]), as JSON ([`json`]) and as one page ([`html`]).
+//! The report of a tuning session: the facts ([`Report`], with a [`TaskReport`] for each task),
+//! printed as JSON ([`json`]) or as one page ([`html`]). `session.rs` and `task_search.rs` fill it.
+//! A [`Roof`] holds the machine's measured peak and bandwidths and gives the bound of a kernel, as
+//! in the roofline model.
 
 mod bars;
 mod graph;
@@ -84,7 +87,7 @@ pub struct TaskReport {
     pub operations: u64,
     /// Bytes that a call must move.
     pub bytes: u64,
-    /// What the winner multiplies.
+    /// The kind of the winner's factors.
     pub factors: Factors,
     /// The name of its baseline: see [`baseline`].
     pub baseline: &'static str,
@@ -134,7 +137,7 @@ impl TaskReport {
         roof.bound(roof.paced(self.operations, self.factors), self.bytes)
     }
 
-    /// What sets that bound.
+    /// The limit that sets that bound.
     pub fn limit<'r>(&self, roof: &'r Roof) -> &'r str {
         roof.limit(roof.paced(self.operations, self.factors), self.bytes)
     }
@@ -156,7 +159,7 @@ pub struct UntunedNode {
     pub reason: String,
 }
 
-/// What a session found.
+/// The result of a tuning session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// The input's name.
@@ -267,7 +270,7 @@ impl Report {
         self.tasks.iter().filter(is_untried).count()
     }
 
-    /// What there is to say where there are such tasks.
+    /// A note for the user where tasks never had a trial.
     pub fn budget_note(&self) -> Option<String> {
         let (untried, tasks) = (self.untried(), self.tasks.len());
         (untried > 0).then(|| {

@@ -1,5 +1,6 @@
-//! Plots as SVG text: the roofline and convergence curves. Colours come from the page's style
-//! sheet, so that one page serves light and dark screens.
+//! Plots as SVG text: the roofline with a point for each kernel, and convergence curves (best time
+//! over trials). Also the helpers that all pages use: escaping, short numbers, logarithmic axes.
+//! Colours come from the page's style sheet, so that one page serves light and dark screens.
 
 use super::{Factors, Report, Roof, TaskReport};
 use crate::base::page::nice;

@@ -1,6 +1,8 @@
-//! A builder: it compiles the candidates that workers will want, on a machine that may lack their
-//! device. It generates each kernel from its task's expression, as a worker does; no text that
-//! comes from the server is compiled.
+//! A builder of a fleet: a process that compiles the kernels that workers will measure, on a
+//! machine that may lack their device. Input: build orders from the server (a task's expression, a
+//! tunable and a configuration); output: object files, sent to the server. The builder generates
+//! each kernel from the task's expression, as a worker does; it compiles no source text that comes
+//! from the server. `squall worker --build` runs it; `objects.rs` is the worker's side.
 
 use super::line::FleetLine;
 use super::work::{plain_name, process_name};
@@ -23,7 +25,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long an idle builder waits for the server's word before it asks.
+/// How long an idle builder waits for a notification from the server before it asks.
 const POLL: Duration = Duration::from_secs(1);
 /// How long a builder with work in hand waits for the next object.
 const BRIEFLY: Duration = Duration::from_millis(20);
@@ -44,7 +46,7 @@ pub struct BuilderRequest {
     pub until_idle: bool,
 }
 
-/// What a builder did.
+/// The result of a builder.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BuiltForFleet {
     /// Objects that it made.
@@ -140,7 +142,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// What a compiling thread does, until nothing more can come or it is told to end.
+/// The loop of a compiling thread, until no order can come any more or it is told to end.
 fn compile(
     toolchain: &Toolchain,
     folder: &Path,
@@ -178,7 +180,7 @@ struct Dispatch<'a> {
     results: Receiver<Made>,
     /// The keys of objects that are being made.
     in_hand: HashSet<String>,
-    /// What the server may not have yet.
+    /// Objects that the server may not have yet.
     unsent: Vec<(String, Option<Vec<u8>>)>,
     done: BuiltForFleet,
 }

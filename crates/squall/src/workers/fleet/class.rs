@@ -1,5 +1,8 @@
-//! Of which class of a fleet this machine's device is. What is measured for it takes a few seconds,
-//! once for each start of the machine.
+//! Finds the class of this machine's device in a fleet. A class is a set of devices whose measured
+//! times compare: the same model, toolchain, caches and instructions, and similar measured rates.
+//! The measured part of the fingerprint (the roof, and the speed of one calibration kernel) takes a
+//! few seconds, once for each boot of the machine; `squall-fleet` compares it with those of known
+//! classes.
 
 use super::{Fleet, FleetError};
 use crate::base::error::Error;
@@ -14,18 +17,18 @@ use squall_measure::cpu::Execution;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-/// Where Linux names its present run.
+/// Where Linux keeps the random id of the present boot.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-/// How often the roof is measured. A machine that does something else meanwhile shows in some of
-/// them how fast it is.
+/// How often the roof is measured: on a busy machine, some of the measurements still show its
+/// speed.
 const ROOFS: usize = 3;
-/// The kernel whose speed is part of a class: what a compiler makes of generated code on a machine.
-/// It is a product of square matrices of this size.
+/// The calibration kernel, whose speed is part of a class, is a product of square matrices of this
+/// size. It shows how fast generated code runs as this compiler builds it.
 const CALIBRATION: i64 = 128;
 /// How often it is timed.
 const ROUNDS: usize = 3;
 
-/// The present run of this machine.
+/// The id of this machine's present boot.
 pub(super) fn this_boot() -> String {
     std::fs::read_to_string(BOOT).unwrap_or_default().trim().to_string()
 }
@@ -50,7 +53,7 @@ pub(super) fn class_of(fleet: &mut Fleet, at: &TargetContext) -> Result<i32, Err
     }
 }
 
-/// What the device's name does not say.
+/// The fingerprint of the device: the properties that its name does not tell.
 fn fingerprint(at: &TargetContext) -> Result<Fingerprint, Error> {
     let mut facts = BTreeMap::new();
     if at.gpus.is_empty() {

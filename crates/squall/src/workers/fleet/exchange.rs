@@ -1,4 +1,7 @@
-//! Records between stores and a server, as `records merge` moves them between stores.
+//! Moves records between a store (a file of trials) and a fleet's server: [`push`] sends a store's
+//! records, [`pull`] merges the server's into a store as `squall records merge` does between
+//! stores, and [`pull_and_check`] then measures each winner that is new to the store against its
+//! runner-up on this machine. `squall fleet push` and `pull` call this.
 
 use super::Fleet;
 use super::class::this_boot;
@@ -12,7 +15,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What was moved.
+/// How many records were moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Records that the other side did not have.
@@ -21,7 +24,7 @@ pub struct Moved {
     pub all: u64,
 }
 
-/// The fleet's records of tasks whose name matches, as a store in memory.
+/// The server's records of the tasks whose names match, as a store in memory.
 pub fn fetch(server: &str, name: &str) -> Result<Store, Error> {
     let records = Fleet::connect(server)?.all_records(name, &this_boot())?;
     Ok(Store::of_records(server, records)?)
@@ -32,7 +35,7 @@ pub fn fetch(server: &str, name: &str) -> Result<Store, Error> {
 pub struct PullRequest<'a> {
     /// The server.
     pub server: &'a str,
-    /// Those of tasks whose name matches.
+    /// Records of tasks whose name matches.
     pub name: &'a str,
     /// The store's file.
     pub store: &'a Path,
@@ -45,7 +48,7 @@ pub fn pull(from: PullRequest<'_>) -> Result<Taken, Error> {
     Ok(Store::open(from.store)?.merge(&fetched)?)
 }
 
-/// What came of a pull whose winners were looked at.
+/// The result of a pull whose new winners were measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PulledAndChecked {
     /// The records.
@@ -54,9 +57,9 @@ pub struct PulledAndChecked {
     pub checked: Vec<Verified>,
 }
 
-/// The same, and measures each winner that others brought against its runner-up on this machine
-/// before the store is used: what a liar or a machine of another kind called fastest falls then.
-/// Only tasks with records of the target that `choice` names are looked at.
+/// Does the same, and then measures each new winner against its runner-up on this machine, so that
+/// a winner falls whose time was a lie or comes from a machine of another kind. Only tasks with
+/// records of the target that `choice` names are measured.
 pub fn pull_and_check(
     context: &Context,
     from: PullRequest<'_>,

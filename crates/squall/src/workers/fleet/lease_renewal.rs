@@ -1,22 +1,23 @@
-//! What renews a lease while the thread that measures says nothing: it computes a reference, or
-//! waits for a compiler. Each of these ends by itself; a thread that is silent for longer hangs,
-//! and its lease is over.
+//! Keeps a worker's lease alive while its measuring thread makes no trial, because it computes a
+//! reference or waits for a compiler. Both end by themselves, so the lease is renewed until
+//! [`SILENCE`] has passed without a sign of the thread; after that it is taken to hang and the
+//! lease is left to expire. `work.rs` calls this from a thread of its own.
 
 use super::Fleet;
 use squall_fleet::Lease;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longer than any work between two trials may take.
+/// The longest silence of the measuring thread: longer than any work between two trials takes.
 const SILENCE: Duration = Duration::from_secs(900);
 
 /// Renews a lease over a connection of its own.
 pub(super) struct LeaseRenewal<'s> {
     server: &'s str,
     lease: &'s Lease,
-    /// How long it holds without being renewed.
+    /// How long the lease holds without being renewed.
     patience: Duration,
-    /// When the thread that measures was heard of.
+    /// When the measuring thread last gave a sign.
     heard_at: &'s Mutex<Instant>,
     renewed_at: Instant,
     fleet: Option<Fleet>,

@@ -1,29 +1,31 @@
-//! A connection to a fleet's server that is made anew where it was lost. The user is told once when
-//! the server cannot be reached, and once when it is back.
+//! A connection to a fleet's server that reconnects by itself. While the server cannot be reached,
+//! calls give no result and the caller goes on without it; attempts are spaced out. The user is
+//! told once when the server is lost and once when it is back. Workers (`work.rs`) and builders
+//! (`build.rs`) talk to the server through it.
 
 use super::{Fleet, FleetError};
 use crate::task::event::{Event, Listen};
 use std::time::{Duration, Instant};
 
-/// How long a server that cannot be reached is left alone.
+/// The least pause before a lost server is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
-/// How much longer than the last attempt took, where that is more: one that is there and says
-/// nothing costs a tenth of the time at most.
+/// The pause is at least this many times the duration of the last attempt, so that a server that
+/// does not answer costs a tenth of the time at most.
 const REST: u32 = 10;
 
-/// What a connection begins with: the process says who it is. What it gives lasts as long as the
-/// connection.
+/// The first exchange on a new connection, in which the process says who it is. Its result is valid
+/// as long as the connection.
 pub(super) type Join<'a, J> = Box<dyn Fn(&mut Fleet) -> Result<J, FleetError> + 'a>;
 
-/// The connection, and what joining gave.
+/// The connection, and the result of the first exchange.
 pub(super) struct FleetLine<'a, J> {
     server: String,
     join: Join<'a, J>,
-    /// What goes on without the server, for messages.
+    /// For messages: what the process does without the server.
     meanwhile: &'static str,
     /// None while the server cannot be reached.
     joined: Option<(Fleet, J)>,
-    /// Before when it is not tried again.
+    /// The time before which no new attempt is made.
     rests_until: Option<Instant>,
     /// Whether the user knows that the server cannot be reached.
     has_said: bool,
@@ -61,7 +63,7 @@ impl<'a, J> FleetLine<'a, J> {
     /// Asks the server; none where it cannot be reached now.
     ///
     /// # Errors
-    /// Those of the server that asking again would not mend.
+    /// The server's errors that asking again would not mend.
     pub fn ask<T>(
         &mut self,
         listen: &mut Listen<'_>,

@@ -1,7 +1,7 @@
-//! Many machines (docs/fleet.md): jobs that are put in, workers that tune slices of them, builders
-//! that compile for workers, and records that go from store to server and back. The server is
-//! PostgreSQL; what it keeps and how it leases work is `squall-fleet`'s. A session knows only its
-//! own store, whatever the server does.
+//! Tuning on many machines (docs/fleet.md): `submit.rs` puts jobs in, workers (`work.rs`) tune
+//! slices of them, builders (`build.rs`) compile for workers, and `exchange.rs` moves records
+//! between stores and the server. The server is PostgreSQL; the crate `squall-fleet` has its tables
+//! and queries. A tuning session knows only its own store, whatever the server does.
 
 mod build;
 mod class;

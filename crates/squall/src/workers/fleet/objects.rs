@@ -1,4 +1,7 @@
-//! Objects that builders of the fleet made, for a worker that will measure them.
+//! A worker's source of object files that the fleet's builders compiled. The worker's object cache
+//! asks here for a key (the digest of a kernel's source, compiler and flags); the answer is the
+//! object file, or none after a short wait, and then the worker compiles it itself. Only objects of
+//! the worker's own user and of builders that it trusts are run.
 
 use super::{Fleet, FleetError};
 use squall_fleet::Offered;
@@ -7,19 +10,19 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether an object came, or the connection is free.
+/// The pause between two looks for an object, or for a free connection.
 const BETWEEN: Duration = Duration::from_millis(25);
-/// An object that did not come within this time is made here: a builder may have died.
+/// After this time the worker compiles an object itself, since the builder may have died.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a server that did not answer is left alone.
+/// The pause after a question that the server did not answer.
 const AGAIN: Duration = Duration::from_secs(10);
 /// The number of a worker that asks for nothing.
 const NONE: i32 = -1;
 
-/// The fleet's objects.
+/// The objects of a fleet, asked for over one connection.
 pub(super) struct FleetObjects {
     server: String,
-    /// Whose objects are run, beside those of the own user.
+    /// The users whose objects are run beside those of the worker's own user.
     trusted: Vec<String>,
     /// This worker's number, or [`NONE`] where there are no builders.
     worker: AtomicI32,

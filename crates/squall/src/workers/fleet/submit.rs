@@ -1,4 +1,7 @@
-//! A job: an input's tasks, for a class of devices.
+//! Submits a job to a fleet: the tasks of an input (a model or operator lines), with trials for
+//! each, to be tuned on one class of devices. Input: a [`SubmitRequest`]; output: what the server
+//! took. Workers then lease slices of the job (`work.rs`). A user's own kernels are refused, since
+//! their source would run on other machines.
 
 use super::class::class_of;
 use super::{Fleet, FleetError};
@@ -11,12 +14,12 @@ use crate::tuning::shard::weight;
 use squall_core::{Caches, Task};
 use squall_fleet::{ClassStatus, Submitted, TaskOrder};
 
-/// What to put in, and for which machines.
+/// What to tune, and on which machines.
 #[derive(Clone, Debug)]
 pub struct SubmitRequest {
     /// The server's address.
     pub server: String,
-    /// What is tuned.
+    /// The model or kernels that are tuned.
     pub input: InputRequest,
     /// Only tasks whose name or id matches.
     pub only: Option<String>,
@@ -26,7 +29,8 @@ pub struct SubmitRequest {
     pub trials: Option<u64>,
     /// Trials of a lease.
     pub slice: u64,
-    /// The class: its number, or a pattern that one device's name matches. This machine's if none.
+    /// The class: its number, or a pattern that matches the name of one class's device. The class
+    /// of this machine if none.
     pub class: Option<String>,
     /// The device of this machine whose class it is, and for which a model is read.
     pub target: TargetRequest,

@@ -1,5 +1,7 @@
-//! A worker: it leases slices, tunes them into its own store and ships what is new. A server that
-//! is down costs freshness: the slice goes on, and its records are shipped once the server is back.
+//! A worker of a fleet. It leases a slice (some trials of one task) from the server, tunes it into
+//! its own store by the same session as `squall tune`, and sends the new records. If the server is
+//! down, the slice goes on and its records are sent once the server is back. `squall worker` runs
+//! it.
 
 use super::Fleet;
 use super::class::{boot_of, class_of, this_boot};
@@ -25,11 +27,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A lease that is not renewed for so long is another's.
+/// A lease that is not renewed for this long may be given to another worker.
 const LEASE: Duration = Duration::from_secs(60);
-/// Records are sent when there are so many, or after so long.
+/// Records are sent once this many are waiting, or after this time.
 const SHIPMENT: (usize, Duration) = (16, Duration::from_secs(5));
-/// How long an idle worker waits for the server's word before it asks.
+/// How long an idle worker waits for a notification from the server before it asks.
 const POLL: Duration = Duration::from_secs(2);
 /// The share of a task's time that a slice is expected to gain where the last one gained nothing.
 const LEAST_GAIN: f64 = 0.01;
@@ -41,7 +43,7 @@ pub struct WorkerRequest {
     pub server: String,
     /// The own store, in which everything is kept before it is sent.
     pub store: PathBuf,
-    /// What kernels are tuned for.
+    /// The device that kernels are tuned for.
     pub target: TargetRequest,
     /// Threads of a kernel.
     pub threads: usize,
@@ -74,7 +76,7 @@ impl WorkerRequest {
     }
 }
 
-/// What a worker did.
+/// The result of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Worked {
     /// Slices.
@@ -184,10 +186,10 @@ struct Line<'a> {
     /// Which code builders are to make, and for which machine, as JSON; none of a GPU's, and
     /// where the compiler's files are this machine's own.
     built_for: Option<(String, String)>,
-    /// What builders made.
+    /// The objects that builders made.
     objects: Arc<FleetObjects>,
     fleet: FleetLine<'a, Joined>,
-    /// What the server may not have yet.
+    /// Records that the server may not have yet.
     unsent: Vec<Record>,
     sent: Instant,
     has_told_of_others: bool,

@@ -1,9 +1,10 @@
-//! Hours of the day in which work is welcome.
+//! Hours of the day in which a polite worker (`mod.rs`) may work, as the option `--hours 22-6`
+//! gives them.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// From one hour to another, over midnight where the second is the smaller.
+/// A range of minutes of the day; it goes over midnight where the end is less than the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hours {
     from: u32,

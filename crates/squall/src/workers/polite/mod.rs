@@ -1,9 +1,10 @@
-//! Tuning while a machine is idle: what was used untuned left a wish in the store, and a polite
-//! worker tunes these, the most costly first, as long as nothing else wants the machine.
+//! The polite worker: tunes while a machine is idle. When a kernel is used untuned, its task is
+//! left in the store as a wish; the worker tunes wishes, the most costly first, as long as no other
+//! program wants the machine.
 //!
-//! The work is done by child processes at the lowest priority, of which each makes a few trials and
-//! keeps them as it makes them. So the worker can end one at any moment: what was measured is in
-//! the store, and of the trial that was cut off nothing is said.
+//! Child processes at the lowest priority do the work (`slice.rs`). Each makes a few trials and
+//! stores every trial at once. The worker can therefore end a child at any moment and loses no more
+//! than the trial that was running.
 
 mod hours;
 mod slice;
@@ -24,13 +25,15 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often others are looked at while a slice runs, and while none does.
+/// The pause between two looks at other programs' use of the machine, while a slice runs and while
+/// none runs.
 const LOOK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_millis(1000));
-/// So many looks in a row that find others busy end a slice: one alone may be a passing moment.
+/// The number of looks in a row that find other programs busy before a slice is ended.
 const BUSY: u32 = 2;
 /// How often the store is asked for wishes while there are none.
 const AGAIN: Duration = Duration::from_secs(5);
-/// The unit of [`TaskWeight::expected_time`] is about an operation; so many take a second.
+/// Operations in a second, by which seconds become the unit of [`TaskWeight::expected_time`], which
+/// is about one operation.
 const OPERATIONS: f64 = 1e10;
 
 /// How a machine is used while it is idle.
@@ -40,7 +43,7 @@ pub struct PoliteRequest {
     pub program: PathBuf,
     /// The store with the wishes, which takes the trials.
     pub store: PathBuf,
-    /// What kernels are tuned for.
+    /// The device that kernels are tuned for.
     pub target: TargetRequest,
     /// Threads of a kernel.
     pub threads: usize,
@@ -86,12 +89,12 @@ impl PoliteRequest {
     }
 }
 
-/// What a polite worker did.
+/// The result of a polite worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Politely {
     /// Slices that were begun.
     pub slices: u64,
-    /// Those of them that gave way to others.
+    /// Slices that gave way to other programs.
     pub gave_way: u64,
     /// Trials.
     pub trials: u64,
@@ -223,7 +226,7 @@ impl Host<'_> {
         Ok((open.into_iter().map(|(_, wish, known)| (wish, known)).collect(), served))
     }
 
-    /// What is to be done next.
+    /// The next slice, if there is work.
     fn next(&mut self) -> Result<Option<Slice>, Error> {
         let open = self.open_wishes()?.0;
         match (open.into_iter().next(), &self.request.otherwise) {

@@ -1,5 +1,7 @@
-//! One child process of a polite worker: some trials of a wish, or another command that ends by
-//! itself.
+//! A child process of the polite worker (`mod.rs`): `squall tune` with some trials of a wish (a
+//! task that was used untuned), or another command that ends by itself. The child runs at the
+//! lowest priority and can be frozen, continued or ended at any time; a thread counts the trials
+//! that it prints.
 
 use super::PoliteRequest;
 use crate::base::error::Error;
@@ -12,22 +14,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a command that was asked to end may take before it is frozen.
+/// The time that a child has to end when asked to; after it, the child is frozen.
 const GRACE: Duration = Duration::from_millis(900);
-/// How long it is waited for at the end of the worker.
+/// The time that the worker waits for a child when the worker itself ends.
 const LAST: Duration = Duration::from_secs(20);
 
-/// A child that works.
+/// A running child process.
 pub(super) struct Slice {
     process: Gentle,
-    /// The wish that it tunes for; none where another command runs, which is asked to end as soon
-    /// as a wish waits.
+    /// The task of the wish that it tunes. None for another command, which is asked to end as soon
+    /// as a wish is waiting.
     task: Option<TaskId>,
     what: String,
-    /// Trials that it reported, and the thread that counts them.
+    /// The number of trials that it has printed, and the thread that counts them.
     trials: Arc<AtomicU64>,
     counter: Option<std::thread::JoinHandle<()>>,
-    /// Holds the wish's workload.
+    /// The folder with the file of the wish's workload (its tensor expression).
     _folder: Option<TemporaryFolder>,
 }
 
@@ -97,7 +99,7 @@ impl Slice {
         self.task
     }
 
-    /// What it does, in words.
+    /// A description of its work, for messages.
     pub fn what(&self) -> &str {
         &self.what
     }

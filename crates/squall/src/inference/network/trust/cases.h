@@ -1,4 +1,6 @@
-/* The cases that builds of generated functions are compared by. */
+/* The test cases of `compare.c`: for each generated function its usual build, an independent
+ * build, and the types and sizes of operands and results. `trust/mod.rs` writes the table of
+ * cases. */
 #ifndef SQUALL_CASES_H
 #define SQUALL_CASES_H
 #include <stddef.h>

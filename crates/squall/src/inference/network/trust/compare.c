@@ -1,6 +1,8 @@
-/* Holds builds of generated functions against independent builds of the same texts, on the same
- * random operands. Each run is a process of its own: a function that crashes or hangs ends that one
- * alone. Prints a line for each case: its number, a word, and what differs. */
+/* Compares two builds of generated C functions (plain operators of a network): the usual build
+ * and an independent one of the same text, on the same random operands. Each run is a process of
+ * its own, so that a crash or a hang ends that run alone. Input: the table of cases (`cases.h`),
+ * linked in; output: a line for each case with its number, a word and the difference.
+ * `trust/mod.rs` builds and runs it. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

@@ -1,5 +1,6 @@
-/* Holds moves of data as networks run them against an independent build of the same text, on random
- * copies, conversions, runs and fills. Prints "right", or "wrong" and what differs. */
+/* Compares two builds of the runtime's moves of data (`runtime/host/moves.c`): the usual build
+ * and an independent one, on random copies, conversions, runs and fills. Prints "right", or
+ * "wrong" and the difference. `trust/moves.rs` builds and runs it. */
 #include "guarded.h"
 #include "moves.h"
 #include <signal.h>

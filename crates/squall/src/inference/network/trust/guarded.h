@@ -1,4 +1,5 @@
-/* For both programs that compare: random numbers, and memory whose end may not be touched. */
+/* For `compare.c` and `compare_moves.c`: random numbers, and memory that ends at a page that may
+ * not be touched, so that a write past its end is a fault. */
 #ifndef SQUALL_GUARDED_H
 #define SQUALL_GUARDED_H
 #include <stdint.h>

@@ -1,8 +1,9 @@
-//! Whether the compiler makes right programs of plain operators. Each text is built twice: as
-//! networks run it, and by an independent build without what goes wrong in compilers; in a program
-//! of its own (`compare.c`) both run on the same random operands, hard ones too. Where they differ,
-//! the network runs the independent build, and that is said. Verdicts are kept as objects are,
-//! under the digest of all that made them.
+//! Verifies that the user's compiler translates plain operators correctly. (A plain operator is C
+//! code generated for a node without a tuned kernel.) Each text is built twice: as networks run it,
+//! and by an independent build without the optimisations that compilers get wrong. A separate
+//! program (`compare.c`) runs both on the same random operands, among them hard ones (NaN,
+//! infinities, denormals). Where the results differ, the network uses the independent build, and
+//! the user is told. Verdicts are kept in the object cache, under the digest of all that made them.
 
 mod moves;
 mod on_gpu;
@@ -35,11 +36,11 @@ const GUARDED: &str = include_str!("guarded.h");
 /// The program that compares.
 const NAME: &str = "compare";
 
-/// What both builds of a text say of each other.
+/// The result of comparing the two builds of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
     Right,
-    /// What the usual build does instead of what the independent one does.
+    /// The difference of the usual build from the independent one.
     Wrong(String),
     /// The independent build took no operands that were tried, or the program could not run it.
     Unknown,
@@ -359,7 +360,7 @@ fn legal(call: &OperatorCall, operand: usize) -> Option<(i64, i64)> {
     (extent > 0).then_some((-extent, extent - 1))
 }
 
-/// What of a call decides its case, beside the text: types, shapes, constants.
+/// The facts of a call that decide its case, beside the text: types, shapes, constants.
 fn facts(call: &OperatorCall) -> String {
     let one = |o: &Option<CallOperand>| match o {
         Some(o) => {

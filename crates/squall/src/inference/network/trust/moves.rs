@@ -1,6 +1,7 @@
-//! Whether the compiler makes a right program of moves of data, whose text is the same in all
-//! networks: it is built as networks run it and by an independent build, and both make the same
-//! random moves (`compare_moves.c`). Where they differ, networks get the independent build.
+//! Verifies that the user's compiler translates the runtime's moves of data correctly
+//! (`runtime/host/moves.c`, the same text in all networks). Its usual build and an independent one
+//! make the same random moves in a separate program (`compare_moves.c`). Output: the compiler
+//! arguments with which networks build moves; if the builds differ, those of the independent one.
 
 use super::{GUARDED, Verdict, keep, kept, own_arguments, with_headers};
 use crate::base::error::Error;
@@ -15,7 +16,7 @@ use std::path::Path;
 const COMPARE: &str = include_str!("compare_moves.c");
 /// The program that compares.
 const NAME: &str = "compare_moves";
-/// What the independent build calls its functions.
+/// The compiler arguments that rename the functions of the independent build.
 const RENAMED: [&str; 2] = ["-Drt_move_run=other_move_run", "-Drt_move_ready=other_move_ready"];
 
 /// How moves are compiled.
@@ -23,7 +24,8 @@ const RENAMED: [&str; 2] = ["-Drt_move_run=other_move_run", "-Drt_move_ready=oth
 pub struct MovesBuild {
     /// The compiler's arguments.
     pub arguments: Vec<String>,
-    /// A sentence for the user, where these are not the usual ones, or could not be compared.
+    /// A sentence for the user where these are not the usual arguments, or where no comparison was
+    /// possible.
     pub fallback: Option<String>,
 }
 

@@ -1,8 +1,8 @@
-//! Whether the kernels are right that are generated for a GPU's network: moves of data and plain
-//! operators. Each step runs by itself there, on random operands, hard ones too, and by plain C on
-//! this machine, built without what goes wrong in compilers. A kernel that differs is built
-//! in other ways; the network runs the first build that does not differ. Either is said. Verdicts
-//! are kept as those of other plain operators are.
+//! Verifies the kernels that are generated for a network on a GPU: moves of data and plain
+//! operators. Each step runs alone on the GPU on random operands, hard ones (NaN, infinities) among
+//! them, and as plain C on the host, built without the optimisations that compilers get wrong. A
+//! kernel that differs is built with other flags until one build agrees; the user is told. Verdicts
+//! are kept as in `mod.rs`.
 
 use super::probe::{Probe, TRIAL};
 use super::values::{RANGES, SETS, SETS_OF_MANY};
@@ -27,9 +27,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// The flags by which a kernel is built that differs from plain C: one after the other, until the
-/// kernel does not differ any more. By the first a product is rounded before it is added to a sum,
-/// by the second the assembler optimises nothing.
+/// The flags that are tried in order for a kernel that differs from plain C. With the first, a
+/// product is rounded before it is added to a sum (no fused multiply-add); with the second, the
+/// assembler does not optimise.
 const OTHERWISE: [&str; 2] = ["--fmad=false", "--ptxas-options=-O0"];
 /// Names the way of comparing: verdicts of another are not read.
 const WAY: &str = "generated kernels of a GPU against plain C, 3";

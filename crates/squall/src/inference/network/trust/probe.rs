@@ -1,5 +1,6 @@
-//! A plan of single steps of another plan: the operands of each are inputs, its results outputs, so
-//! that two programs of it can be held against each other, step by step.
+//! A test plan made of single steps of a network's plan. Each step's operands become inputs of the
+//! test plan and its results become outputs, so that two programs that run the test plan (GPU and
+//! host) can be compared step by step. `on_gpu.rs` uses it; `values.rs` draws the operands.
 
 use super::values::{random, whole_range};
 use super::{constant, count, least, legal};
@@ -14,10 +15,10 @@ use squall_graph::plan::{
     Work,
 };
 
-/// Begins what a program says of a trial.
+/// The beginning of the error message that a program prints for a step.
 pub const TRIAL: &str = "node `trial_";
 
-/// The plan, and what is known of its inputs and outputs.
+/// The test plan, and the facts of its inputs and outputs.
 #[derive(Default)]
 pub struct Probe {
     pub plan: Plan,
@@ -25,7 +26,7 @@ pub struct Probe {
     inputs: Vec<Input>,
 }
 
-/// A step that is tried.
+/// A step under test.
 struct Trial {
     /// The number of its first output, and how many it has.
     outputs: (usize, usize),

@@ -1,7 +1,8 @@
-//! A long test, which is run by hand: random calls of all operators that have plain kernels, at
-//! extents of 1 to 9 and 16, by each compiler at hand and each level of optimisation, against the
-//! independent build. `SQUALL_SWEEP=N` is how many calls of an operator are drawn, `SQUALL_SEED`
-//! which ones, and `SQUALL_COMPILERS` names compilers, with commas between them.
+//! A long test that is run by hand: random calls of every operator that has a plain kernel, at
+//! extents of 1 to 9 and 16, built by each compiler at hand and each optimisation level, and
+//! compared with the independent build (`mod.rs`). `SQUALL_SWEEP=N` is the number of calls for each
+//! operator, `SQUALL_SEED` the seed, and `SQUALL_COMPILERS` a list of compilers, separated by
+//! commas.
 
 use super::*;
 use crate::inference::network::plain;
@@ -17,7 +18,7 @@ use squall_measure::ObjectCache;
 use squall_measure::cpu::Object;
 use std::collections::BTreeMap;
 
-/// Flags behind the usual ones: the levels, and what networks had once.
+/// Flags that are added to the usual ones: the levels, and the flags of earlier networks.
 const LEVELS: [&[&str]; 4] = [
     &["-O1", "-ffp-contract=off"],
     &["-O2", "-ffp-contract=off"],

@@ -1,4 +1,6 @@
-//! Planted faults of a compiler: texts that a macro of the usual build alone makes wrong ones.
+//! Tests of the comparison of builds, with planted compiler faults: a macro that only the usual
+//! build defines makes its text compute something else, and the comparison must find it and choose
+//! the independent build.
 
 use super::*;
 use crate::target::target_context::Context;

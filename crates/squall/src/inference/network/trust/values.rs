@@ -1,4 +1,6 @@
-//! Random operands for steps that are tried: ordinary numbers, and hard ones among them.
+//! Random operands for steps under test (`probe.rs`): ordinary numbers, and sets with hard ones
+//! (zeros of both signs, denormals, infinities, NaN) among them. `compare.c` draws the same kinds
+//! of sets.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
@@ -8,7 +10,7 @@ use squall_core::DType;
 /// infinities and what is no number. Sums of the largest floats are left out: they overflow in one
 /// order and not in another.
 pub const SETS: [usize; 3] = [ORDINARY, SMALL, NOT_FINITE];
-/// Those of a step with many elements.
+/// The sets for a step with many elements.
 pub const SETS_OF_MANY: [usize; 2] = [ORDINARY, NOT_FINITE];
 const ORDINARY: usize = 0;
 const SMALL: usize = 1;
