@@ -6,7 +6,7 @@
 //! Two networks are built, one of the tasks' winners and one of their closest rivals, and run in
 //! turns in fresh processes. A sequential test decides task by task. A third network, of the faster
 //! kernel of each pair, then meets the first as a whole; only if it is not slower do records go to
-//! the store. `verbs/tune.rs` and `verbs/run_off.rs` call this.
+//! the store. `decide/tune.rs` and `decide/run_off.rs` call this.
 
 use crate::base::error::Error;
 use crate::base::recorder::{RecordedTask, Recorder};

@@ -1,6 +1,6 @@
 //! Comparison of a network's outputs with the outputs that it should have. Input: two lists of
 //! named arrays and a [`Tolerance`]; output: a [`Checked`] with the largest difference of each
-//! output and whether all are within tolerance. `squall check` (`verbs/check.rs`) calls it for
+//! output and whether all are within tolerance. `squall check` (`api/check.rs`) calls it for
 //! outputs from files and for outputs that plain loops computed; [`Loss`] says what another
 //! precision costs against 32-bit floats.
 

@@ -1,7 +1,7 @@
 //! Times whole inferences of a built network, and of other libraries (`peers/`) in the same rounds.
 //! Input: a network with its inputs, seconds, and libraries; output: an [`Inference`]. The time is
 //! divided into rounds in which all take turns, so that a slow moment of the machine meets all
-//! alike. `verbs/bench.rs` and `verbs/tune.rs` call it.
+//! alike. `inference/bench.rs` and `decide/tune.rs` call it.
 
 use crate::base::error::Error;
 use crate::inference::network::{Network, Times};

@@ -1,6 +1,6 @@
 //! Tensors that users give to a model or get from it, as files. Input: paths of NumPy's .npy files
 //! or of .pb files (one ONNX `TensorProto`, as in ONNX's test data); output: arrays in memory, each
-//! with the name of the model's input or output that it is. `verbs/run.rs`, `bench.rs` and
+//! with the name of the model's input or output that it is. `inference/run.rs`, `bench.rs` and
 //! `check.rs` read and write tensors by these functions.
 
 use crate::base::error::Error;

@@ -1,6 +1,6 @@
 //! The requests that the crate's functions take, as plain data: [`InputRequest`] (a model or
 //! kernels), [`TuneRequest`] (an input, a store, a budget, a target) and [`InferenceRequest`]
-//! (whole inferences to time). The command line and the Python package fill them in; `verbs/`
+//! (whole inferences to time). The command line and the Python package fill them in; `api/`
 //! serves them.
 
 use crate::base::error::Error;

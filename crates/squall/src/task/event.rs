@@ -1,5 +1,5 @@
 //! Events: what a running request tells its caller as it happens, such as the device that was
-//! found, a finished trial, or a warning. Functions of `verbs/` take a callback ([`Listen`]) and
+//! found, a finished trial, or a warning. Functions of `api/` take a callback ([`Listen`]) and
 //! call it with each [`Event`]; the command line turns events into its progress display and JSON
 //! lines.
 

@@ -1,6 +1,6 @@
 //! Exchange of measurements with other tuners. [`import`] takes recordings (spaces that another
 //! tuner measured, as Kernel Tuner's cache files or T4 results) into the store; [`recorded`] and
-//! [`write()`] give the store's trials of a task out in the same formats. `verbs/import.rs` and
+//! [`write()`] give the store's trials of a task out in the same formats. `api/import.rs` and
 //! `squall records export` call this.
 //!
 //! An imported record has no tensor expression; in its place it carries the recording's T1

@@ -1,7 +1,7 @@
 //! A tuning session: spends a budget on an input's tasks. It picks the next task (by expected
 //! gain), chooses first candidates (from similar tasks and predictors), lets [`run_trials`] make
 //! the trials, and ends when the budget does. A challenger becomes a task's winner only after an
-//! interleaved measurement against the incumbent ([`run_off`]). `verbs/tune.rs` opens it.
+//! interleaved measurement against the incumbent ([`run_off`]). `decide/tune.rs` opens it.
 
 use crate::base::clock::cpu_time;
 use crate::base::error::Error;

@@ -122,7 +122,7 @@ fn work(
         let way = way(n);
         let cases = batch(o, n, &mut found);
         // Without onnxruntime the literal form of every model is what there is to compare with.
-        let literally = !trial.has_peer() || n % 8 == 0;
+        let literally = !trial.has_peer() || n.is_multiple_of(8);
         if !trial.try_all(cases, &way, literally, &mut found) {
             // The batch is tried again another time; what was found bad in it is not lost.
             of(tally, &mut |t| t.keep(&found));

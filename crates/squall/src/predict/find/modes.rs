@@ -1,7 +1,7 @@
 //! MIOpen's find modes (ways in which it picks a solver for a convolution), simulated on problems
 //! whose solvers were all timed. Input: find tables of a store and a trained chooser; output for
 //! each mode: the cost of finding a solver plus that of running it a number of times. Modes that
-//! ask the chooser are compared with MIOpen's own. `verbs/choose.rs` calls it; `modes_page.rs`
+//! ask the chooser are compared with MIOpen's own. `api/choose.rs` calls it; `modes_page.rs`
 //! draws the result.
 
 use crate::base::error::Error;

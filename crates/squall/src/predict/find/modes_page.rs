@@ -1,5 +1,5 @@
 //! The result of `modes.rs` as one HTML page: a plot of each find mode's cost over the number of
-//! runs, and a table. The page has no script and loads nothing from elsewhere. `verbs/choose.rs`
+//! runs, and a table. The page has no script and loads nothing from elsewhere. `api/choose.rs`
 //! writes it to a file.
 
 use super::modes::{MODES, ModeCosts, RUNS};

@@ -1,6 +1,6 @@
 //! Writes a chooser's answers into a user find database, the file of a user's that MIOpen reads
 //! before its own. Input: lines (a problem with its solvers); the file is read, merged and replaced
-//! as a whole, and every line that it had stays. `verbs/choose.rs` calls it.
+//! as a whole, and every line that it had stays. `api/choose.rs` calls it.
 
 use crate::base::error::Error;
 use squall_frontend::miopen::find::{UserLine, merge, recognise};

@@ -1,7 +1,7 @@
 //! Predictors of Squall's own tasks (kernels to tune). [`train_on_records`] turns the records of a
 //! store into lessons (a task with its measured candidates) and fits a model; [`proposals`] returns
 //! the candidates that the model would try first for a task that was never tuned. Sessions
-//! (`session.rs`) and guesses (`export/guess.rs`) ask for proposals.
+//! (`session.rs`) and guesses (`predict/guess.rs`) ask for proposals.
 
 use crate::base::error::Error;
 use crate::target::target_context::TargetContext;

@@ -1,7 +1,7 @@
 //! Writes predicted parameters into a user database, the file of a user's from which MIOpen reads
 //! tuned parameters. Input: rows (a convolution, a solver, its values). A text file is replaced as
 //! a whole, an SQLite file changed in one transaction; rows of other problems and solvers stay as
-//! they were. `verbs/predict.rs` calls it.
+//! they were. `api/predict.rs` calls it.
 
 use crate::base::error::Error;
 use squall_frontend::miopen::{Convolution, DatabaseError, Form, sqlite, text, unpack};

@@ -1,7 +1,7 @@
 //! Asks the general predictor for a task's first candidates. It ranks hints (winners of the most
 //! similar tasks that it learned from), samples of the task's space, and candidates that evolution
 //! makes of the best of both. Input: a task, its tunables and an [`Effort`]; output: candidates,
-//! the most promising first. `export/guess.rs`, `session.rs` and `verbs/advise.rs` use it.
+//! the most promising first. `predict/guess.rs`, `session.rs` and `api/advise.rs` use it.
 
 use super::file::{GeneralPredictor, Trees, Winner};
 use super::relative::{Relative, estimate};
