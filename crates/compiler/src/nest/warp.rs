@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A thread computes with its own elements of a matrix where they lie in a local buffer, whose last
-//! dimensions are `[.., 2, 2]`: thread `l` of the warp has in `[h, r, p]` the element of row `l / 4
-//! + 8 r` and column `8 h + 2 (l mod 4) + p`; eights of columns may be counted by several
+//! dimensions are `[.., 2, 2]`: thread `l` of the warp has in `[h, r, p]` the element of row
+//! `l / 4 + 8 r` and column `8 h + 2 (l mod 4) + p`; eights of columns may be counted by several
 //! dimensions. Four threads side by side share two rows.
 //!
 //! ```text

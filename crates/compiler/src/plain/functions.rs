@@ -57,7 +57,7 @@ static inline R mad_r(R a, R b, R c) { return c + a * b; }
 "#,
     ),
     (
-        // By exp where |x| is not small, a short odd polynomial where it is; compilers vectorise it.
+        // By exp where |x| is not small, else a short odd polynomial; compilers vectorise it.
         "tanh_f32",
         r#"static inline float tanh_f32(float x) {
   const float a = x < 0 ? -x : x, q = x * x, big = 1.0f - 2.0f / (exp_f32(2.0f * a) + 1.0f);

@@ -15,6 +15,7 @@ mod choice;
 mod context;
 mod convolution;
 mod copy;
+mod deform;
 mod device;
 mod elementwise;
 mod functions;
@@ -96,6 +97,7 @@ const FAMILIES: &[&[(&str, Generator)]] = &[
     attention::OPS,
     cast::OPS,
     convolution::OPS,
+    deform::OPS,
     copy::OPS,
     elementwise::OPS,
     gather::OPS,

@@ -68,8 +68,8 @@ static void best_of(const float *v, long step, unsigned *keys, unsigned *kept, u
 }
 "#;
 
-/// The best `K` of each row, in order; of equal ones the first. Few are kept sorted while the row is
-/// read; of floats many are chosen and then sorted.
+/// The best `K` of each row, in order; of equal ones the first. A few are kept sorted while the row
+/// is read; many floats are chosen first and then sorted.
 fn top_k(p: &mut Program) -> Result<(), String> {
     only(p, &["axis", "k", "largest", "sorted"])?;
     let x = p.shape(0)?;
@@ -302,10 +302,10 @@ fn unique(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// `heap_down`: lets the box at `at` sink in a heap of boxes, whose first is the one with the largest
-/// score, of equal ones the first; and `is_covered`: whether a chosen box overlaps a box by more than
-/// a share of what both cover. The numbers of boxes lie one kind behind the other: lower and higher
-/// ends along both axes, and the area.
+/// `heap_down` lets the box at `at` sink in a heap of boxes, whose first has the largest score (of
+/// equal scores the first box). `is_covered` says whether a chosen box and another have more than a
+/// share of their union in common. The numbers of boxes lie one kind behind the other: lower and
+/// higher ends along both axes, and the area.
 const BOXES: &str = r#"static inline int is_ahead(const float *s, long a, long b) {
   return s[a] > s[b] || (s[a] == s[b] && a < b) || (s[b] != s[b] && (s[a] == s[a] || a < b));
 }

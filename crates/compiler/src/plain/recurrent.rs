@@ -162,7 +162,8 @@ fn step(p: &Program, op: &str, d: i64) -> Result<String, String> {
         "GRU" if p.ctx.int_or("linear_before_reset", 0)? != 0 => format!(
             "const R z = gate{d}_0(CLIP(g[i] + s[i] + bias[i]));
         const R r = gate{d}_0(CLIP(g[HIDDEN + i] + s[HIDDEN + i] + bias[HIDDEN + i]));
-        const R n = g[2 * HIDDEN + i] + bias[2 * HIDDEN + i] + r * (s[2 * HIDDEN + i] + {last_bias});
+        const R last = s[2 * HIDDEN + i] + {last_bias};
+        const R n = g[2 * HIDDEN + i] + bias[2 * HIDDEN + i] + r * last;
         u[i] = (1 - z) * gate{d}_1(CLIP(n)) + z * u[i];"
         ),
         "GRU" => format!(
@@ -219,6 +220,37 @@ fn reset_first(p: &Program, op: &str, d: i64) -> Result<String, String> {
     ))
 }
 
+/// What is added to a gate's products once: its biases. The recurrent bias of a GRU's last gate may
+/// stand behind the reset, so that `step` adds it.
+fn added(p: &Program, op: &str, d: i64) -> String {
+    match p.has(3) {
+        true => {
+            let own = format!("x3[{d} * 2 * GATES * HIDDEN + k]");
+            let recurrent = format!("x3[({d} * 2 + 1) * GATES * HIDDEN + k]");
+            match op {
+                "GRU" => format!("{own} + (k < 2 * HIDDEN ? {recurrent} : 0)"),
+                _ => format!("{own} + {recurrent}"),
+            }
+        }
+        false => "0".into(),
+    }
+}
+
+/// Stores the last states and cells, `last` being the number of a row of theirs.
+fn last_states(p: &Program, last: &str) -> String {
+    let mut text = String::new();
+    for (i, of) in [(1, "h"), (2, "cell")] {
+        if p.result(i).is_some() {
+            let _ = writeln!(
+                text,
+                "    for (long b = 0; b < BATCH; b++)\n      for (long i = 0; i < HIDDEN; i++) \
+                 y{i}[({last}) * HIDDEN + i] = {of}[b * HIDDEN + i];"
+            );
+        }
+    }
+    text
+}
+
 /// All steps in one direction: of some steps at a time the products of the inputs are made
 /// together, then each step multiplies the states of all rows of the batch that go on.
 fn direction(p: &Program, r: &Recurrent, op: &str, d: i64) -> Result<String, String> {
@@ -236,18 +268,7 @@ fn direction(p: &Program, r: &Recurrent, op: &str, d: i64) -> Result<String, Str
         true => format!("x{i}[({last}) * HIDDEN + i]"),
         false => "0".into(),
     };
-    // The recurrent bias of a GRU's last gate may stand behind the reset: `step` adds it.
-    let bias = match p.has(3) {
-        true => {
-            let own = format!("x3[{d} * 2 * GATES * HIDDEN + k]");
-            let recurrent = format!("x3[({d} * 2 + 1) * GATES * HIDDEN + k]");
-            match op {
-                "GRU" => format!("{own} + (k < 2 * HIDDEN ? {recurrent} : 0)"),
-                _ => format!("{own} + {recurrent}"),
-            }
-        }
-        false => "0".into(),
-    };
+    let bias = added(p, op, d);
     let recurrent_gates =
         if reset_first(p, op, d)?.is_empty() { "GATES * HIDDEN" } else { "2 * HIDDEN" };
     let store = match p.result(0).is_some() {
@@ -304,14 +325,6 @@ fn direction(p: &Program, r: &Recurrent, op: &str, d: i64) -> Result<String, Str
         reset = reset_first(p, op, d)?,
         step = step(p, op, d)?,
     );
-    for (i, of) in [(1, "h"), (2, "cell")] {
-        if p.result(i).is_some() {
-            let _ = writeln!(
-                text,
-                "    for (long b = 0; b < BATCH; b++)\n      for (long i = 0; i < HIDDEN; i++) \
-                 y{i}[({last}) * HIDDEN + i] = {of}[b * HIDDEN + i];"
-            );
-        }
-    }
+    text += &last_states(p, &last);
     Ok((text + "  }\n").replace("LENGTH(b)", length))
 }

@@ -221,6 +221,68 @@ pub(super) fn split_at(p: &mut Program, shape: &[i64], axis: usize) {
     p.int("INNER", product(&shape[axis + 1..]));
 }
 
+/// The places of the best elements, a result at a time.
+const ARG_ONE_BY_ONE: &str = "  for (long o = 0; o < OUTER; o++)
+  for (long i = 0; i < INNER; i++) {
+    const T0 *v = x0 + o * EXTENT * INNER + i;
+    T0 best = v[0];
+    long at = 0;
+    for (long k = 1; k < EXTENT; k++) {
+      const T0 a = v[k * INNER];
+      if (BETTER(a, best)) best = a, at = k;
+    }
+    y0[o * INNER + i] = at;
+  }
+";
+
+/// The same across rows: of some neighbours at a time, each has its best element and its place.
+const ARG_ACROSS_ROWS: &str = "  for (long o = 0; o < OUTER; o++)
+  for (long first = 0; first < INNER; first += 128) {
+    const long count = INNER - first < 128 ? INNER - first : 128;
+    const T0 *v = x0 + o * EXTENT * INNER + first;
+    T0 bests[128];
+    int places[128];
+    for (long i = 0; i < count; i++) bests[i] = v[i], places[i] = 0;
+    for (long k = 1; k < EXTENT; k++) {
+      const T0 *row = v + k * INNER;
+      for (long i = 0; i < count; i++) {
+        const T0 a = row[i], best = bests[i];
+        const int is = BETTER(a, best);
+        bests[i] = is ? a : best, places[i] = is ? (int)k : places[i];
+      }
+    }
+    for (long i = 0; i < count; i++) y0[o * INNER + first + i] = places[i];
+  }
+";
+
+/// The same of rows in 32 parts, each 32nd element in one; then the best of the parts' counts.
+const ARG_OF_ROWS: &str = "  for (long o = 0; o < OUTER; o++) {
+    const T0 *v = x0 + o * EXTENT;
+    T0 bests[32];
+    int places[32];
+    long k = 0;
+    for (int l = 0; l < 32; l++) bests[l] = v[0], places[l] = 0;
+    for (; k + 32 <= EXTENT; k += 32)
+      for (int l = 0; l < 32; l++) {
+        const T0 a = v[k + l], best = bests[l];
+        const int is = BETTER(a, best);
+        bests[l] = is ? a : best, places[l] = is ? (int)k + l : places[l];
+      }
+    for (; k < EXTENT; k++) {
+      const T0 a = v[k], best = bests[0];
+      if (BETTER(a, best)) bests[0] = a, places[0] = (int)k;
+    }
+    T0 best = bests[0];
+    long at = places[0];
+    for (int l = 1; l < 32; l++) {
+      const T0 a = bests[l];
+        const int same = !AHEAD(a, best) && !AHEAD(best, a);
+      if (AHEAD(a, best) || (same && EARLIER(places[l], at))) best = a, at = places[l];
+    }
+    y0[o] = at;
+  }
+";
+
 fn arg(p: &mut Program) -> Result<(), String> {
     only(p, &["axis", "keepdims", "select_last_index"])?;
     let shape = p.shape(0)?;
@@ -234,87 +296,22 @@ fn arg(p: &mut Program) -> Result<(), String> {
     // As in NumPy, a NaN is both the largest and the smallest element.
     let none = match (last, matches!(p.dtype(0)?, DType::F32 | DType::F64)) {
         (_, false) => "",
-        ("", true) => " || (a != a && best == best)",
-        (_, true) => " || a != a",
+        ("", true) => " || ((a) != (a) && (best) == (best))",
+        (_, true) => " || (a) != (a)",
     };
-    let (only, turned) = match none {
-        "" => ("", ""),
-        _ => (" || (a != a && best == best)", " || (best != best && a == a)"),
-    };
-    // A GPU's threads have an element each.
-    p.on_device(&format!(
-        "  for (long o = 0; o < OUTER; o++)
-  for (long i = 0; i < INNER; i++) {{
-    const T0 *v = x0 + o * EXTENT * INNER + i;
-    T0 best = v[0];
-    long at = 0;
-    for (long k = 1; k < EXTENT; k++) {{
-      const T0 a = v[k * INNER];
-      if (a {sign}{last} best{none}) best = a, at = k;
-    }}
-    y0[o * INNER + i] = at;
-  }}
-"
-    ));
+    let only = if none.is_empty() { "" } else { " || ((a) != (a) && (best) == (best))" };
     if shape[axis] > i64::from(i32::MAX) {
         return Err("its axis is too long".into());
     }
-    let is_inner = product(&shape[axis + 1..]) > 1;
-    p.body(&match is_inner {
-        // Some neighbours at a time, each with its best element and the place of that.
-        true => format!(
-            "  for (long o = 0; o < OUTER; o++)
-  for (long first = 0; first < INNER; first += 128) {{
-    const long count = INNER - first < 128 ? INNER - first : 128;
-    const T0 *v = x0 + o * EXTENT * INNER + first;
-    T0 bests[128];
-    int places[128];
-    for (long i = 0; i < count; i++) bests[i] = v[i], places[i] = 0;
-    for (long k = 1; k < EXTENT; k++) {{
-      const T0 *row = v + k * INNER;
-      for (long i = 0; i < count; i++) {{
-        const T0 a = row[i], best = bests[i];
-        const int is = a {sign}{last} best{none};
-        bests[i] = is ? a : best, places[i] = is ? (int)k : places[i];
-      }}
-    }}
-    for (long i = 0; i < count; i++) y0[o * INNER + first + i] = places[i];
-  }}
-"
-        ),
-        // A row in 32 parts, each 32nd element in one; of the parts' best the first or last counts.
-        false => {
-            let order = if last.is_empty() { '<' } else { '>' };
-            format!(
-                "  for (long o = 0; o < OUTER; o++) {{
-    const T0 *v = x0 + o * EXTENT;
-    T0 bests[32];
-    int places[32];
-    long k = 0;
-    for (int l = 0; l < 32; l++) bests[l] = v[0], places[l] = 0;
-    for (; k + 32 <= EXTENT; k += 32)
-      for (int l = 0; l < 32; l++) {{
-        const T0 a = v[k + l], best = bests[l];
-        const int is = a {sign}{last} best{none};
-        bests[l] = is ? a : best, places[l] = is ? (int)k + l : places[l];
-      }}
-    for (; k < EXTENT; k++) {{
-      const T0 a = v[k], best = bests[0];
-      if (a {sign}{last} best{none}) bests[0] = a, places[0] = (int)k;
-    }}
-    T0 best = bests[0];
-    long at = places[0];
-    for (int l = 1; l < 32; l++) {{
-      const T0 a = bests[l];
-      const int same = !(a {sign} best{only}) && !(best {sign} a{turned});
-      if (a {sign} best{only} || (same && places[l] {order} at)) best = a, at = places[l];
-    }}
-    y0[o] = at;
-  }}
-"
-            )
-        }
-    });
+    // `BETTER` says whether an element takes the place of the best one before it, and `AHEAD`
+    // whether one is better wherever it lies.
+    p.define("BETTER(a, best)", format!("((a) {sign}{last} (best){none})"));
+    p.define("AHEAD(a, best)", format!("((a) {sign} (best){only})"));
+    p.define("EARLIER(a, b)", if last.is_empty() { "((a) < (b))" } else { "((a) > (b))" });
+    // A GPU's threads have a result each.
+    p.on_device(ARG_ONE_BY_ONE);
+    let is_last = product(&shape[axis + 1..]) <= 1;
+    p.body(if is_last { ARG_OF_ROWS } else { ARG_ACROSS_ROWS });
     Ok(())
 }
 

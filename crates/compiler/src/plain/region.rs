@@ -1,20 +1,18 @@
 //! Plain kernels (untuned C for one ONNX operator) of operators that sample images at positions
-//! between pixels: `GridSample`, `RoiAlign`, `MaxRoiPool` (regions of interest), `DeformConv`, and
-//! of `Col2Im`, which adds columns up to an image. Input: a call at constant shapes; output: C.
-//! (Regions of nodes with open extents are another thing, in `regions/`.) `mod.rs` collects the
-//! tables `OPS` of all families of operators.
+//! between pixels: `GridSample`, `RoiAlign`, `MaxRoiPool` (regions of interest), and of `Col2Im`,
+//! which adds columns up to an image. Input: a call at constant shapes; output: C. (Regions of
+//! nodes with open extents are another thing, in `regions/`.) `mod.rs` collects the tables `OPS` of
+//! all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
 use super::program::{Program, loops, offset, product, strides};
-use squall_core::DType;
 use squall_core::graph::infer::spread;
 use squall_core::text::shown;
 use std::fmt::Write as _;
 
 pub(super) const OPS: &[(&str, Generator)] = &[
     ("Col2Im", col2im),
-    ("DeformConv", deform_conv),
     ("GridSample", grid_sample),
     ("MaxRoiPool", max_roi_pool),
     ("RoiAlign", roi_align),
@@ -124,6 +122,75 @@ fn padding(p: &Program) -> Result<(&'static str, &'static str), String> {
     })
 }
 
+/// The samples of images of two dimensions: `point` finds pixels and weights, once for all channels
+/// and of some points at a time.
+fn sampled_together(point: &str) -> String {
+    format!(
+        "  for (long b = 0; b < BATCH; b++)
+  for (long first = 0; first < POINTS; first += 64) {{
+    const long count = POINTS - first < 64 ? POINTS - first : 64;
+    int places[ALL][64];
+    R weights[ALL][64];
+    for (long n = 0; n < count; n++) {{
+      const long i = first + n;
+      long at[RANK][TAPS];
+      R weight[RANK][TAPS];
+      for (long a = 0; a < RANK; a++) {{
+      {point}
+      }}
+      for (long t = 0; t < ALL; t++) {{
+        const long y = at[0][t % TAPS], x = at[1][t / TAPS];
+        places[t][n] = y < 0 || x < 0 ? -1 : (int)(y * STEP[0] + x);
+        weights[t][n] = weight[0][t % TAPS] * weight[1][t / TAPS];
+      }}
+    }}
+    for (long c = 0; c < CHANNELS; c++) {{
+      const T0 *x = x0 + (b * CHANNELS + c) * IMAGE;
+      Y0 *y = y0 + (b * CHANNELS + c) * POINTS + first;
+      for (long n = 0; n < count; n++) {{
+        R sum = 0;
+        for (long t = 0; t < ALL; t++)
+          if (places[t][n] >= 0) sum += weights[t][n] * x[places[t][n]];
+        y[n] = sum;
+      }}
+    }}
+  }}
+"
+    )
+}
+
+/// The samples of images of any dimensions, one point after the other.
+fn sampled_one_by_one(point: &str) -> String {
+    format!(
+        "  for (long b = 0; b < BATCH; b++)
+  for (long i = 0; i < POINTS; i++) {{
+    long at[RANK][TAPS];
+    R weight[RANK][TAPS];
+    for (long a = 0; a < RANK; a++) {{
+      {point}
+    }}
+    for (long c = 0; c < CHANNELS; c++) {{
+      const T0 *x = x0 + (b * CHANNELS + c) * IMAGE;
+      R sum = 0;
+      for (long t = 0; t < ALL; t++) {{
+        long rest = t, place = 0;
+        int inside = 1;
+        R w = 1;
+        for (long a = 0; a < RANK; a++, rest /= TAPS) {{
+          const long k = rest % TAPS;
+          w *= weight[a][k];
+          if (at[a][k] < 0) inside = 0;
+          place += at[a][k] * STEP[a];
+        }}
+        if (inside) sum += w * x[place];
+      }}
+      y0[(b * CHANNELS + c) * POINTS + i] = sum;
+    }}
+  }}
+"
+    )
+}
+
 fn grid_sample(p: &mut Program) -> Result<(), String> {
     only(p, &["align_corners", "mode", "padding_mode"])?;
     p.real0()?;
@@ -160,72 +227,13 @@ fn grid_sample(p: &mut Program) -> Result<(), String> {
         at[a][t] = c;
       }}"
     );
-    let is_flat = rank == 2 && product(&x[2..]) <= i64::from(i32::MAX);
-    if is_flat {
-        // Pixels and weights of some points at a time are found once for all channels.
-        p.body(&format!(
-            "  for (long b = 0; b < BATCH; b++)
-  for (long first = 0; first < POINTS; first += 64) {{
-    const long count = POINTS - first < 64 ? POINTS - first : 64;
-    int places[ALL][64];
-    R weights[ALL][64];
-    for (long n = 0; n < count; n++) {{
-      const long i = first + n;
-      long at[RANK][TAPS];
-      R weight[RANK][TAPS];
-      for (long a = 0; a < RANK; a++) {{
-      {point}
-      }}
-      for (long t = 0; t < ALL; t++) {{
-        const long y = at[0][t % TAPS], x = at[1][t / TAPS];
-        places[t][n] = y < 0 || x < 0 ? -1 : (int)(y * STEP[0] + x);
-        weights[t][n] = weight[0][t % TAPS] * weight[1][t / TAPS];
-      }}
-    }}
-    for (long c = 0; c < CHANNELS; c++) {{
-      const T0 *x = x0 + (b * CHANNELS + c) * IMAGE;
-      Y0 *y = y0 + (b * CHANNELS + c) * POINTS + first;
-      for (long n = 0; n < count; n++) {{
-        R sum = 0;
-        for (long t = 0; t < ALL; t++)
-          if (places[t][n] >= 0) sum += weights[t][n] * x[places[t][n]];
-        y[n] = sum;
-      }}
-    }}
-  }}
-"
-        ));
-    }
-    let each_point = format!(
-        "  for (long b = 0; b < BATCH; b++)
-  for (long i = 0; i < POINTS; i++) {{
-    long at[RANK][TAPS];
-    R weight[RANK][TAPS];
-    for (long a = 0; a < RANK; a++) {{
-      {point}
-    }}
-    for (long c = 0; c < CHANNELS; c++) {{
-      const T0 *x = x0 + (b * CHANNELS + c) * IMAGE;
-      R sum = 0;
-      for (long t = 0; t < ALL; t++) {{
-        long rest = t, place = 0;
-        int inside = 1;
-        R w = 1;
-        for (long a = 0; a < RANK; a++, rest /= TAPS) {{
-          const long k = rest % TAPS;
-          w *= weight[a][k];
-          if (at[a][k] < 0) inside = 0;
-          place += at[a][k] * STEP[a];
-        }}
-        if (inside) sum += w * x[place];
-      }}
-      y0[(b * CHANNELS + c) * POINTS + i] = sum;
-    }}
-  }}
-"
-    );
-    match is_flat {
-        true => p.on_device(&each_point),
+    let each_point = sampled_one_by_one(&point);
+    // Places of pixels are whole numbers of 32 bits.
+    match rank == 2 && product(&x[2..]) <= i64::from(i32::MAX) {
+        true => {
+            p.on_device(&each_point);
+            p.body(&sampled_together(&point));
+        }
         false => p.body(&each_point),
     }
     Ok(())
@@ -313,39 +321,10 @@ fn averaged(p: &mut Program, x: &[i64], out: &[i64]) -> String {
     .into()
 }
 
-fn roi_align(p: &mut Program) -> Result<(), String> {
-    only(p, ROI_ALIGN)?;
-    p.real0()?;
-    let (x, out) = (p.shape(0)?, p.out()?);
-    let half = half_pixel(p)?;
-    let (step, end) = joined(p)?;
-    let ratio = p.ctx.int_or("sampling_ratio", 0)?;
-    let scale = p.ctx.float_or("spatial_scale", 1.0)?;
-    p.float("SCALE", scale);
-    p.float("SHIFT", if half { 0.5 } else { 0.0 });
-    p.table("roi_span", SAMPLES.into());
-    for (name, v) in [
-        ("IMAGES", x[0]),
-        ("CHANNELS", x[1]),
-        ("HEIGHT", x[2]),
-        ("WIDTH", x[3]),
-        ("REGIONS", out[0]),
-        ("ROWS", out[2]),
-        ("COLUMNS", out[3]),
-    ] {
-        p.int(name, v);
-    }
-    let least = match half {
-        true => "",
-        false => "    if (w < 1) w = 1;\n    if (h < 1) h = 1;\n",
-    };
-    let count = |extent: &str, of: &str| match ratio > 0 {
-        true => format!("{ratio}L"),
-        // An extent that is NaN or too large has no samples.
-        false => format!("roi_count(F(ceil)({extent} / C({of})))"),
-    };
-    let (rows, columns) = (count("h", "ROWS"), count("w", "COLUMNS"));
-    let each = format!(
+/// The text that makes the bins of a region one after the other, by all samples of each: `step`
+/// adds a sample and `end` is the result.
+fn sample_by_sample(step: &str, end: &str) -> String {
+    format!(
         "    for (long ch = 0; ch < CHANNELS; ch++)
     for (long r = 0; r < ROWS; r++)
     for (long q = 0; q < COLUMNS; q++) {{
@@ -380,7 +359,42 @@ fn roi_align(p: &mut Program) -> Result<(), String> {
       y0[((n * CHANNELS + ch) * ROWS + r) * COLUMNS + q] = {end};
     }}
 "
-    );
+    )
+}
+
+fn roi_align(p: &mut Program) -> Result<(), String> {
+    only(p, ROI_ALIGN)?;
+    p.real0()?;
+    let (x, out) = (p.shape(0)?, p.out()?);
+    let half = half_pixel(p)?;
+    let (step, end) = joined(p)?;
+    let ratio = p.ctx.int_or("sampling_ratio", 0)?;
+    let scale = p.ctx.float_or("spatial_scale", 1.0)?;
+    p.float("SCALE", scale);
+    p.float("SHIFT", if half { 0.5 } else { 0.0 });
+    p.table("roi_span", SAMPLES.into());
+    for (name, v) in [
+        ("IMAGES", x[0]),
+        ("CHANNELS", x[1]),
+        ("HEIGHT", x[2]),
+        ("WIDTH", x[3]),
+        ("REGIONS", out[0]),
+        ("ROWS", out[2]),
+        ("COLUMNS", out[3]),
+    ] {
+        p.int(name, v);
+    }
+    let least = match half {
+        true => "",
+        false => "    if (w < 1) w = 1;\n    if (h < 1) h = 1;\n",
+    };
+    let count = |extent: &str, of: &str| match ratio > 0 {
+        true => format!("{ratio}L"),
+        // An extent that is NaN or too large has no samples.
+        false => format!("roi_count(F(ceil)({extent} / C({of})))"),
+    };
+    let (rows, columns) = (count("h", "ROWS"), count("w", "COLUMNS"));
+    let each = sample_by_sample(step, end);
     let tables = match p.ctx.text("mode", "avg")? {
         "avg" => averaged(p, x, out),
         _ => String::new(),
@@ -442,143 +456,6 @@ fn max_roi_pool(p: &mut Program) -> Result<(), String> {
   }
 ",
     );
-    Ok(())
-}
-
-const WINDOW: &[&str] =
-    &["auto_pad", "dilations", "group", "kernel_shape", "offset_group", "pads", "strides"];
-
-fn deform_conv(p: &mut Program) -> Result<(), String> {
-    only(p, WINDOW)?;
-    p.real0()?;
-    let (x, w, out) = (p.shape(0)?, p.shape(1)?, p.out()?);
-    let win = spread(&p.ctx, &x[2..], &w[2..])?;
-    let (group, offsets) = (p.ctx.int_or("group", 1)?, p.ctx.int_or("offset_group", 1)?);
-    for (name, v) in [
-        ("BATCH", x[0]),
-        ("CHANNELS", x[1]),
-        ("HEIGHT", x[2]),
-        ("WIDTH", x[3]),
-        ("OUTS", out[1]),
-        ("ROWS", out[2]),
-        ("COLUMNS", out[3]),
-        ("INS", w[1]),
-        ("EACH", out[1] / group),
-        ("SHARE", x[1] / offsets),
-        ("OFFSETS", offsets),
-        ("KH", w[2]),
-        ("KW", w[3]),
-        ("SH", win.strides[0]),
-        ("SW", win.strides[1]),
-        ("DH", win.dilations[0]),
-        ("DW", win.dilations[1]),
-        ("PH", win.before[0]),
-        ("PW", win.before[1]),
-    ] {
-        p.int(name, v);
-    }
-    let bias = if p.has(3) { "x3[m]" } else { "0" };
-    let mask = if p.has(4) {
-        " * x4[((b * OFFSETS + g) * KH * KW + k) * ROWS * COLUMNS + at]"
-    } else {
-        ""
-    };
-    let each = format!(
-        "  for (long b = 0; b < BATCH; b++)
-  for (long m = 0; m < OUTS; m++)
-  for (long r = 0; r < ROWS; r++)
-  for (long q = 0; q < COLUMNS; q++) {{
-    const long at = r * COLUMNS + q;
-    R sum = {bias};
-    for (long i = 0; i < INS; i++) {{
-      const long c = m / EACH * INS + i, g = c / SHARE;
-      const T0 *x = x0 + (b * CHANNELS + c) * HEIGHT * WIDTH;
-      for (long k = 0; k < KH * KW; k++) {{
-        const T2 *o = x2 + ((b * OFFSETS + g) * KH * KW + k) * 2 * ROWS * COLUMNS + at;
-        const R v = C(r * SH - PH + k / KW * DH) + o[0];
-        const R u = C(q * SW - PW + k % KW * DW) + o[ROWS * COLUMNS];
-        if (!(v > -1 && v < C(HEIGHT) && u > -1 && u < C(WIDTH))) continue;
-        const R fv = F(floor)(v), fu = F(floor)(u), lv = v - fv, lu = u - fu;
-        const long y = (long)fv, z = (long)fu;
-        R s = 0;
-        if (y >= 0 && z >= 0) s += (1 - lv) * (1 - lu) * x[y * WIDTH + z];
-        if (y >= 0 && z + 1 < WIDTH) s += (1 - lv) * lu * x[y * WIDTH + z + 1];
-        if (y + 1 < HEIGHT && z >= 0) s += lv * (1 - lu) * x[(y + 1) * WIDTH + z];
-        if (y + 1 < HEIGHT && z + 1 < WIDTH) s += lv * lu * x[(y + 1) * WIDTH + z + 1];
-        sum += s * x1[(m * INS + i) * KH * KW + k]{mask};
-      }}
-    }}
-    y0[(b * OUTS + m) * ROWS * COLUMNS + at] = sum;
-  }}
-"
-    );
-    if p.dtype(0)? != DType::F32 || x[2] * x[3] > i64::from(i32::MAX) {
-        p.body(&each);
-        return Ok(());
-    }
-    p.on_device(&each);
-    let depth = w[1] * w[2] * w[3];
-    p.int("GROUPS", group);
-    p.int("POINTS", out[2] * out[3]);
-    p.int("DEPTH", depth);
-    p.scratch_pointer("float", "panel", 64 * depth, 4);
-    let (begin, mask) = (
-        if p.has(3) { "x3 + group * EACH" } else { "0" },
-        if p.has(4) { "x4[((b * OFFSETS + g) * KH * KW + k) * POINTS + at]" } else { "1" },
-    );
-    // Of some places at a time, what the window sees lies in a panel that all filters multiply.
-    p.body(&format!(
-        "  for (long b = 0; b < BATCH; b++)
-  for (long first = 0; first < POINTS; first += 64)
-  for (long group = 0; group < GROUPS; group++) {{
-    const long count = POINTS - first < 64 ? POINTS - first : 64;
-    for (long k = 0; k < KH * KW; k++) {{
-      int places[4][64];
-      float weights[4][64], factors[64];
-      long known = -1;
-      for (long i = 0; i < INS; i++) {{
-        const long c = group * INS + i, g = c / SHARE;
-        if (g != known) {{
-          const T2 *o = x2 + ((b * OFFSETS + g) * KH * KW + k) * 2 * POINTS;
-          for (long n = 0; n < 64; n++) {{
-            for (int t = 0; t < 4; t++) places[t][n] = -1, weights[t][n] = 0;
-            factors[n] = 0;
-          }}
-          for (long n = 0; n < count; n++) {{
-            const long at = first + n, r = at / COLUMNS, q = at % COLUMNS;
-            const float v = C(r * SH - PH + k / KW * DH) + o[at];
-            const float u = C(q * SW - PW + k % KW * DW) + o[POINTS + at];
-            factors[n] = {mask};
-            if (!(v > -1 && v < C(HEIGHT) && u > -1 && u < C(WIDTH))) {{
-              factors[n] = 0;
-              continue;
-            }}
-            const float fv = floorf(v), fu = floorf(u), lv = v - fv, lu = u - fu;
-            const int y = (int)fv, z = (int)fu, place = y * (int)WIDTH + z;
-            if (y >= 0 && z >= 0) places[0][n] = place;
-            if (y >= 0 && z + 1 < WIDTH) places[1][n] = place + 1;
-            if (y + 1 < HEIGHT && z >= 0) places[2][n] = place + (int)WIDTH;
-            if (y + 1 < HEIGHT && z + 1 < WIDTH) places[3][n] = place + (int)WIDTH + 1;
-            weights[0][n] = (1 - lv) * (1 - lu), weights[1][n] = (1 - lv) * lu;
-            weights[2][n] = lv * (1 - lu), weights[3][n] = lv * lu;
-          }}
-          known = g;
-        }}
-        const T0 *x = x0 + (b * CHANNELS + c) * HEIGHT * WIDTH;
-        float *to = panel + (i * KH * KW + k) * 64;
-        for (long n = 0; n < 64; n++) {{
-          float s = 0;
-          for (int t = 0; t < 4; t++)
-            if (places[t][n] >= 0) s += weights[t][n] * x[places[t][n]];
-          to[n] = s * factors[n];
-        }}
-      }}
-    }}
-    panel_products(x1 + group * EACH * DEPTH, EACH, panel, DEPTH, {begin},
-                   y0 + (b * OUTS + group * EACH) * POINTS + first, POINTS, count);
-  }}
-"
-    ));
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use super::arena::{ALIGNMENT, Block, lay_out, lay_out_by};
 use super::branches::Order;
 use super::operands::{number, source_of, target_of};
 use super::plain::PlainOperators;
-use super::ports::is_whole_block;
+use super::ports::{is_whole_block, ports};
 use crate::base::error::Error;
 use crate::base::files::{put_in_folder, put_in_folder_by};
 use crate::input::weights::Place;
@@ -231,16 +231,7 @@ impl<'a> Builder<'a> {
             linked: Vec::new(),
             prepared: 0,
         };
-        let ends = |places: &'a [BlockPlace], elements: &'a [usize]| places.iter().zip(elements);
-        let inputs = ends(&plan.inputs, &plan.input_elements).map(|(p, n)| (Role::Data, p, *n));
-        let outputs =
-            ends(&plan.outputs, &plan.output_elements).map(|(p, n)| (Role::Output, p, *n));
-        // Behind all outputs stand the extents of those of which only the run knows them.
-        let extents = plan
-            .bounded
-            .iter()
-            .map(|o| (Role::Output, &o.extents, plan.blocks[o.extents.block].elements));
-        for (role, place, elements) in inputs.chain(outputs).chain(extents) {
+        for (role, place, elements) in ports(plan) {
             let at = Some((ARENA, layout.at(plan, place)));
             let element = element(plan.blocks[place.block].dtype)?;
             let number = b.buffer(role, element, elements as u64, at);
