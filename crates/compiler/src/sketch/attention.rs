@@ -75,7 +75,7 @@ fn sketch(f: &Facts<'_>) -> Option<Sketch> {
     let (links, of_rows) = links(f)?;
     let w = f.workload;
     let (mut n, mut prefix) = start(w);
-    let mut shared = join(w, &links, &of_rows, (&mut n, &mut prefix))?;
+    let mut shared = join(w, &links, &of_rows, &mut n, &mut prefix)?;
     let space = space(f, &links, of_rows.last()?.extent)?;
     let row = shared.pop()?;
     // The second factor of the first product, which its lanes read across.
@@ -112,7 +112,8 @@ fn join(
     w: &Workload,
     links: &[Link],
     rows: &[Axis],
-    (n, prefix): (&mut Nest, &mut Vec<Primitive>),
+    n: &mut Nest,
+    prefix: &mut Vec<Primitive>,
 ) -> Option<Vec<String>> {
     let name = |axis: &Axis, stage: &str| format!("{}_{stage}", axis.name);
     for l in links.iter().filter(|l| l.across.is_some()) {

@@ -95,7 +95,8 @@ fn along(f: &Facts<'_>, between: usize, dims: &[Option<usize>]) -> Vec<Sketch> {
     let is_last = dim + 1 == e.axes.len();
     let places: &[bool] = if is_last { &[false] } else { &[false, true] };
     let ways = sizes.iter().flat_map(|&size| places.iter().map(move |&last| (size, last)));
-    ways.flat_map(|way| of_size(f, between, dims, way).unwrap_or_default()).collect()
+    let all = |(size, last)| of_size(f, between, dims, size, last).unwrap_or_default();
+    ways.flat_map(all).collect()
 }
 
 /// Of the sizes that fit, the largest and those that are half of the one before or less: of whole
@@ -122,7 +123,8 @@ fn of_size(
     f: &Facts<'_>,
     between: usize,
     dims: &[Option<usize>],
-    (size, last): (i64, bool),
+    size: i64,
+    last: bool,
 ) -> Option<Vec<Sketch>> {
     let w = f.workload;
     let source = w.stage_source(between);
@@ -229,7 +231,7 @@ impl BackToBack {
         let between = self.declare_between(nests, &mut n)?;
         let mut body = Vec::new();
         for of in nests {
-            let slots = self.slots(of, (&inputs, &between), &mut n)?;
+            let slots = self.slots(of, &inputs, &between, &mut n)?;
             let vars: Vec<Var> = of.vars.iter().map(|v| n.new_var(v)).collect();
             let in_part = |part| InPart { of, slots: &slots, part };
             body.extend(remapped(&of.body, &in_part(part), &vars));
@@ -313,7 +315,8 @@ impl BackToBack {
     fn slots(
         &self,
         of: &Nest,
-        (inputs, between): (&HashMap<String, Slot>, &Slot),
+        inputs: &HashMap<String, Slot>,
+        between: &Slot,
         n: &mut Nest,
     ) -> Option<Vec<Slot>> {
         let ahead = self.of_parts(of);

@@ -169,7 +169,7 @@ impl BytePool {
         let [h, w] = self.windows()?;
         let &BytePool { n, c, kernel: [r, s], .. } = self;
         let axes = format!("n: {n}, p: {}, q: {}, c: {c}", h.positions(), w.positions());
-        let (copy, x) = padded(("u8", c, border), n, h, w);
+        let (copy, x) = padded("u8", c, border, n, h, w);
         let parameters = if value.contains("F[") { "weight F: f32[2]\n" } else { "" };
         written(&format!(
             "workload pool\ndata X: u8[{n}, {}, {}, {c}]\n{parameters}{copy}stage M: f32[{axes}] = \

@@ -112,7 +112,7 @@ impl ByteResult {
     }
 
     /// The stage that scales, rounds and saturates sums.
-    fn stage(self, (sums, axes, index): (&str, &str, &str), channel: &str, unit: f64) -> String {
+    fn stage(self, sums: &str, axes: &str, index: &str, channel: &str, unit: f64) -> String {
         let scaled =
             format!("{sums}[{index}] * (S[{channel}] * {unit:?}) + Z[{channel}] * {OFFSET_UNIT:?}");
         let first = self.range.of(&scaled);
@@ -157,7 +157,7 @@ impl MatMul {
              f32[{n}]\nweight Z: f32[{n}]\n{}stage T: i32[m: {m}, n: {n}] = sum(k: {fours}) \
              dot(A[m, k], B[n, k])\n{}",
             result.inputs(&format!("{m}, {n}")),
-            result.stage(("T", &format!("m: {m}, n: {n}"), "m, n"), "n", unit)
+            result.stage("T", &format!("m: {m}, n: {n}"), "m, n", "n", unit)
         ))
     }
 }
@@ -187,7 +187,7 @@ impl Conv {
         let (row, column) = (h.index("p", "r"), w.index("q", "s"));
         if self.is_depthwise() && k == c {
             let axes = format!("n: {n}, k: {k}, p: {}, q: {}", h.positions(), w.positions());
-            let (copy, x) = bordered(("u8", c, "E[0]"), n, h, w);
+            let (copy, x) = bordered("u8", c, "E[0]", n, h, w);
             let border = if copy.is_empty() { "" } else { "data E: u8[4]\n" };
             return written(&format!(
                 "workload depthwise_conv2d\ndata X: u8[{n}, {}, {}, {c}]\ndata D: f32[1]\nweight \
@@ -200,7 +200,7 @@ impl Conv {
         let fours = c / groups / 4;
         let Grouped { axes, channel, channels, first } = self.grouped();
         let axes = format!("n: {n}, {axes}, p: {}, q: {}", h.positions(), w.positions());
-        let (copy, x) = bordered(("u8x4", c / 4, "E[0]"), n, h, w);
+        let (copy, x) = bordered("u8x4", c / 4, "E[0]", n, h, w);
         let border = if copy.is_empty() { "" } else { "data E: u8x4[1]\n" };
         let (read, image) = (format!("n, {row}, {column}, {first}"), self.fours_of_image());
         written(&format!(
@@ -255,7 +255,7 @@ impl Conv {
             (format!("n: {n}, p: {p}, q: {q}, k: {k}"), format!("{n}, {p}, {q}, {k}"));
         if self.is_depthwise() && k == c {
             let unit = sum_unit(r * s, true);
-            let (copy, x) = padded(("u8", c, zero), n, h, w);
+            let (copy, x) = padded("u8", c, zero, n, h, w);
             return written(&format!(
                 "workload depthwise_conv2d\ndata X: u8[{n}, {}, {}, {c}]\nweight W: f32[{r}, {s}, \
                  {c}]\nweight S: f32[{c}]\nweight Z: f32[{c}]\n{}{copy}stage C: f32[{axes}] = \
@@ -263,7 +263,7 @@ impl Conv {
                 self.h,
                 self.w,
                 result.inputs(&shape),
-                result.stage(("C", &axes, "n, p, q, k"), "k", unit)
+                result.stage("C", &axes, "n, p, q, k", "k", unit)
             ));
         }
         let of_group = c / groups;
@@ -275,7 +275,7 @@ impl Conv {
         }
         fits(of_group.saturating_mul(r).saturating_mul(s))?;
         let (fours, unit) = (of_group / 4, sum_unit(of_group * r * s, false));
-        let (copy, x) = padded(("u8x4", c / 4, zero), n, h, w);
+        let (copy, x) = padded("u8x4", c / 4, zero, n, h, w);
         let image = self.fours_of_image();
         let Grouped { axes, channel, channels, first } = self.grouped();
         let axes = format!("n: {n}, p: {p}, q: {q}, {axes}");
@@ -286,7 +286,7 @@ impl Conv {
              i32[{axes}] = sum(r: {r}, s: {s}, c: {fours}) dot({x}[n, {row}, {column}, {first}], \
              W[{channel}, r, s, c])\n{}",
             result.inputs(&format!("{n}, {p}, {q}, {channels}")),
-            result.stage(("C", &axes, &index), channel, unit)
+            result.stage("C", &axes, &index, channel, unit)
         ))
     }
 }
@@ -294,18 +294,22 @@ impl Conv {
 /// The line of the stage that copies `X[n, h, w, c]` with its border into `P`, and the name of the
 /// tensor to read; an empty line where nothing is padded.
 pub(super) fn padded(
-    (format, channels, zero): (&str, i64, u8),
+    format: &str,
+    channels: i64,
+    zero: u8,
     n: i64,
     h: Window,
     w: Window,
 ) -> (String, &'static str) {
     let border = if format == "u8" { u32::from(zero) } else { u32::from_le_bytes([zero; 4]) };
-    bordered((format, channels, &border.to_string()), n, h, w)
+    bordered(format, channels, &border.to_string(), n, h, w)
 }
 
 /// The same with a border of any expression.
 fn bordered(
-    (format, channels, border): (&str, i64, &str),
+    format: &str,
+    channels: i64,
+    border: &str,
     n: i64,
     h: Window,
     w: Window,

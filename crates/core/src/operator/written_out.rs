@@ -17,7 +17,7 @@ pub fn written_out(
     at: &[Affine],
     kept: &dyn Fn(Source) -> bool,
 ) -> Option<Expr> {
-    value(w, (of, at), kept, &mut MOST_LOADS.clone())
+    value(w, of, at, kept, &mut MOST_LOADS.clone())
 }
 
 /// An expression of tensors with the stages that it reads written out so.
@@ -28,7 +28,8 @@ pub fn with_written_out(w: &Workload, e: &Expr, kept: &dyn Fn(Source) -> bool) -
 /// The same, where so many loads may be left.
 fn value(
     w: &Workload,
-    (of, at): (Source, &[Affine]),
+    of: Source,
+    at: &[Affine],
     kept: &dyn Fn(Source) -> bool,
     left: &mut u32,
 ) -> Option<Expr> {
@@ -54,7 +55,7 @@ fn inner(
 ) -> Option<Expr> {
     let mut is_known = true;
     let made = e.rewrite(&mut |a| there(a), &mut |e| match &e {
-        Expr::Load { source, index } if is_known => value(w, (*source, index), kept, left)
+        Expr::Load { source, index } if is_known => value(w, *source, index, kept, left)
             .unwrap_or_else(|| {
                 is_known = false;
                 e.clone()

@@ -56,13 +56,8 @@ impl RowSteps {
 
     /// The statements of a block's threads, which read the steps, behind those that make them for
     /// the rows of the block's tile: it begins at `start`, of `size` along each axis.
-    pub fn ahead(
-        &self,
-        n: &mut Nest,
-        (start, size): (&[Var], &[i64]),
-        body: Vec<Stmt>,
-    ) -> Vec<Stmt> {
-        let mut w = Writer::new(self, n, (start, size));
+    pub fn ahead(&self, n: &mut Nest, start: &[Var], size: &[i64], body: Vec<Stmt>) -> Vec<Stmt> {
+        let mut w = Writer::new(self, n, start, size);
         let mut out = w.steps();
         let mut body = body;
         let made: Vec<(Source, Source)> =
@@ -102,7 +97,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(s: &'a RowSteps, n: &'a mut Nest, (start, size): (&'a [Var], &[i64])) -> Writer<'a> {
+    fn new(s: &'a RowSteps, n: &'a mut Nest, start: &'a [Var], size: &[i64]) -> Writer<'a> {
         let sizes: Vec<i64> = s.rows.iter().map(|axis| axis.map_or(1, |k| size[k])).collect();
         let mut w = Writer { s, n, start, sizes, results: Vec::new() };
         w.results =
@@ -136,7 +131,7 @@ impl<'a> Writer<'a> {
             let own: Vec<Affine> = rows.iter().map(|r| Affine::var(r.0)).collect();
             let mut each = Vec::new();
             if let RowStep::Reduce(op, e) = &s.steps[at] {
-                let (sum, made) = self.reduced((*op, e), &own, &mut out);
+                let (sum, made) = self.reduced(*op, e, &own, &mut out);
                 each = made;
                 each.push(self.result(at, &own, sum));
                 at += 1;
@@ -177,7 +172,8 @@ impl<'a> Writer<'a> {
     /// before, by as many threads.
     fn reduced(
         &mut self,
-        (op, e): (Reducer, &Expr),
+        op: Reducer,
+        e: &Expr,
         row: &[Affine],
         out: &mut Vec<Stmt>,
     ) -> (Expr, Vec<Stmt>) {

@@ -78,12 +78,14 @@ impl Windows {
         };
         let dims = (0..data.1.len()).filter(of_channels);
         let dims = dims.take(if weight.is_some() { 1 } else { usize::MAX });
-        dims.filter_map(|d| Windows::of((w, s), (&data, weight.as_ref()), d)).collect()
+        dims.filter_map(|d| Windows::of(w, s, &data, weight.as_ref(), d)).collect()
     }
 
     fn of(
-        (w, s): (&Workload, &Stage),
-        (data, weight): (&Place, Option<&Place>),
+        w: &Workload,
+        s: &Stage,
+        data: &Place,
+        weight: Option<&Place>,
         channel: usize,
     ) -> Option<Windows> {
         let is_axis = |v: &Var| (v.0 as usize) < s.axes.len();
@@ -307,8 +309,9 @@ impl<'a> Finder<'a> {
         };
         let channels = s.axes[p.channel.0 as usize].extent;
         let made = self.empty([window(1), window(2)], channels);
-        let expand = Some(self.first(&p, self.stage, &roles)?);
-        self.is_within(expand.as_ref()?, &made).then_some(())?;
+        let (product, data) = self.first(&p, self.stage, &roles)?;
+        self.is_within(&product, &data, &made).then_some(())?;
+        let expand = Some((product, data));
         let made = self.with_product(behind, Separable { expand, ..made })?;
         Some(Separable { patch: made.middle.clone(), ..made })
     }
@@ -361,13 +364,13 @@ impl<'a> Finder<'a> {
         if at[p.channel.0 as usize] != self.var(0) || !at.iter().all(is_place) {
             return None;
         }
-        let expand = self.first(&p, a, &|v| at[v.0 as usize].clone())?;
+        let (product, read) = self.first(&p, a, &|v| at[v.0 as usize].clone())?;
         let places = Separable {
             inside: inside.clone(),
             ..self.empty(windows.windows.clone(), w.shape_of(data.0)[windows.channel])
         };
-        self.is_within(&expand, &places).then_some(())?;
-        Some((Some(expand), unplaced(&value, sum), inside))
+        self.is_within(&product, &read, &places).then_some(())?;
+        Some((Some((product, read)), unplaced(&value, sum), inside))
     }
 
     /// The first product, whose axes lie `at` these places, with what it reads, of inputs alone.
@@ -395,7 +398,7 @@ impl<'a> Finder<'a> {
 
     /// Whether what the first product reads, where no border is, lies within its inputs at all
     /// places that the windows read.
-    fn is_within(&self, (product, data): &First, of: &Separable) -> bool {
+    fn is_within(&self, product: &PlaceProduct, data: &Expr, of: &Separable) -> bool {
         let mut ranges: Vec<Option<(i64, i64)>> =
             of.batch.iter().map(|e| Some((0, e - 1))).collect();
         ranges.push(None);

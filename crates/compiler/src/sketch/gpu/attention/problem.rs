@@ -130,11 +130,11 @@ pub fn problem(w: &Workload) -> Option<Attention> {
     let table = places(&first.index);
     let score = expanded(&stages, parts.score, &table, &[parts.product])?;
     let (there, second) =
-        second_product(&stages[&parts.weighted], parts.exp, (&first.index, &sizes))?;
+        second_product(&stages[&parts.weighted], parts.exp, &first.index, &sizes)?;
     let columns: Vec<Var> = there.iter().copied().filter(|v| !first.index.contains(v)).collect();
     let [column] = columns[..] else { return None };
-    let scores = product(&first.value, None, (row, key[0]))?;
-    let values = product(&second, Some(parts.exp), (row, column))?;
+    let scores = product(&first.value, None, row, key[0])?;
+    let values = product(&second, Some(parts.exp), row, column)?;
     // Where the output lies, by the rows and the column that it is of.
     let own = places(&stages[&parts.output].index);
     let value = expanded(&stages, parts.output, &own, &[parts.weighted, parts.powers])?;
@@ -206,7 +206,8 @@ fn parts(order: &[Source], stages: &HashMap<Source, Stored>) -> Option<Parts> {
 fn second_product(
     s: &Stored,
     table: Source,
-    (first, sizes): (&[Var], &HashMap<Var, i64>),
+    first: &[Var],
+    sizes: &HashMap<Var, i64>,
 ) -> Option<(Vec<Var>, Expr)> {
     let read = s.value.loads().iter().find(|l| l.0 == table)?.1.to_vec();
     let mut known: HashMap<Var, Var> = HashMap::new();
@@ -338,7 +339,7 @@ fn reads_only(e: &Expr, source: Source, at: &[Affine]) -> bool {
 
 /// A product: two tensors, one of them at the row alone, the other at the column; `table` is what
 /// stands for the first where it is no tensor.
-fn product(value: &Expr, table: Option<Source>, (row, column): (Var, Var)) -> Option<Product> {
+fn product(value: &Expr, table: Option<Source>, row: Var, column: Var) -> Option<Product> {
     let loads = value.loads();
     let [_, _] = loads[..] else { return None };
     let uses = |index: &[Affine], v: Var| index.iter().any(|a| a.uses(v));
