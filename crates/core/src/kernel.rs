@@ -1,4 +1,8 @@
-//! How a choice becomes a kernel: the [`Tunable`] trait and the source that it realizes to.
+//! The trait [`Tunable`], one way to make a task's kernel with knobs left open, and
+//! [`KernelSource`], the source text that a configuration of its space becomes. A sketch that the
+//! compiler derives from a tensor expression implements the trait, and so does a user's own kernel
+//! with knobs (kernel.toml); search, measuring and records know nothing else of a kernel. A source
+//! comes with its entry point and, for CUDA, its launches.
 
 use crate::space::{Configuration, Space};
 use crate::units::Bytes;

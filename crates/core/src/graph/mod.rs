@@ -1,6 +1,7 @@
-//! A model as data: nodes over values, in an order of execution. Readers of files make one
-//! ([`Model`]), the graph's stages take one; what operators mean ([`infer`], [`fold`]) lies here
-//! because both ask it. A model has a text that prints and parses back ([`text`]).
+//! A neural network as data, a [`Model`]: nodes (applications of ONNX operators) over values, in an
+//! order of execution. `frontend/src/onnx` makes one from a file; the crate `graph` covers it with
+//! kernels. Shape inference ([`infer`]) and constant folding ([`fold`]) lie here because both
+//! crates call them. A model has a text that prints and parses back ([`text`]).
 
 mod call;
 mod constant;

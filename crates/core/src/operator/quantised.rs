@@ -1,11 +1,13 @@
-//! Convolutions and products of bytes: data without sign by weights with one, exact sums of 32
-//! bits, and a result that is scaled, rounded and saturated to bytes again.
+//! Workloads of convolutions and matrix products of bytes: unsigned data by signed weights, exact
+//! sums of 32 bits, and a result that is scaled, rounded and saturated to bytes again, or floats
+//! where zero points are known in the run alone. Input: the sizes of a [`Conv`] or [`MatMul`];
+//! output: a workload for CPUs.
 //!
 //! A result is `max(min(round(C * (S * c) + Z * 64), 255), 0)`, where `C` is the sum of products of
 //! bytes, `c` a power of two by the number of products, and `S` and `Z` have a number for each
-//! channel. In them is all that quantised models say: `S = sx sw / sy / c` of their scales, in `Z`
-//! the bias, the zero point of the result, and `-zx sum(w)` for the data's zero point `zx`, with
-//! which images are padded. Channels lie last in memory, four of them in an element.
+//! channel. They hold all that a quantised model says: `S = sx sw / sy / c` of its scales, and in
+//! `Z` the bias, the zero point of the result, and `-zx sum(w)` for the data's zero point `zx`,
+//! with which images are padded. Channels lie last in memory, four of them in an element.
 
 use super::conv::Conv;
 use super::matmul::MatMul;
@@ -13,15 +15,15 @@ use super::window::{Window, inside};
 use super::written;
 use crate::{TensorKind, Workload};
 
-/// What [`Conv::in_bytes`] and [`MatMul::in_bytes`] multiply a channel's offset by.
+/// The factor that [`Conv::in_bytes`] and [`MatMul::in_bytes`] apply to a channel's offset.
 pub const OFFSET_UNIT: f64 = 64.0;
 /// Root mean square of the product of two random bytes, with and without sign.
 const BYTES: f64 = 10_900.0;
 /// The same of a byte without sign and a random number between -1 and 1.
 const BYTE_AND_FLOAT: f64 = 85.0;
 
-/// What sums of so many products are scaled by, beside their channel's own scale: a power of two
-/// that brings sums of random factors into the range of a byte.
+/// The factor of sums of so many products, beside their channel's own scale: a power of two that
+/// brings sums of random factors into the range of a byte.
 pub fn sum_unit(products: i64, is_depthwise: bool) -> f64 {
     let each = if is_depthwise { BYTE_AND_FLOAT } else { BYTES };
     let spread = each * (products.max(1) as f64).sqrt() / OFFSET_UNIT;

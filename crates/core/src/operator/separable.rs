@@ -1,9 +1,11 @@
-//! A depthwise convolution with the pointwise ones beside it, as one computation: separable
-//! convolutions (Sifre, 2014; MobileNet, arXiv 1704.04861) and inverted residuals (MobileNetV2,
-//! arXiv 1801.04381). A part of the channels that the depthwise convolution goes over is made of
-//! the input, gone over, and added to the result, so that what lies between is stored by none.
-//! A pooling behind a convolution is of the same form, and so are two products one behind the
-//! other, as a transformer's hidden layer has them, where nothing goes over windows.
+//! Recognises a depthwise convolution with the pointwise ones beside it as one computation:
+//! separable convolutions (Sifre, 2014; MobileNet, arXiv 1704.04861) and inverted residuals
+//! (MobileNetV2, arXiv 1801.04381). Input: a workload; output: its normal form, a [`Separable`], of
+//! which `compiler/src/sketch/gpu/separable` makes one kernel: it computes the depthwise
+//! convolution's channels in parts, each from the input to the result, so that the tensors between
+//! the convolutions are not stored. A pooling behind a convolution has the same form, and so have
+//! two products one behind the other, as in a transformer's hidden layer, where nothing goes over
+//! windows.
 
 mod find;
 #[cfg(test)]

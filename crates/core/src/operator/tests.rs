@@ -1,4 +1,5 @@
-//! Texts of the canonical workloads, and what they compute against plain loops.
+//! Tests of the builders of workloads: the canonical texts of convolutions, products, pools and
+//! normalisations, and that the texts compute the same numbers as plain loops over the definition.
 
 use super::functions::{add, hard_swish, mul, relu};
 use super::*;

@@ -1,5 +1,7 @@
-//! Operators that compute each element of those at the same place: as a formula, which fusion
-//! makes steps of kernels of, and as C.
+//! The types of a row that computes each element on its own: the formula (an expression over the
+//! operands' elements) by which fusion makes the operator a step of a kernel, and its C, by which a
+//! plain operator is generated. `elementwise.rs` has the rows; `graph/src/fuse/step.rs` reads the
+//! formulas.
 
 use super::{Fold, Infer, Row, row};
 use crate::expr::{Expr, Unary};

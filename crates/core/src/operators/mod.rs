@@ -1,8 +1,10 @@
-//! What is known of each operator of ONNX, in one row: types and shapes of its results, how it is
-//! evaluated where its operands are known, the formula by which it joins kernels, its plain C, and
-//! facts that rewritings ask for. Nothing else lists operators by these properties. Families are
+//! The table of ONNX operators: one [`Row`] each, with the function that infers the results' types
+//! and shapes, the evaluator for known operands, the formula by which it becomes a step of a fused
+//! kernel, its plain C, and facts that rewritings ask for (does it only move data, is its result
+//! never negative). Nothing else lists operators by these properties (decision 0092). Families are
 //! files; the functions that a row names lie in [`infer`](crate::graph::infer) and
-//! [`fold`](crate::graph::fold).
+//! [`fold`](crate::graph::fold). The reader of ONNX files, the graph and the generators of plain C
+//! all look operators up here.
 
 mod each;
 mod elementwise;

@@ -1,4 +1,6 @@
-//! Transforms of signals, windows, and Einstein's sums.
+//! The rows of ONNX's operators on signals (Fourier transforms, windows such as `HannWindow`), of
+//! `Det` and of `Einsum`. A row names the function that infers shapes (`graph/infer/signal.rs`).
+//! `operators/mod.rs` has the table of all families.
 
 use super::{Row, row};
 use crate::graph::infer::signal;

@@ -1,13 +1,15 @@
-//! The decision diagram behind a space. A node at level k stands for all ways of binding the
-//! first k knobs that leave the same constraints to be met; its edges are the values of knob k
-//! that lead on, its count the configurations below it.
+//! The decision diagram behind a space of configurations. Input: knobs and constraints; output: a
+//! graph that counts, lists, samples and tests the legal configurations. A node at level k stands
+//! for all ways of binding the first k knobs that leave the same constraints to be met; its edges
+//! are the values of knob k from which a legal configuration can still be reached, and its count is
+//! the number of configurations below it. `space/mod.rs` wraps it as [`Space`](super::Space).
 
 use super::{Knob, SpaceError, Term, Value};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A hash in a few cycles a word (the multiplication and rotation of Firefox's): keys here are our
-/// own small numbers and terms, and there are millions of them.
+/// A hash that takes a few cycles a word (the multiplication and rotation of Firefox's): keys here
+/// are our own small numbers and terms, and there are millions of them.
 #[derive(Default)]
 struct Quick(u64);
 

@@ -1,5 +1,7 @@
-//! Arithmetic that a workload names and no kernel needs: products by weights that a test makes 0,
-//! as the phases of a strided gradient have them (`core/src/operator/convolution.rs`).
+//! Counts the arithmetic operations of a workload (`flop`), without products by weights that a test
+//! makes 0. The gradient of a strided convolution is written as phases, whose weights have zeros
+//! between the taps (`core/src/operator/convolution.rs`); a kernel need not multiply by them, so
+//! they are no work. Reports state rates (GFLOP/s) and the bound of the machine by this count.
 
 use super::{Reducer, Stage, Workload};
 use crate::expr::{Affine, Binary, Cond, Expr, Var};

@@ -1,5 +1,8 @@
-//! Evaluation of operators over known elements: what shapes are computed with, and the movement of
-//! data. Shapes come from inference, so both always agree.
+//! Constant folding: evaluators that compute an operator's results when a model is read, where the
+//! operands' elements are known. They cover the operators that models compute shapes with, and all
+//! movement of data. Input: a node with its operands ([`Ctx`]) and the types and shapes that
+//! inference gave its results; output: constants. Since shapes come from inference (`graph/infer`)
+//! alone, the two always agree. `core/src/operators` says which operator has which evaluator.
 
 /// Runs `$body` for the elements `$data` of any type and makes a constant of `$shape` of it.
 macro_rules! map_data {

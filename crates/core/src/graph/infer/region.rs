@@ -1,8 +1,9 @@
-//! A region: nodes over values whose extents only the run knows, and loops, as one node. Its
-//! attribute [`BODY`] is a model: its inputs are the node's operands, its outputs the results.
-//!
-//! In a body, an extent below 0 is one that only the run knows; equal numbers are equal extents.
-//! A result with such extents leaves a region as a [`GROWN`] record.
+//! Regions: nodes over values whose extents only the run knows, and loops, kept as one node. Its
+//! attribute [`BODY`] is a model: its inputs are the node's operands, its outputs the node's
+//! results. In a body, an extent below 0 is one that only the run knows; equal numbers are equal
+//! extents. A result with such extents leaves a region as a [`GROWN`] record, with memory of its
+//! own. `frontend/src/onnx/reader/regions.rs` makes regions, `compiler/src/plain/regions` generates
+//! their C.
 
 use super::nbits::DOMAIN;
 use super::{Ctx, Output};

@@ -1,4 +1,7 @@
-//! Recurrent operators, attention and what carries state from one run to the next.
+//! Shape inference of operators over sequences: recurrent networks (`LSTM`, `GRU`, `RNN`),
+//! `Attention`, `RotaryEmbedding`, and operators that carry a state from one run to the next, such
+//! as `TensorScatter`. [`Recurrent`] and [`AttentionShape`] hold the extents of such a node, by
+//! which its plain C is generated, too.
 
 use super::{Ctx, Output};
 use crate::text::shown;

@@ -1,4 +1,7 @@
-//! Operators that move elements or make shapes.
+//! Shape inference of operators that move elements or make shapes: `Reshape`, `Transpose`, `Slice`,
+//! `Concat`, `Split`, `Pad`, `Gather`, `Shape`, `Constant` and others. Functions such as [`slices`]
+//! and [`transpose_order`] say how a node moves elements; evaluators (`graph/fold`) and the graph's
+//! rewritings call them, too.
 
 use super::{Ctx, Output, axes_of, broadcast};
 use crate::DType;

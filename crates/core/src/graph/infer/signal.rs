@@ -1,4 +1,6 @@
-//! Spectra, windows of signals, and products that are written as equations.
+//! Shape inference of operators on signals (`DFT`, `STFT`, windows such as `HannWindow`) and of
+//! `Einsum`, a product written as an equation such as `bij,bjk->bik`. [`Fourier`] and [`Equation`]
+//! are such a node's parameters, which the generators of plain C read, too.
 
 use super::{Ctx, Output, onnx_type};
 use crate::DType;

@@ -1,5 +1,7 @@
-//! Finds the normal form of a workload: which stages are the sums, how their tensors are read, and
-//! what is made of them on the way.
+//! Finds the normal form of a workload that is a chain of convolutions or products ([`Separable`]).
+//! Input: a workload; output: which stage is the product ahead, which goes over windows (a
+//! depthwise convolution or a pooling) and which is the product behind, how their tensors are read,
+//! and the elementwise work between them; nothing where the stages have another form.
 
 use super::{OverWindows, Place, PlaceProduct, Separable, SlidingWindow};
 use crate::TensorKind;
@@ -11,7 +13,7 @@ use std::collections::HashSet;
 /// The first product, and what it reads.
 type First = (PlaceProduct, Expr);
 
-/// How a stage that goes over windows reads what they are over.
+/// A stage that goes over sliding windows, and how it reads its data.
 struct Windows {
     data: Place,
     op: Reducer,
