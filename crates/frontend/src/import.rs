@@ -1,4 +1,5 @@
-//! What an import of operator lines gives.
+//! The result of reading operator lines: a list of tasks, each a kernel to tune, with equal kernels
+//! merged. `ops.rs` makes it.
 
 use squall_core::Task;
 

@@ -1,4 +1,6 @@
-//! Packed files of strangers: how much may come out of them.
+//! Unpacks gzip and bzip2 files of strangers (databases, recordings), with a limit on the unpacked
+//! size: a file that packs to less than 1/64 of its contents is refused, since it would fill the
+//! memory with repetition. `miopen/mod.rs` and `recording/mod.rs` read files by it.
 
 use bzip2::read::MultiBzDecoder;
 use flate2::read::MultiGzDecoder;

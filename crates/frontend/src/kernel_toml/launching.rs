@@ -1,5 +1,7 @@
-//! How a CUDA kernel of a kernel.toml is launched: expressions over knobs, sizes and limits of the
-//! device, which have values only when the device is known.
+//! The launch of a CUDA kernel of a kernel.toml: grid, block and dynamic shared memory as
+//! expressions over knobs, sizes and limits of the device, such as `(w + BX - 1) // BX`. They are
+//! read as text here, become terms over the knobs when the device is known ([`Shape`]), and numbers
+//! for each configuration.
 
 use super::document::{Fault, Item, Table, fault, list, text, whole};
 use super::model::{Sizes, TextSpan};

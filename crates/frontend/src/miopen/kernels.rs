@@ -1,4 +1,7 @@
-//! MIOpen's problems as workloads of ours.
+//! Makes workloads (tensor expressions that Squall tunes) of MIOpen's problems. Input: a line that
+//! is a key of MIOpen's databases or a command of MIOpenDriver; output: the kernels that it names,
+//! one for each direction, over the builders of `core/src/operator/convolution.rs`.
+//! `frontend/src/ops.rs` reads operator lines of this kind by it.
 
 use super::convolution::Convolution;
 use super::driver;

@@ -1,4 +1,5 @@
-//! Lines, their defaults and their errors.
+//! Tests of operator lines (`ops.rs`): defaults, names of tasks, merged lines, formats,
+//! convolutions of all directions, and errors that name the place and the nearest known word.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! A node of a quantised model.
+//! A node of a quantised model with its inputs, results and attributes by place and name: the input
+//! of the functions in `calls.rs`, which rewrite such nodes.
 
 use crate::onnx::proto::{AttributeProto, NodeProto};
 

@@ -1,4 +1,6 @@
-//! Whether the scales and zero points of a quantised operator can be what they are.
+//! Checks the scales and zero points of quantised operators: a scale must be a positive number, a
+//! zero point must have the type of its values. A table says which inputs of each operator they
+//! are. Output: a message for the user, with which the reader refuses the node.
 
 use super::writer::Writer;
 use crate::onnx::proto::NodeProto;
