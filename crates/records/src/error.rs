@@ -1,4 +1,5 @@
-//! The errors of a store. Their messages name the file and the remedy.
+//! The errors of a store that cannot be opened, read or written. Each message names the file, and
+//! `remedy` says what the user can do. SQLite's own errors become one of these variants.
 
 use crate::wait::{holders, named};
 use rusqlite::ErrorCode;

@@ -1,4 +1,5 @@
-//! The choice of records that a caller reads.
+//! A query: which records of a store a caller wants, by task, name, kind, device, toolchain and
+//! number. It becomes the `WHERE` clause of the statement that reads them (`store.rs`, `best.rs`).
 
 use squall_core::{RecordKind, TaskId};
 

@@ -1,4 +1,6 @@
-//! Which record serves a task at a place: the one answer for exports, layouts, runs and pages.
+//! Which record serves a task at a place (a device with its toolchain): the one answer for exports,
+//! layouts, runs of networks and reports. Input: a query and a place; output: records, the nearest
+//! first.
 //!
 //! Of each device and toolchain a task has one record that holds it ([`Store::best`], by
 //! [`Standings`](crate::Standings)). The record serves whose device is nearest to the place: the

@@ -1,4 +1,6 @@
-//! Waiting for the locks of other processes: for how long, who holds them, and who ends the wait.
+//! Waiting for the locks that other processes hold on a store: how long ([`Patience`]), which
+//! processes hold them (as Linux lists them in `/proc/locks`), and who can end the wait. SQLite
+//! calls `Wait::again` while a file is locked.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! The integration tests of the crate `squall-records` as one program: a program is linked once.
+//! The integration tests of the crate `squall-records`, linked as one program because linking is
+//! slow. Each module opens stores in temporary folders.
 
 mod examples;
 mod find_blocks;

@@ -1,4 +1,5 @@
-//! Examples in a store.
+//! Tests of examples in a store: each problem comes back once with its last answer, and a store of
+//! schema version 1 takes examples once it is upgraded.
 
 use squall_core::forecast::{Example, Problem};
 use squall_records::Store;

@@ -1,4 +1,5 @@
-//! Lines of find databases in a store.
+//! A test of find databases' lines in a store: the newest line of a key is valid, and a known line
+//! is not added again.
 
 use squall_records::{FindAdded, Store};
 

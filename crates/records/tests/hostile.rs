@@ -1,5 +1,5 @@
-//! The store against records that cannot be right, databases of strangers, files that go away,
-//! locks that stay and clocks that were put back.
+//! Tests of a store against records that cannot be right, databases of strangers, files that go
+//! away, locks that stay, and clocks that were put back.
 
 use squall_core::*;
 use squall_records::*;

@@ -1,4 +1,6 @@
-//! Strategies compared on synthetic problems: each part of the default must be worth its trials.
+//! Tests that compare search strategies on synthetic problems (`landscape.rs`): each part of the
+//! default strategy must be worth its trials, against descent alone, evolution alone and even
+//! draws.
 
 use crate::flat::Random;
 use crate::landscape::{TestProblem, curve};

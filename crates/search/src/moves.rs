@@ -1,6 +1,7 @@
-//! Moves between configurations of one space: steps along a knob, factors traded between the
-//! levels of a tiled axis, diagonals, and repair of an illegal point. Descent walks them all in
-//! order; evolution draws from them.
+//! Moves between configurations of one space: steps along a knob, factors traded between the levels
+//! of a tiled axis (Ansor's mutation of tile sizes), diagonals, crossover, and repair of an illegal
+//! point. Input: a configuration; output: legal neighbours or a child. Descent walks all neighbours
+//! in order; evolution draws moves at random.
 
 use rand::{Rng, RngExt};
 use squall_core::space::{Knob, Role};
@@ -13,7 +14,7 @@ const RETILED: u32 = 10;
 /// Positions of a configuration's values.
 pub(crate) type Indices = Vec<usize>;
 
-/// A space with what moves need to know of it.
+/// A space with the facts about its knobs that moves need.
 pub(crate) struct Shape {
     space: Space,
     /// Of each knob the numbers, or nothing where its values are words.

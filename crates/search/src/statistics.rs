@@ -1,5 +1,6 @@
-//! Statistics that decide whether one kernel is faster than another: what a trial's samples say and
-//! Welch's two-sample t-test.
+//! Statistics that decide whether one kernel is faster than another: a trial's samples, their
+//! median, Welch's two-sample t-test, and rank correlation for judging cost models. Droplet search
+//! moves only where the test is significant.
 
 use squall_core::{Outcome, median};
 

@@ -1,4 +1,5 @@
-//! Even draws of the legal configurations, none twice: the baseline of every other strategy.
+//! The strategy `random`: even draws of the legal configurations, none twice. It is the baseline of
+//! every other strategy, for flat spaces and for those with features.
 
 use super::FlatSearch;
 use crate::strategy::{Setting, Strategy};

@@ -1,8 +1,9 @@
 //! Droplet Search (Canesche et al., ACM TACO 2024): a coordinate descent whose steps must be
-//! statistically significant. It differs from the published code, which has faults: values are
-//! sorted and the start stands at its true place among them, steps go both ways and end at the ends
-//! of a list, only legal points are proposed, no queued point is lost, points are identified by the
-//! whole configuration, and a batch without an improvement widens the radius instead of ending the
+//! statistically significant. Input: a start point and the ledger of outcomes; output: neighbours
+//! to measure. It differs from the published code, which has faults: values are sorted and the
+//! start stands at its true place among them, steps go both ways and end at the ends of a list,
+//! only legal points are proposed, no queued point is lost, points are identified by the whole
+//! configuration, and a batch without an improvement widens the radius instead of ending the
 //! descent.
 
 use super::evolution::batch;

@@ -1,5 +1,5 @@
-//! One test for each fault of the published descent (and what else descent must keep), each of
-//! which the published code would fail.
+//! Tests of the descent in `droplet.rs`: one for each fault of the published Droplet code, which
+//! that code would fail, and for the other properties that a descent must keep.
 
 use super::*;
 use crate::conformance::{Small, measured};

@@ -1,5 +1,7 @@
-//! What is worth trying in a task of which nothing was measured, under a model that was fitted to
-//! other tasks: hints, even samples and what evolution makes of the best of them.
+//! Proposals for a task of which nothing was measured, under a cost model that was fitted to other
+//! tasks (the general predictor, `squall/src/general`). Input: the task's tunables, hints, and the
+//! model; output: the most promising candidates, each unlike those before it, found among hints,
+//! even samples and a few generations of evolution.
 
 use super::Expectation;
 use super::evolution::{Member, Population, score};
@@ -13,12 +15,12 @@ use std::sync::Arc;
 const GENERATIONS: usize = 3;
 /// Parents of a generation. Few, for the model is sure of little and a search is short.
 const PARENTS: usize = 32;
-/// So many of the best for each that is proposed may be.
+/// The number of best points from which each proposal is chosen.
 const FRONT: usize = 24;
 /// How much less worth a point is that is nearly a proposed one; scores are logarithms of speed.
 const LIKE: f32 = 0.06;
 
-/// How much is looked at.
+/// The effort of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outlook {
     /// Candidates whose features are computed: half of them samples, the rest their offspring,

@@ -1,4 +1,6 @@
-//! A cost model that is fitted again as a ledger grows.
+//! A cost model that is fitted again as a task's ledger of outcomes grows, with the number of rows
+//! that its last fit saw. Evolution and droplet search ask it for the scores of points; before it
+//! has enough rows, or where a model was fitted elsewhere, it says so.
 
 use crate::cost_model::CostModel;
 use crate::ledger::{Ledger, Point};
@@ -7,7 +9,7 @@ use std::sync::Arc;
 /// Rows that are needed before the scores of a model mean anything.
 const ENOUGH: usize = 6;
 
-/// A cost model and what it was fitted to.
+/// A cost model and the number of rows that it was fitted to.
 pub(super) struct Ranker {
     model: Box<dyn CostModel>,
     /// The number of rows that it was fitted to.
