@@ -1,4 +1,6 @@
-//! Choices, from a seed or from the bytes of a fuzzer.
+//! The source of choices for the generators of hostile files: [`Draw`] gives numbers, names and
+//! picks, either from a seed (without end) or from the bytes of a fuzzer, which thereby searches
+//! among structures instead of bytes. The same seed or bytes give the same choices.
 
 /// A source of choices. Of the same seed or bytes all choices are the same.
 pub struct Draw<'a> {

@@ -1,3 +1,3 @@
-//! The integration tests of the crate `squall-fuzz` as one program: a program is linked once.
+//! The integration tests of the crate `squall-fuzz`, linked as one program because linking is slow.
 
 mod corpus;

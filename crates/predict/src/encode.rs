@@ -1,8 +1,10 @@
-//! The encoding of problems as numbers and tokens.
+//! Encodes a problem (a layer's sizes and words on a device) as the numbers and tokens that
+//! networks read.
 //!
-//! Sizes enter three times: as logarithms, which extrapolate; as what divides them and what tiles
-//! of 8 to 64 waste of them; and as tokens, one for each size that occurred often. A size that
-//! never occurred has the token 0, and the model has to rely on the other two.
+//! Sizes enter three times: as logarithms, which extrapolate; as their powers of two and other
+//! divisors and the waste of tiles of 8 to 64; and as tokens, one for each size that occurred
+//! often. A size that never occurred has the token 0, and the model has to rely on the other two.
+//! [`Encoder`] learns vocabulary and scales from the training problems.
 
 use crate::memory::Metric;
 use serde::{Deserialize, Serialize};

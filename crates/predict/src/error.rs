@@ -1,4 +1,5 @@
-//! Questions that no predictor answers and training that cannot go on, each with its reason.
+//! The errors of predictors: questions that a predictor cannot answer, and training that cannot go
+//! on, each with its reason in words for the user.
 
 use squall_core::forecast::FamilyError;
 

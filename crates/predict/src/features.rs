@@ -1,6 +1,7 @@
-//! What the models of a solver see. A [`Featurizer`] holds what training learned of the data apart
-//! from networks; it turns a problem into an [`EncodedProblem`] with its candidates and its nearest
-//! neighbours among the training answers, and both into the inputs of the networks.
+//! The inputs of the models of one solver. [`Featurizer`] holds the facts that training learned
+//! apart from networks; it turns a problem into an [`EncodedProblem`]: numbers and tokens, the
+//! candidates of its tuner space, and the votes of its nearest neighbours among the training
+//! answers. `ranker.rs`, `chain.rs` and `paper.rs` read these.
 
 use crate::encode::{Encoder, sizes_of};
 use crate::memory::{CHANNELS, Memory, Metric, NOWHERE, Neighbour, Query, Votes, columns};

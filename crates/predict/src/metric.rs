@@ -1,8 +1,9 @@
-//! Learned distances between problems: the weights of coordinates and words under which the votes
+//! Learns the distance between problems: the weights of coordinates and words under which the votes
 //! of neighbours make the answers of training problems likeliest, where each problem does not vote
 //! for itself (neighbourhood components analysis, Goldberger et al. 2004, with one weight for each
 //! coordinate and L1 distances). The best kernel depends on some sizes, some products of sizes and
-//! what tiles waste of them, and not on others; the answers of tuning show which.
+//! the waste of tiles, and not on others; the answers of tuning show which. Output: a
+//! [`Metric`](crate::memory::Metric) for `memory.rs`.
 
 use crate::memory::{Memory, Metric, Query, columns};
 use crate::nn::vector::{exp, wide};

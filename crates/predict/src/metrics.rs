@@ -1,10 +1,10 @@
-//! How good predictions are: P@k, the share of problems whose tuned vector is among the first k
-//! (the paper's Perfect Prediction); the same by kernel, where several vectors compile to one;
-//! negative log-likelihood; calibration.
+//! Measures of how good predictions are: P@k, the share of problems whose tuned vector is among the
+//! first k (the paper's Perfect Prediction); the same by kernel, where several vectors compile to
+//! one; negative log-likelihood; calibration. `study/src/forecast` reports them.
 
 use serde::{Deserialize, Serialize};
 
-/// What a prediction for a problem with a known answer was worth.
+/// The result of a prediction for a problem with a known answer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// How many candidates stand before the truth; `None` where the tuner space lacks it.

@@ -1,5 +1,8 @@
-//! Which model is trained and how: the kinds of models, the ways to answer, the settings of
-//! training. The text form of [`Options`] stands in predictor files and checkpoints.
+//! The options of a predictor's training: which kind of model, which ways to answer, how many
+//! networks and epochs. The text form of [`Options`] stands in predictor files and checkpoints.
+//!
+//! The paper that names here refer to is "Optimal Kernel Tuning Parameter Prediction using Deep
+//! Sequence Models" (Mahmood, Khan, Afzal).
 
 use crate::chain::ChainSizes;
 use crate::ranker::RankerSizes;

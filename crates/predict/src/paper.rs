@@ -1,6 +1,6 @@
 //! The five sequence models of "Optimal Kernel Tuning Parameter Prediction using Deep Sequence
-//! Models" (Mahmood, Khan, Afzal), for comparison. A problem is a sequence of tokens; a model
-//! answers with one soft-max for each knob.
+//! Models" (Mahmood, Khan, Afzal), for comparison with our own. Input: a problem as a sequence of
+//! tokens; output: one soft-max for each knob.
 //!
 //! Three models decode value by value with an LSTM: the encoder-decoder and its variant with
 //! attention feed each value back, "attention-2" does not. The hybrids read the tokens with

@@ -1,4 +1,5 @@
-//! A map over a slice on several threads, whose results come in the slice's order.
+//! A map over a slice on several threads, whose results come in the slice's order, so that the
+//! number of threads never changes a predictor. Training and evaluation use it.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,6 @@
-//! A predictor: trained models of several solvers or of Squall's own tasks, and the description
-//! that it carries of itself.
+//! A predictor: trained models of several solvers, or one model of Squall's own tasks, and its
+//! description of itself (data, options, scores). [`Predictor::train`] makes one from examples,
+//! `predict` answers for a problem, and `file.rs` saves and loads it.
 
 use crate::checkpoint::Checkpoint;
 use crate::error::PredictError;

@@ -1,6 +1,6 @@
-//! The models of all solvers, trained beside each other: solvers are dealt out to threads, the
+//! Trains the models of all solvers beside each other: solvers are dealt out to threads, the
 //! largest first, and a large one has several. The thread that asked for the training alone has the
-//! checkpoint, hears of every epoch, and says whether to go on; nothing depends on how the others
+//! checkpoint, hears of every epoch, and says whether to go on; no result depends on how the others
 //! take turns.
 
 use crate::checkpoint::{Checkpoint, NetworkId};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a predictor is trained on, and how.
+/// The data and the options of a training.
 #[derive(Clone, Copy)]
 pub struct TrainingRequest<'a> {
     /// The families; one without examples is passed over.

@@ -1,5 +1,6 @@
-//! What the training of every model shares: the examples by their use, encoded problems, progress,
-//! and networks that are trained from where a checkpoint has them.
+//! The steps that the training of every kind of model shares: examples by their use
+//! ([`TrainingData`]), encoded problems, progress for the caller, and networks that are trained
+//! from the state in which a checkpoint has them. The loop itself is in `train.rs`.
 
 use crate::checkpoint::{Checkpoint, NetworkId};
 use crate::features::{EncodedProblem, Featurizer};
@@ -14,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 
-/// What a model of a solver is made from. All examples are of the family and inside their tuner
-/// space. `part` says which of them all networks learn, and which decide when to stop and how to
-/// mix.
+/// The data from which the model of a solver is trained. All examples are of the family and inside
+/// their tuner space. `part` says which of them all networks learn, and which decide when to stop
+/// and how to mix.
 #[derive(Clone)]
 pub struct TrainingData<'a> {
     /// The kernel family.

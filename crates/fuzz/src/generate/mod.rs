@@ -1,5 +1,7 @@
-//! Files of every format, drawn as structures: most of what is in them is right, and the rest is
-//! what a reader may trust too much.
+//! Generators of files of every format that Squall reads, drawn as structures: most of a file is
+//! right, and the rest are values that a reader may trust too much (huge extents, wrong counts,
+//! names with control characters). Input: a [`Draw`](crate::Draw); output: bytes. [`ALL`] lists
+//! them by name.
 
 mod find;
 mod onnx;

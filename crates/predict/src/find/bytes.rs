@@ -1,4 +1,5 @@
-//! Numbers in the bytes of a chooser's file, as they are written and read.
+//! Reads and writes the numbers in a chooser's file (`file.rs`): integers of 7 bits a byte, signed
+//! ones, and floats.
 
 use crate::tensors::FileError;
 

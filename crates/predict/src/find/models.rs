@@ -1,12 +1,14 @@
-//! The trees that answer: which solver is the best, how long each takes, and how far off that time
-//! may be. Of each there are two, which leave out a fifth of the problems each (or, where other
-//! GPUs answer, a GPU), so that what they say of it calibrates them.
+//! The gradient-boosted trees that answer for a chooser: which solver is the fastest, how long each
+//! takes, and how far off that time may be. Input: the features of candidates; output: an order,
+//! times and ranges. There are two forests for each question, each of which leaves out a fifth of
+//! the problems (or, where other GPUs answer, a GPU); their errors on the part left out calibrate
+//! the answers.
 
 use super::candidates::{FIRST_FACT, FIRST_SHARED, TimesFrom, VOTED, WIDTH};
 use super::trees::{Binned, Bins, Forest, Goal, TreeSettings, fit, median};
 use crate::parallel;
 
-/// What a forest is for.
+/// The question that a forest answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Predicted {
     /// Which candidate is the best, from the problem alone.
@@ -21,9 +23,9 @@ pub enum Predicted {
 pub const PREDICTED: [Predicted; 3] =
     [Predicted::BestByProblem, Predicted::BestByNeighbours, Predicted::Time];
 
-/// Forests of each; each leaves the part of its number out.
+/// The number of forests for each question; each leaves out the part of its own number.
 pub const FORESTS: usize = 2;
-/// Parts of the problems.
+/// The number of parts into which problems are divided.
 pub const PARTS: u64 = 5;
 /// A solver that loses this much is as likely the best as e^-1 of one that loses nothing.
 const TOLERANCE: f32 = 0.05;

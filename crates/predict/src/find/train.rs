@@ -1,5 +1,6 @@
-//! Training of a chooser: what neighbours say of every measured problem whose own layer or family
-//! they lack, and what then became of each solver.
+//! Trains a chooser of solvers. Input: find tables and [`FindTraining`]; output: a chooser. Each
+//! measured problem becomes a lesson: the candidates that its neighbours name, where its own layer
+//! or family is left out, and the true time of each. Trees (`models.rs`) learn from these lessons.
 
 use super::candidates::{
     Candidate, MOST_LOSS, TimesFrom, WIDTH, candidates, features, is_open, roof_ratio, told,
@@ -12,11 +13,11 @@ use super::trees::Bins;
 use crate::parallel;
 use squall_core::find::{FindPart, FindTable, find_part};
 
-/// Problems whose features say where numbers are cut into bins.
+/// The number of problems whose features decide where numbers are cut into bins.
 const SAMPLE: usize = 8000;
-/// Measured problems of a GPU with few of them that correct the answers for it, at most.
+/// The most measured problems of a GPU with few of them that correct the answers for it.
 const MOST_CORRECTIONS: usize = 1500;
-/// Of so many problems of a GPU with few of them a correction is made at all.
+/// The least number of such problems for which a correction is made.
 const LEAST_CORRECTIONS: usize = 10;
 
 /// What to train on, and how.

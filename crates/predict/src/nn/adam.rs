@@ -1,4 +1,5 @@
-//! AdamW (Loshchilov and Hutter 2019) and the cosine schedule of its step.
+//! AdamW (Loshchilov and Hutter 2019), which updates a network's parameters from their gradients,
+//! and the cosine schedule of its step. The training loop is in `predict/src/train.rs`.
 
 use super::vector::wide;
 

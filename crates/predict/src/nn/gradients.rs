@@ -1,4 +1,5 @@
-//! Tests of every gradient against finite differences.
+//! Tests of the networks' layers: every hand-derived gradient is compared with finite differences
+//! of the loss, on random sizes.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
-//! Soft-max cross entropy over rows of scores, of all positions or of the allowed ones.
+//! The loss of networks that choose: soft-max cross entropy over rows of scores, of all positions
+//! or of the allowed ones. The scores are replaced by the gradient in place.
 
 use super::vector::log_softmax;
 

@@ -1,4 +1,5 @@
-//! Single networks: gradients, scores and samples against their definitions.
+//! Tests of single networks (ranker, chain, the paper's models): gradients against finite
+//! differences, scores and samples against their definitions.
 
 use super::{PAPER, examples, family};
 use crate::chain::{Chain, ChainSizes};

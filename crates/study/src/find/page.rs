@@ -1,4 +1,5 @@
-//! The evaluation of a chooser as one page. No script, nothing loaded from elsewhere.
+//! The study of choosers as one HTML page: tables of losses by GPU and part of the data. The page
+//! has no script and loads nothing from elsewhere.
 
 use super::FindRow;
 use squall::report::STYLE;

@@ -1,5 +1,6 @@
-//! What needs no trees: the solver that is best on average, a rule for each kind of problem, and
-//! the nearest measured problems.
+//! Baselines for the study of choosers, which need no training of trees: the solver that is best on
+//! average, a rule for each kind of problem, and the votes of the nearest measured problems.
+//! Output: an order of solvers, as the chooser's.
 
 use squall_core::find::FindProblem;
 use squall_predict::find::{Chooser, GpuFacts, Without};

@@ -1,4 +1,7 @@
-//! What predictions are worth on examples that were held out.
+//! Evaluates predictors of tuned parameters on examples that were held out: P@k, the same by
+//! kernel, likelihood, calibration and time, by solver, device and precision. Input: a predictor or
+//! the options of a training, and examples; output: an [`Evaluation`] for `page.rs` and
+//! `squall evaluate`.
 
 use squall::Error;
 use squall::forecast::{MODELS, families, kinds};

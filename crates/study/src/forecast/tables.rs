@@ -1,4 +1,5 @@
-//! What was published, and what is asked for, row by row: to stand beside what is measured.
+//! The published results of the paper on predicting tuned parameters, row by row (solver and
+//! precision), so that pages and tests can set them beside the measured ones.
 
 /// A row of "Optimal Kernel Tuning Parameter Prediction using Deep Sequence Models" (Mahmood, Khan,
 /// Afzal): shares of problems whose tuned vector is predicted, in percent, by its best model,

@@ -1,8 +1,9 @@
-//! What each search strategy is worth on real kernels: equal trials, several seeds, every run
-//! afresh. A candidate that two runs propose is measured once and its outcome shared, so that all
-//! strategies search the very same landscape; the trial is paid by both. The best few of every run
-//! are measured again, all runs' together, and more of them where these had been lucky, as in a
-//! session's run-off: a run that met a good moment of the machine has found nothing.
+//! The study of search strategies on real kernels: equal trials, several seeds, every run afresh. A
+//! candidate that two runs propose is measured once and its outcome shared, so that all strategies
+//! search the very same landscape; both pay for the trial. The best few of every run are measured
+//! again, all runs' together, and more of them where these had been lucky, as in a session's
+//! run-off: a run that met a good moment of the machine has found nothing. `squall bench search`
+//! shows the result.
 
 mod page;
 mod race;

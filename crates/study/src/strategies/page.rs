@@ -1,4 +1,5 @@
-//! A comparison of strategies as one page: no script, nothing loaded from elsewhere.
+//! A comparison of search strategies as one HTML page: curves of the best time by the number of
+//! trials, and a table of scores. The page has no script and loads nothing from elsewhere.
 
 use super::Ablation;
 use squall::report::STYLE;
