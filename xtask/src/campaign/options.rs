@@ -1,4 +1,4 @@
-//! What the user asks of a campaign.
+//! The command line of a campaign: its usage text, and the parser that gives [`Options`].
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ usage: cargo xtask campaign [--cases N] [--faults N] [--seed K] [--short] [--job
 A case is drawn from its seed. A bad one is kept in target/campaign/SEED/bad/KIND-NAME-SEED with its
 files, the command that shows it again, and what it printed.";
 
-/// What was asked for.
+/// The options that were given.
 pub struct Options {
     /// Hostile inputs.
     pub cases: usize,

@@ -1,4 +1,6 @@
-//! A tuning session in a sandbox: what it reported, what its store holds, and how it ended.
+//! A tuning session in a campaign's sandbox: starts `squall tune`, follows the trials that it
+//! reports, sends it signals, and at the end compares the reports with the records in its store.
+//! The faults of `fault.rs` are built on it.
 
 use super::base::SMALL;
 use super::sandbox::{Ran, Sandbox, kill_group, wait};

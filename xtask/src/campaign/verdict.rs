@@ -1,9 +1,11 @@
-//! What came of a case, and the table of all.
+//! The verdict on a campaign's case (right, panic, hang, too much memory, escape from its folder,
+//! missing trial, ..), the line by which a finished case is kept in the campaign's list, and the
+//! table of all verdicts.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-/// What came of a case. Everything but the first is bad, and says what was seen.
+/// The result of a case. Every variant but the first is bad, and says what was seen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// It did what it should.

@@ -1,5 +1,5 @@
-//! The README's results: whole networks beside the better library on three machines, as one table
-//! and one picture (`docs/results.svg`).
+//! Makes the README's results: whole networks beside the better library on three machines, as one
+//! table and one picture (`docs/results.svg`). Input: run files of `benches/runs/`.
 
 use super::run::Runs;
 use super::table::{Against, Table, bold, milliseconds, ratio};

@@ -1,4 +1,5 @@
-//! Files of `benches/runs/`, read with errors that name the file and the place in it.
+//! Reads the files of `benches/runs/`, JSON results of benchmarks, with errors that name the file
+//! and the place in it. The files that make tables take their numbers from a [`RunValue`].
 
 use serde_json::Value;
 use std::fs;

@@ -1,4 +1,6 @@
-//! Tables of search strategies against each other.
+//! Makes the documents' tables of search strategies against each other, on real kernels and on
+//! recorded spaces. Input: run files of `benches/runs/`; output: Markdown. `report.rs` lists the
+//! tables.
 
 use super::run::Runs;
 use super::table::{Table, bold};

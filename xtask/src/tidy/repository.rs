@@ -1,5 +1,5 @@
-//! What the rules of `cargo xtask tidy` look at: the sources of the repository, read and parsed
-//! once, and its documents.
+//! The input of the rules of `cargo xtask tidy`: the Rust and C sources of the repository, read and
+//! parsed once ([`SourceFile`]), and its documents.
 
 use std::collections::HashSet;
 use std::fs;

@@ -1,4 +1,6 @@
-//! A finished graph with its inputs, and models made of one or several.
+//! A finished random graph with its inputs (a [`Case`]), and the ONNX models made of one or several
+//! of them. `graph.rs` draws the graph; the campaign runs the model, compares its outputs, and
+//! `shrink.rs` makes failing cases smaller.
 
 use super::graph::{Graph, model_of, reads, tensor_of};
 use super::rows::{self, Row};
@@ -30,7 +32,7 @@ pub struct Case {
 /// Operators that the reader refused, with how often and one of the reasons.
 pub type Refused = BTreeMap<String, (usize, String)>;
 
-/// What is left out for now.
+/// Operators and kinds of numbers that are left out.
 #[derive(Clone, Debug, Default)]
 pub struct Without {
     /// Operators.

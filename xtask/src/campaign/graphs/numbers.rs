@@ -1,10 +1,12 @@
-//! Random tensors, with the numbers at which programs go wrong among them.
+//! Random tensors for the campaign of graphs, with the numbers at which programs go wrong among
+//! them: NaN, infinities, both zeros, denormals, and numbers at the limits of their types. Input: a
+//! type, a shape and the kind of elements; output: an array.
 
 use squall_core::DType;
 use squall_frontend::npy::Array;
 use squall_fuzz::Draw;
 
-/// What elements of a fresh tensor are.
+/// The kind of elements of a fresh tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fill {
     /// Whatever the graph's hardness says.

@@ -1,4 +1,5 @@
-//! What the user asks of a campaign of graphs.
+//! The command line of the campaign of graphs: its usage text, and the parser that gives
+//! [`Options`].
 
 use super::case::Without;
 use crate::campaign::options::{newest, target};
@@ -31,7 +32,7 @@ On a machine with nothing but a checkout and the two programs, from the checkout
   carry/xtask campaign graphs --binary carry/squall --jobs 30 --seconds 540 --seed 1 \\
       --python /opt/torch/.venv/bin/python3 --work /tmp/graphs --out $OUT";
 
-/// What was asked for.
+/// The options that were given.
 pub struct Options {
     /// How many graphs.
     pub graphs: u64,

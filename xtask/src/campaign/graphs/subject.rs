@@ -1,4 +1,6 @@
-//! Squall as the user runs it, on a model of one or several graphs.
+//! Runs Squall as a user does on a model of one or several random graphs, with a choice of threads,
+//! level of instructions and named extents ([`Way`]). Output: the arrays of each case, or the error
+//! or signal with which the program ended.
 
 use super::case::{Case, merged};
 use super::compare::Arrays;
@@ -34,7 +36,7 @@ impl Way {
     }
 }
 
-/// What a run gave.
+/// The result of a run.
 pub enum Outcome {
     /// Its results.
     Gave(Arrays),

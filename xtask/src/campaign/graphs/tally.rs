@@ -1,11 +1,13 @@
-//! What a campaign has seen so far, kept in a file so that it goes on where it ended.
+//! The counts of a campaign of graphs so far: graphs that ran, were compared, differed or were
+//! refused, by operator. They are kept in a file, so that the same command goes on where it ended,
+//! and printed at the end.
 
 use super::case::{Case, Refused};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
-/// What was seen.
+/// The counts of a campaign.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Graphs that were run.

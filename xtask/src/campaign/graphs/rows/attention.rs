@@ -1,4 +1,5 @@
-//! Attention.
+//! The row of the operator `Attention` in the campaign's table (`rows/mod.rs`): draws queries, keys
+//! and values with heads of their own number, masks, causality and soft caps.
 
 use super::Row;
 use crate::campaign::graphs::graph::Effect::Amplifies;

@@ -1,4 +1,5 @@
-//! Products, convolutions and pools.
+//! The rows of matrix products, `Einsum`, convolutions and pools in the campaign's table
+//! (`rows/mod.rs`): each draws operands whose shapes fit, with random strides, pads and groups.
 
 use super::{FLOAT, Row};
 use crate::campaign::graphs::graph::Effect::{Amplifies, Exact, Keeps, Rounds};

@@ -1,4 +1,5 @@
-//! Operators of onnxruntime's own domain that Squall writes out as standard ones.
+//! The rows of onnxruntime's own operators (domain `com.microsoft`) in the campaign's table
+//! (`rows/mod.rs`), which Squall's reader rewrites as standard operators.
 
 use super::Row;
 use crate::campaign::graphs::graph::Effect::Amplifies;

@@ -1,4 +1,5 @@
-//! Operators that hold graphs, which read values of the graph around them.
+//! The rows of operators that hold graphs (`If`, `Loop`, `Scan`) in the campaign's table
+//! (`rows/mod.rs`): each draws a body of a few nodes, which may read values of the graph around it.
 
 use super::Row;
 use crate::campaign::graphs::graph::Effect::{self, Amplifies, Exact};

@@ -1,4 +1,5 @@
-//! Elementwise operators.
+//! The rows of elementwise operators in the campaign's table (`rows/mod.rs`): an operator with the
+//! types that it takes and its effect on rounding errors, for example `one("Abs", Keeps, NUMBER)`.
 
 use super::{EVERY, FLOAT, Make, NUMBER, Row, SIGNED, WHOLE};
 use crate::campaign::graphs::graph::Effect::{Amplifies, Breaks, Exact, Keeps, Rounds};

@@ -1,4 +1,6 @@
-//! Operators whose results have lengths that only their operands' elements decide.
+//! The rows of operators whose results have lengths that only their operands' elements decide
+//! (`NonZero`, `Unique`, `NonMaxSuppression`) in the campaign's table (`rows/mod.rs`). Each row
+//! computes the length of its result from the drawn elements.
 
 use super::Row;
 use crate::campaign::graphs::graph::Effect::Exact;

@@ -1,4 +1,6 @@
-//! Operators that read or write at places that indices say.
+//! The rows of operators that read or write at places that indices name (`Gather`, `ScatterND`,
+//! `OneHot`, `Compress`, ..) in the campaign's table (`rows/mod.rs`): each draws indices within the
+//! extents, negative ones among them.
 
 use super::moves::axis_of;
 use super::{EVERY, Row};

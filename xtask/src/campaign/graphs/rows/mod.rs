@@ -1,4 +1,6 @@
-//! The table of operators: one row each, with its types and how a use of it is made.
+//! The table of operators from which the campaign draws graphs: one [`Row`] each, with its types,
+//! its effect on rounding errors, and a function that draws a use of it ([`Call`]). Families of
+//! operators are files. A new operator needs a row here, or a test fails.
 
 mod attention;
 mod contract;
@@ -23,7 +25,7 @@ pub struct Row {
     pub op: &'static str,
     /// The first version of the operators that has it in this form.
     pub since: i64,
-    /// What it does to what is known of elements.
+    /// Its effect on the facts that are known of elements.
     pub effect: Effect,
     /// Whether finite operands alone are given to it; the row's comment says why.
     pub is_tame: bool,

@@ -1,4 +1,6 @@
-//! Operators that move elements.
+//! The rows of operators that move elements (`Transpose`, `Reshape`, `Slice`, `Pad`, ..) in the
+//! campaign's table (`rows/mod.rs`): each draws an operand and legal attributes or index operands
+//! for it.
 
 use super::{EVERY, NUMBER, Row};
 use crate::campaign::graphs::graph::Effect::Keeps;

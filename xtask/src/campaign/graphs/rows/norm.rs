@@ -1,4 +1,5 @@
-//! Normalisations.
+//! The rows of normalisations (`BatchNormalization`, `LayerNormalization`, ..) in the campaign's
+//! table (`rows/mod.rs`): each draws a tensor with its scales, biases and statistics.
 
 use super::moves::axis_of;
 use super::{FLOAT, Row};

@@ -1,4 +1,5 @@
-//! Quantisation.
+//! The rows of quantisation (`QuantizeLinear`, `DequantizeLinear`, ..) in the campaign's table
+//! (`rows/mod.rs`): each draws a tensor, scales and zero points.
 
 use super::Row;
 use crate::campaign::graphs::graph::Effect::{Exact, Rounds};

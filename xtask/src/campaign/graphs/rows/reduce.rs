@@ -1,4 +1,6 @@
-//! Reductions and what goes along an axis.
+//! The rows of reductions and of operators along an axis (`ReduceSum`, `ArgMax`, `CumSum`, `TopK`,
+//! ..) in the campaign's table (`rows/mod.rs`): each draws an operand and its axes, as an attribute
+//! or an operand.
 
 use super::moves::axis_of;
 use super::{FLOAT, Row};

@@ -1,4 +1,5 @@
-//! Recurrent networks.
+//! The rows of recurrent networks (`LSTM`, `GRU`, `RNN`) in the campaign's table (`rows/mod.rs`):
+//! each draws steps, batch, hidden size, direction and optional operands.
 
 use super::Row;
 use crate::campaign::graphs::graph::Effect::Amplifies;

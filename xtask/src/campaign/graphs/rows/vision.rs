@@ -1,4 +1,5 @@
-//! Images, regions, signals and losses.
+//! The rows of operators on images, regions and signals, and of losses (`Resize`, `GridSample`,
+//! `Col2Im`, ..) in the campaign's table (`rows/mod.rs`).
 
 use super::Row;
 use crate::campaign::graphs::graph::Effect::{Amplifies, Exact, Keeps, Rounds};
