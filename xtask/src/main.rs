@@ -2,8 +2,8 @@
 //!
 //! - `tidy` checks the invariants of ARCHITECTURE.md that no compiler checks; it reads files and
 //!   changes nothing.
-//! - `bench cpu` compares tuned kernels with libraries, `bench trust` rematches with each other, and
-//!   `bench threads` kernels of two threads with those of one; `bench examples` says how much
+//! - `bench cpu` compares tuned kernels with libraries, `bench trust` rematches with each other,
+//!   and `bench threads` kernels of two threads with those of one; `bench examples` says how much
 //!   tuning gains on the examples, and `bench gpu-networks` prepares whole networks for a GPU.
 //! - `tables` writes the documents' tables from the results of benchmarks.
 //! - `campaign` gives hostile inputs and faults to the built binary.

@@ -1,7 +1,10 @@
-//! Attention: two products with a softmax between them, over rows of the first. A tile of rows is
-//! carried through all stages: its scores, which the plain loops would keep for all rows at once,
-//! stay in a near cache, and memory grows with the tokens, not with their square. Each product has
-//! a register tile of rows by vectors; the maxima and sums of a row run in vector lanes.
+//! The CPU sketch of attention: two matrix products with a softmax between them
+//! (`core/src/operator/attention.rs` builds the workload). Input: a workload; output: a sketch,
+//! that is, its loop nest and the schedule primitives of each configuration. A tile of rows is
+//! carried through all stages: its scores, which plain loops would keep for all rows at once, stay
+//! in a near cache, and memory grows with the tokens, not with their square. Each product has a
+//! register tile of rows by vectors; the maxima and sums of a row run in vector lanes.
+//! `gpu/attention` has the sketches for GPUs.
 
 use super::short::{parallel, split, unroll, vectorize};
 use super::{Facts, Sketch, attempt, divisors, powers, rows, start};
@@ -22,18 +25,19 @@ enum Part {
     Elementwise,
 }
 
-/// A stage with the names of its loops: rows' batch axes aside, its last axis and its reduction.
+/// A stage of the workload with the names of its loops beside those over rows: its last axis and
+/// its reduction.
 #[derive(Clone)]
 struct Link {
     stage: String,
     part: Part,
-    /// The last axis, where it is not a row's own number.
+    /// The last axis with its extent, where it is not an axis of rows.
     across: Option<(String, i64)>,
     reduction: Option<(String, i64)>,
 }
 
-/// The chain of stages around two products, and the axes of rows; none where the workload is
-/// another.
+/// The chain of stages around two products, and the axes of rows; none where the workload has
+/// another form.
 fn links(f: &Facts<'_>) -> Option<(Vec<Link>, Vec<Axis>)> {
     let w = f.workload;
     let products = |s: &Stage| s.body.loads().len() == 2 && s.reduction.is_some();
@@ -107,7 +111,7 @@ fn sketch(f: &Facts<'_>) -> Option<Sketch> {
     })
 }
 
-/// Gives all stages one loop over each of the axes of rows; the loops' names.
+/// Gives all stages one common loop over each axis of rows; returns the loops' names.
 fn join(
     w: &Workload,
     links: &[Link],

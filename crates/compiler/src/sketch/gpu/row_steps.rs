@@ -1,5 +1,8 @@
-//! What a product takes of whole rows before it fetches them, such as the mean of each and its
-//! deviation: the threads of a block make it for the rows of their tile, in shared memory.
+//! Statistics of whole rows ahead of a matrix product on a GPU, such as each row's mean and
+//! deviation of a layer norm. Input: a contraction and the steps over its rows
+//! (`core/src/operator/normed.rs`); output: statements by which the threads of a block compute the
+//! statistics for the rows of their tile into shared memory, before the block fetches the rows.
+//! `contract/program.rs` and `tensor/tile.rs` put them in front of their programs.
 
 use super::super::divisors;
 use super::loops::{around, count, total};
@@ -10,12 +13,13 @@ use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::operator::{Normed, RowStep};
 use squall_core::workload::Reducer;
 
-/// A row is reduced by so many threads at most, whose results meet.
+/// The most threads that reduce one row together; their partial results meet in shared memory.
 const MOST_PARTS: i64 = 32;
 
 impl RowSteps {
-    /// The steps of a contraction that reads them as buffers of its own, which are none of its
-    /// inputs then. None where it reads them otherwise than by the rows of its tile.
+    /// The row steps of a contraction that reads their results as buffers of its own; these buffers
+    /// are no inputs any more. None where the contraction reads them otherwise than by the rows of
+    /// its tile.
     pub fn of(n: &Normed, p: &mut Contraction) -> Option<RowSteps> {
         let of_name = |(step, name): &(usize, String)| Some((*step, p.base.find_buffer(name)?));
         let given = n.given.iter().map(of_name).collect::<Option<Vec<_>>>()?;
@@ -54,8 +58,9 @@ impl RowSteps {
         Some(RowSteps { steps: n.steps.clone(), extent: n.extent, given, rows })
     }
 
-    /// The statements of a block's threads, which read the steps, behind those that make them for
-    /// the rows of the block's tile: it begins at `start`, of `size` along each axis.
+    /// The statements that compute the steps for the rows of a block's tile, followed by `body`,
+    /// the block's statements that read them. The tile begins at `start` and has `size` along each
+    /// axis.
     pub fn ahead(&self, n: &mut Nest, start: &[Var], size: &[i64], body: Vec<Stmt>) -> Vec<Stmt> {
         let mut w = Writer::new(self, n, start, size);
         let mut out = w.steps();
@@ -85,7 +90,7 @@ impl RowSteps {
     }
 }
 
-/// What writes the statements.
+/// The writer of the statements.
 struct Writer<'a> {
     s: &'a RowSteps,
     n: &'a mut Nest,

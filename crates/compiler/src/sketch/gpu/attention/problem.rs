@@ -1,5 +1,7 @@
-//! What attention computes, taken from its workload: the two products and what is done with their
-//! sums, over the loops of the first product.
+//! Recognises attention in a workload for the GPU sketches. Input: a workload; output: an
+//! [`Attention`]: both matrix products with their operands, the score as an expression of the first
+//! product's sum, and the stored result as an expression of the second's, all over the loops of the
+//! first product. `mod.rs`, `tensor` and `warpgroup` make programs of it.
 
 use super::super::loops::launches;
 use crate::nest::{Nest, Scope, Stmt, lower, visit};
@@ -8,7 +10,7 @@ use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Unary, Var};
 use squall_core::workload::Reducer;
 use std::collections::HashMap;
 
-/// A loop's variable, and how often it runs.
+/// A loop's variable and its extent.
 pub type Extent = (Var, i64);
 
 /// A tensor that a product reads.
@@ -18,33 +20,36 @@ pub struct Operand {
     pub index: Vec<Affine>,
 }
 
-/// A product. In `value`, operand `j` stands as a load of source `j` without indices.
+/// A matrix product. In `value`, operand `j` stands as a load of source `j` without indices.
 #[derive(Clone)]
 pub struct Product {
     pub value: Expr,
-    /// What it reads at the rows of the result, and what at its columns.
+    /// The operand that is read at the rows of the result, and the operand that is read at its
+    /// columns.
     pub operands: [Operand; 2],
 }
 
-/// `softmax(scores) x values` and what follows, with these loops. Tensors may be parts of larger
-/// boxes: on GPUs those begin at multiples of 16 elements, which a network is checked for.
+/// `softmax(scores) x values` with its elementwise epilogue, over these loops. Tensors may be parts
+/// of larger boxes: on GPUs those begin at multiples of 16 elements, which a network is checked
+/// for.
 #[derive(Clone)]
 pub struct Attention {
-    /// The buffers, and what is done ahead of time.
+    /// The nest with the buffers and the statements that run ahead of time.
     pub base: Nest,
     /// Loops that both products share, apart from the rows.
     pub batch: Vec<Extent>,
     pub row: Extent,
     pub key: Extent,
-    /// What the first product sums over, and what the second one's columns are.
+    /// The axis that the first product sums over, and the columns of the second product.
     pub depth: Extent,
     pub column: Extent,
     pub scores: Product,
     pub values: Product,
-    /// A score, made of the sum of the first product, which is read as `sum`.
+    /// The score as an expression of the first product's sum, which is read as `sum`.
     pub score: Expr,
     pub sum: Source,
-    /// What is stored, made of the second product's sum and of the sum of powers.
+    /// The place of a stored element, and its value as an expression of the second product's sum
+    /// and of the sum of powers.
     pub output: (Source, Vec<Affine>),
     pub result: Expr,
     pub weighted: Source,

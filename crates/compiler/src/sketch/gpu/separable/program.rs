@@ -1,10 +1,11 @@
-//! The program of a separable convolution, or of what is of its form: a tile of places in a block,
-//! and a walk through chunks of the channels between. Each step's elements are dealt to the block's
-//! threads in turn, those of the products a few at a time.
+//! Writes the loop nest of the separable sketch (`mod.rs`) for one configuration. A block has a
+//! tile of places (positions of the result) and walks through chunks of the channels between the
+//! convolutions. Each step's elements are dealt to the block's threads in turn, a thread's elements
+//! of products a few at a time.
 //!
-//! Places of the tile, and of what its windows read, are counted along one line. Where a thread
-//! has several and they do not come out even, the line goes on: with its first places again, or
-//! with zeros. What is computed of those is no part of the result.
+//! Places of the tile, and of the border that its windows read, are counted along one line. Where a
+//! thread has several places and they do not come out even, the line goes on: with its first places
+//! again, or with zeros. Results at these further places are never stored.
 
 use super::super::loops::{around, count, launches, tiles, total};
 use super::Problem;
@@ -23,7 +24,7 @@ pub fn program(p: &Problem, c: &Configuration) -> Nest {
 #[derive(Clone, Copy)]
 struct Places {
     sides: [i64; 2],
-    /// So many come out even for the threads.
+    /// The length of the line, filled up so that it comes out even for the threads.
     line: i64,
 }
 
@@ -38,7 +39,7 @@ impl Places {
     }
 }
 
-/// What a product has in shared memory, and a thread's channels and places of it.
+/// A product's buffers in shared memory, and a thread's channels and places of it.
 #[derive(Clone, Copy)]
 struct Product {
     data: Source,
