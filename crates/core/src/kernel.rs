@@ -35,7 +35,7 @@ impl Language {
         Self::ALL.iter().find(|(_, w)| *w == word).map(|(l, _)| *l)
     }
 
-    /// How names of its source files end.
+    /// The ending of its source files' names.
     pub fn extension(self) -> &'static str {
         match self {
             Language::C => "c",

@@ -8,7 +8,7 @@ use crate::forecast::Problem;
 use crate::workload::{Stage, Workload};
 use serde::{Deserialize, Serialize};
 
-/// What an epilogue with another number of inputs adds to the distance.
+/// The distance that an epilogue with another number of inputs adds.
 const OTHER_EPILOGUE: f64 = 0.25;
 
 /// The part of a task that is compared: the loops of its heaviest stage, with their extents.
@@ -21,7 +21,7 @@ pub struct TaskShape {
     extents: Vec<i64>,
     /// Elements of the first input.
     input: i64,
-    /// How many inputs there are.
+    /// The number of inputs.
     inputs: i64,
 }
 

@@ -21,7 +21,7 @@ pub struct TextError {
     pub line: usize,
     /// The column, counted from 1 in characters.
     pub column: usize,
-    /// What was expected or found.
+    /// The token that was expected or found.
     pub message: String,
 }
 

@@ -10,7 +10,7 @@ use crate::task::TaskId;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// How long a kernel took, over repeated windows of one or more calls after warm-up.
+/// The measured times of a kernel, over repeated windows of one or more calls after warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Time of one call in each window, in the order measured; divided by the pace, where there is
@@ -23,8 +23,9 @@ pub struct Measurement {
     /// The GPU's state right after the timing, where one ran the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuState>,
-    /// How many times slower than at its best the machine was then, by another kernel of the task
-    /// that was timed right before and after. The samples times the pace are the measured times.
+    /// The slowdown of the machine during the measurement against its best, by another kernel of
+    /// the task that was timed right before and after. The samples times the pace are the measured
+    /// times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pace: Option<f64>,
 }

@@ -16,7 +16,7 @@ pub enum ImportError {
     NotOnnx {
         /// The file.
         name: String,
-        /// What the reader met.
+        /// The reader's complaint.
         why: String,
     },
     /// The model contradicts itself or the specification.

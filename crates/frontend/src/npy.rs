@@ -25,7 +25,7 @@ impl Array {
         Array { dtype: DType::F32, shape, bytes }
     }
 
-    /// How many elements it has.
+    /// The number of elements.
     pub fn elements(&self) -> usize {
         self.bytes.len() / self.dtype.bytes() as usize
     }

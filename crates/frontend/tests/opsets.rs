@@ -23,7 +23,7 @@ fn one(
     x(opset, dims).node(op, &["x"], &["y"], attributes).shape("y")
 }
 
-/// The same with integer operands after `x`.
+/// The shape of `y` made by one node of `x` and integer operands.
 fn with(
     opset: i64,
     dims: &[i64],

@@ -18,7 +18,8 @@ pub struct Target {
     pub run: fn(&[u8]),
 }
 
-/// All of them. Those whose names begin with `structure_` take the bytes as choices of a generator.
+/// All targets. Targets whose names begin with `structure_` take the bytes as choices of a
+/// generator.
 pub const TARGETS: &[Target] = &[
     Target { name: "onnx", run: read_onnx },
     Target { name: "operators", run: |b| _ = import_ops(&text(b), "fuzz") },

@@ -31,7 +31,7 @@ const PRODUCTS: &[&[&str]] = &[&["oh", "ow"], &["n", "oh", "ow"], &["a", "b"]];
 const VOLUMES: &[&[&str]] =
     &[&["n", "b", "oh", "ow"], &["n", "a", "h", "w"], &["n", "a", "b", "oh", "ow"]];
 
-/// How problems of one solver become tokens and numbers; learned from its training problems.
+/// The encoder of one solver's problems; learned from its training problems.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Encoder {

@@ -22,9 +22,9 @@ pub struct Featurizer {
     pub family: Arc<Family>,
     /// Where each knob's values begin when the values of all knobs are laid one after another.
     pub offsets: Vec<usize>,
-    /// How many values all knobs have together.
+    /// The number of values of all knobs together.
     pub values: usize,
-    /// What training learned of the data.
+    /// The facts that training learned of the data.
     pub facts: Facts,
     /// Distances that are not learned.
     fixed: Metric,
@@ -39,10 +39,11 @@ pub struct Featurizer {
     problems: Vec<u32>,
 }
 
-/// What training learned of the data, apart from networks. It is kept in the predictor file.
+/// The facts that training learned of the data, apart from networks. They are kept in the predictor
+/// file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
-    /// How problems are encoded.
+    /// The encoder of problems.
     pub encoder: Encoder,
     /// The device and the precision of each row.
     pub rows: Vec<(String, String)>,

@@ -38,7 +38,7 @@ const WORD: f32 = 3.0;
 /// The initial share of the row's frequency in the likelihood of an answer, as a logit.
 const RARE: f32 = -1.5;
 
-/// How distances are learned.
+/// The data and the options of learning distances.
 pub struct Learning<'a> {
     /// The seed of the choice and the order of anchors.
     pub seed: u64,

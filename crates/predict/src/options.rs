@@ -31,7 +31,7 @@ pub enum Kind {
 pub enum PaperModel {
     /// An LSTM encoder and an LSTM decoder into which each chosen value is fed back.
     EncoderDecoder,
-    /// The same with attention over the encoder's outputs.
+    /// An LSTM encoder and decoder with attention over the encoder's outputs.
     Attention,
     /// Attention without feeding values back.
     Attention2,

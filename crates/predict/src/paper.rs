@@ -38,11 +38,11 @@ pub struct Sequence {
     /// later those of the values of the knob before.
     fed: Vec<Matrix>,
     heads: Vec<Linear>,
-    /// Of the models with attention: what the attended memory adds to each head.
+    /// In the models with attention, the layers by which the attended memory adds to each head.
     attended: Vec<Linear>,
 }
 
-/// What encoding problems leaves for decoding and for the backward pass.
+/// The values that encoding problems leaves for decoding and for the backward pass.
 #[derive(Default)]
 struct Encoded {
     /// Tokens of a problem.

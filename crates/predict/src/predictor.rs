@@ -24,9 +24,9 @@ pub struct Info {
     pub data: String,
     /// The number of examples of each solver, device and precision, by what they were used for.
     pub rows: Vec<RowCount>,
-    /// How test rows were held out; absent where none were.
+    /// The split by which test rows were held out; absent where none were.
     pub split: Option<Split>,
-    /// How it was trained.
+    /// The options of its training.
     pub options: Options,
     /// Scores on the test rows.
     pub scores: Vec<Score>,

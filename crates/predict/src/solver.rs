@@ -30,7 +30,7 @@ const MEMBERS_OF_LISTED: usize = 4;
 /// those.
 const HOLDERS: usize = 2;
 
-/// How many of `members` networks hold validation out: all where they are few.
+/// The number of `members` networks that hold validation out: all where they are few.
 fn holders(members: usize) -> usize {
     if members < 2 * HOLDERS { members } else { HOLDERS }
 }
@@ -39,7 +39,7 @@ fn holders(members: usize) -> usize {
 /// large data needs too, and 28.
 pub const STEPS: usize = 3100;
 
-/// How many passes are made over a number of examples; 0 asks for the default.
+/// The number of passes over a number of examples; 0 asks for the default.
 fn passes(asked: usize, examples: usize) -> usize {
     if asked > 0 { asked } else { (STEPS * 64 / examples.max(1)).clamp(14, 28) }
 }

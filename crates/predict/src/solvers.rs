@@ -23,10 +23,10 @@ pub struct TrainingRequest<'a> {
     pub families: &'a [Arc<Family>],
     /// Problems of all families with the values that tuning found.
     pub examples: &'a [Example],
-    /// How test rows are held out; they are scored. Without it all examples that are not for
-    /// validation are learned.
+    /// The split by which test rows are held out; they are scored. Without it all examples that are
+    /// not for validation are learned.
     pub split: Option<Split>,
-    /// What is trained, and how.
+    /// The kind of model and the options of its training.
     pub options: &'a Options,
 }
 

@@ -18,7 +18,7 @@ const SHARDS: usize = 2;
 /// Problems that are learned together.
 #[derive(Clone, Copy)]
 pub struct Batch<'a> {
-    /// What is known of the solver.
+    /// The facts that are known of the solver.
     pub featurizer: &'a Featurizer,
     /// The problems, each with the family's instance for it.
     pub problems: &'a [(&'a EncodedProblem, Instance<'a>)],

@@ -24,9 +24,9 @@ pub struct TrainingData<'a> {
     pub family: Arc<Family>,
     /// Problems with the values that tuning found.
     pub examples: &'a [&'a Example],
-    /// What an example is used for.
+    /// The use of an example.
     pub part: &'a (dyn Fn(&Problem) -> Part + Sync),
-    /// What is trained, and how.
+    /// The kind of model and the options of its training.
     pub options: &'a Options,
 }
 
@@ -37,12 +37,12 @@ impl<'a> TrainingData<'a> {
     }
 }
 
-/// How far training is. A callback is given it after every epoch and every few batches.
+/// The progress of training. A callback is given it after every epoch and every few batches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress<'a> {
     /// The solver.
     pub solver: &'a str,
-    /// What is trained: `distances`, `ranker`, `chain`, `sequence model` or `classifiers`.
+    /// The part that is trained: `distances`, `ranker`, `chain`, `sequence model` or `classifiers`.
     pub network: &'static str,
     /// Which network of its kind, from 0, and how many there are.
     pub member: (usize, usize),

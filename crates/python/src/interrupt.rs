@@ -9,7 +9,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// How long a signal may wait until it is seen.
+/// The time for which a signal may wait until it is seen.
 const POLL: Duration = Duration::from_millis(50);
 
 /// The flag by which waits for compilers and for locked stores end: one for the process, as signals

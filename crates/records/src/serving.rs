@@ -22,7 +22,7 @@ pub struct Place {
     pub toolchain: String,
 }
 
-/// How far the place of a record is from another place; less is nearer.
+/// The distance of a record's place from another place; less is nearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Nearness {
     /// 0 is the same device, 1 the same machine with other caches, 2 another machine.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How a locked store is waited for.
+/// The rules by which a locked store is waited for.
 #[derive(Clone)]
 pub struct Patience {
     /// After this time the operation fails.
@@ -40,7 +40,7 @@ pub fn set_patience(patience: Patience) -> bool {
     PATIENCE.set(patience).is_ok()
 }
 
-/// One connection's waits.
+/// The waits of one connection.
 pub(crate) struct Wait {
     path: PathBuf,
     patience: Patience,

@@ -19,7 +19,7 @@ pub struct Wish {
     pub workload: String,
     /// The device on which it was used.
     pub device: String,
-    /// How often it was asked for.
+    /// The number of times that it was asked for.
     pub uses: u64,
     /// Seconds that were spent in it, as far as they are known.
     pub seconds: f64,

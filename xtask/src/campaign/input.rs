@@ -13,7 +13,7 @@ use squall_fuzz::{Draw, generate, mutate};
 pub struct Input {
     /// Its name.
     pub name: &'static str,
-    /// How often it is drawn.
+    /// The weight with which it is drawn.
     pub weight: usize,
     /// Puts the files into the sandbox; what to do with them.
     pub make: fn(&Base, &mut Draw<'_>, &Sandbox) -> Task,

@@ -21,13 +21,13 @@ pub struct Sandbox {
     binary: PathBuf,
 }
 
-/// How a process ended.
+/// The end of a process.
 pub struct Ran {
     /// None where its time was over.
     pub status: Option<ExitStatus>,
     /// The first of what it printed.
     pub out: String,
-    /// The same of what it complained of.
+    /// The first of what it wrote to its error stream.
     pub err: String,
 }
 

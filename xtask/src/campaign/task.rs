@@ -32,7 +32,7 @@ impl Task {
         }
     }
 
-    /// The same, of which the first must fail.
+    /// The same task, of which the first command must fail where `bad`.
     pub fn fails_if(mut self, bad: bool) -> Task {
         self.must_fail = bad;
         self

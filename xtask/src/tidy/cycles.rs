@@ -16,7 +16,7 @@ type Module = Vec<String>;
 struct File {
     path: String,
     module: Module,
-    /// What it names from elsewhere in the crate, as absolute paths.
+    /// The names that it uses from elsewhere in the crate, as absolute paths.
     uses: Vec<Module>,
     /// Names that its `use` items bring in, with the absolute paths that they stand for.
     passes: HashMap<String, Module>,

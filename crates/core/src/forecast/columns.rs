@@ -15,9 +15,9 @@ use std::cell::RefCell;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLarge;
 
-/// Beyond this, sums and quotients of whole numbers might be rounded.
+/// The largest number whose sums and quotients are certainly exact.
 const LIMIT: f64 = (1u64 << 51) as f64;
-/// A tree is not grown beyond so many prefixes of one length.
+/// The most prefixes of one length in a tree.
 const MOST: usize = 1 << 22;
 
 /// The prefixes of one length: for each, the prefix that it extends and the position of its last

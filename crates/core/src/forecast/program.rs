@@ -41,7 +41,7 @@ pub(super) struct Program {
     names: HashMap<String, u32>,
 }
 
-/// What has to be computed at each level for some expressions, operands before their users.
+/// The nodes to compute at each level for some expressions, operands before their users.
 #[derive(Debug, Default)]
 pub(super) struct Schedule(Vec<Vec<u32>>);
 

@@ -6,7 +6,7 @@
 use super::Problem;
 use serde::{Deserialize, Serialize};
 
-/// How rows are held out.
+/// The unit by which rows are held out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Split {

@@ -7,7 +7,7 @@ use super::{Attribute, Constant, Model, Node, ValueId};
 use crate::DType;
 use std::collections::BTreeMap;
 
-/// More elements than a constant operand of an [`OperatorCall`] brings along.
+/// The most elements that a constant operand of an [`OperatorCall`] brings along.
 pub const MOST_CALL_ELEMENTS: usize = 4096;
 
 /// Operators whose results' extents depend on their operands' elements. The shapes that inference

@@ -14,20 +14,21 @@ use super::{Attribute, Model, Node, ValueId};
 use crate::DType;
 use std::collections::{BTreeSet, HashMap};
 
-/// Booleans with what each has to be, by their roots.
+/// Booleans with the value that each must have, by their roots.
 pub type Conditions = BTreeSet<(ValueId, bool)>;
 
-/// What a step reads and gives.
+/// The values that a step reads and gives.
 #[derive(Clone, Debug, Default)]
 pub struct Reads {
     /// Each value that is read, with the conditions under which the step needs it once it runs.
     pub needs: Vec<(ValueId, Conditions)>,
-    /// What it gives.
+    /// The values that the step gives.
     pub gives: Vec<ValueId>,
 }
 
 impl Reads {
-    /// What a node of a model reads; `root` gives the value whose memory another one is.
+    /// The values that a node of a model reads and gives; `root` gives the value whose memory
+    /// another one is.
     pub fn of(node: &Node, root: &dyn Fn(ValueId) -> ValueId, dtypes: &Types<'_>) -> Reads {
         let gives = node.outputs.clone();
         let always = |v: &ValueId| (root(*v), Conditions::new());

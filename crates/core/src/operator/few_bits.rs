@@ -19,7 +19,7 @@ pub struct FewBits {
     pub k: i64,
     /// Columns.
     pub n: i64,
-    /// Of a code: 4 or 8.
+    /// Bits of a code: 4 or 8.
     pub bits: i64,
     /// Elements of the reduction that share a scale.
     pub block: i64,

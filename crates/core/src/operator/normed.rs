@@ -38,7 +38,8 @@ pub struct Normed {
 }
 
 impl Normed {
-    /// What a workload computes, if it is of this form; its tensors are of 32-bit floats.
+    /// The normed product that a workload computes, if it is of this form; its tensors are of
+    /// 32-bit floats.
     pub fn of(w: &Workload) -> Option<Normed> {
         let is_float = |t: DType| t == DType::F32;
         let are_floats = w.inputs.iter().all(|i| is_float(i.dtype))

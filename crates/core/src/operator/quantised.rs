@@ -19,7 +19,7 @@ use crate::{TensorKind, Workload};
 pub const OFFSET_UNIT: f64 = 64.0;
 /// Root mean square of the product of two random bytes, with and without sign.
 const BYTES: f64 = 10_900.0;
-/// The same of a byte without sign and a random number between -1 and 1.
+/// Root mean square of the product of an unsigned byte and a random number between -1 and 1.
 const BYTE_AND_FLOAT: f64 = 85.0;
 
 /// The factor of sums of so many products, beside their channel's own scale: a power of two that

@@ -9,14 +9,14 @@ use crate::graph::Attribute;
 use crate::graph::fold::Function;
 use crate::graph::infer::Ctx;
 
-/// How an element is computed.
+/// The ways in which an element is computed.
 #[derive(Clone, Copy)]
 pub struct Each {
     /// As an expression of its operands; none where the operator joins no kernel.
     pub formula: Option<Formula>,
     /// Whether the order of its operands does not matter.
     pub commutes: bool,
-    /// What the step is called in names of kernels, where that is not the operator's name.
+    /// The step's name in names of kernels, where that is not the operator's name.
     pub called: Option<fn(&Operands) -> Option<&'static str>>,
     /// As C; none where plain C is written by a function of its own.
     pub c: Option<CTexts>,

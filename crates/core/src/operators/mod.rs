@@ -35,13 +35,14 @@ pub type Infer = fn(&Ctx) -> Result<Vec<Output>, String>;
 /// Makes the results of operands that are known, of the types and shapes that were inferred.
 pub type Evaluator = fn(&Ctx, &[Output]) -> Result<Vec<Constant>, String>;
 
-/// One operator.
+/// An operator with all that is known of it.
 pub struct Row {
     /// As in files.
     pub name: &'static str,
     infer: Infer,
     fold: Fold,
-    /// How it computes an element of those at the same place, if it does.
+    /// Its formula and its C, if it computes each element from the operands' elements at the same
+    /// place.
     pub each: Option<Each>,
     /// Which operands' elements it only puts into new places. The others say where to, and must be
     /// known.

@@ -26,7 +26,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// What a knob decides; moves and features depend on it.
+/// The role of a knob in a kernel; moves and features depend on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {

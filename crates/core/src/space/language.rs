@@ -30,7 +30,7 @@ const TOO_LARGE: &str = "this expression is too large";
 /// The longest list that `range` may stand for.
 const MAX_RANGE: i64 = 1 << 20;
 
-/// What names in a constraint stand for.
+/// The meaning of names in a constraint.
 #[derive(Clone, Copy, Default)]
 pub struct Names<'a> {
     /// The space's knobs.

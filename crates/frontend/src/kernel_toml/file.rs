@@ -30,7 +30,7 @@ pub struct File<'a> {
     pub arguments: Vec<Argument>,
     pub knobs: Vec<TunedKnob>,
     pub recipe: Recipe,
-    /// How it is launched, where it is in CUDA.
+    /// The launch, where the kernel is in CUDA.
     pub launching: Option<Launching>,
     pub reference: Option<Second>,
     /// Files that hold the expected results, one for each argument that is written.

@@ -20,7 +20,7 @@ pub struct Expression {
     pub at: TextSpan,
 }
 
-/// How a kernel is launched, as the file says it.
+/// The launch of a kernel, as the file says it.
 #[derive(Clone, Debug)]
 pub struct Launching {
     pub grid: Vec<Expression>,
@@ -28,7 +28,7 @@ pub struct Launching {
     pub shared: Expression,
 }
 
-/// How a kernel is launched for one problem on one device: blocks, threads of a block, bytes of
+/// The launch of a kernel for one problem on one device: blocks, threads of a block, bytes of
 /// dynamic shared memory, as terms over the knobs.
 #[derive(Clone, Debug)]
 pub struct Shape {

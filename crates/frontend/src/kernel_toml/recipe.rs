@@ -28,7 +28,7 @@ pub(super) enum CallArgument {
     Knob(usize, DType),
 }
 
-/// How a source becomes a kernel.
+/// The way from a source to a kernel.
 #[derive(Clone)]
 pub(super) struct Recipe {
     /// The name for the comment in the first line.

@@ -25,7 +25,7 @@ pub struct UserKernel {
     pub(super) given: Reference,
     /// The configuration of the reference, if that is the kernel itself or sees its macros.
     pub(super) default: Configuration,
-    /// Of a CUDA kernel, what is decided when the device is known.
+    /// The parts of a CUDA kernel that are decided when the device is known.
     pub(super) plan: Option<Arc<CudaKernel>>,
 }
 

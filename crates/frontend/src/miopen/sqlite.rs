@@ -20,7 +20,7 @@ const SLICE: i32 = 100_000;
 /// The steps that any statement may take, and those for each byte of the file.
 const STEPS: (u64, u64) = (200_000_000, 200);
 
-/// How long a lock of another process is waited for.
+/// The time for which a lock of another process is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The schema as MIOpen creates it.

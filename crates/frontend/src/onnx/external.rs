@@ -22,7 +22,7 @@ pub struct External {
     pub offset: u64,
     /// Its bytes.
     pub length: u64,
-    /// What they are, if that is known.
+    /// The type of its elements, if that is known.
     pub dtype: Option<DType>,
 }
 

@@ -39,7 +39,7 @@ pub fn read_thin(file: &mut (impl Read + Seek), size: u64) -> io::Result<Option<
     if is_small { Ok(None) } else { without(file, size, MOST_CONSTANT_ELEMENTS) }
 }
 
-/// The same of weights with more elements than `most`.
+/// As [`read_thin`], for weights with more elements than `most`.
 fn without(file: &mut (impl Read + Seek), size: u64, most: i64) -> io::Result<Option<Vec<u8>>> {
     let mut walk = Walk { file, at: 0, most, moved: 0, graphs: 0 };
     match walk.message(size, Level::Model) {

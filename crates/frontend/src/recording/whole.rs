@@ -13,7 +13,7 @@ const NUMBERS: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
 #[derive(Debug)]
 pub(super) struct Whole {
     pub text: String,
-    /// What was left out of it, for the user.
+    /// A note for the user on the part that was left out.
     pub note: Option<String>,
 }
 

@@ -16,7 +16,7 @@ pub use text::{kernel_toml, miopen, npy, operators, predictor, reply, workload};
 /// A generator of files.
 pub type Generator = fn(&mut crate::Draw<'_>) -> Vec<u8>;
 
-/// All of them, by name.
+/// All generators, by name.
 pub const ALL: &[(&str, Generator)] = &[
     ("onnx", model),
     ("external", external),

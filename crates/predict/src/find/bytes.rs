@@ -22,7 +22,7 @@ pub fn put_signed(out: &mut Vec<u8>, n: i64) {
     put(out, ((n << 1) ^ (n >> 63)) as u64);
 }
 
-/// What is left of the bytes.
+/// The bytes that are not read yet.
 pub struct Cursor<'a>(pub &'a [u8]);
 
 impl Cursor<'_> {

@@ -29,9 +29,9 @@ pub struct Candidate {
     pub loss: f32,
     /// The least loss.
     pub least: f32,
-    /// How far the nearest neighbour is that lists it, and its loss there.
+    /// The distance of the nearest neighbour that lists it, and its loss there.
     pub near: (f32, f32),
-    /// How often it is first among the three nearest.
+    /// The number of times that it is first among the three nearest.
     pub first_of_three: f32,
     /// Mean logarithm of time over work, and that of the nearest.
     pub pace: (f32, f32),

@@ -29,7 +29,7 @@ pub enum ChooserSource {
     Database,
     /// Trees, from neighbours on this GPU or on others.
     Model,
-    /// Nothing is near: what solvers are listed elsewhere.
+    /// No measured problem is near: the answer has the solvers that are listed elsewhere.
     Neighbours,
 }
 

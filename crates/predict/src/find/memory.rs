@@ -41,7 +41,7 @@ pub struct GroupSolver {
     pub example: (u32, u64),
 }
 
-/// What a search leaves out.
+/// The problems that a search leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Without {
     /// Nothing.

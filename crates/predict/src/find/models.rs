@@ -35,14 +35,14 @@ const TIME_PARTS: [f32; 9] = [0.0, 0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0];
 /// what was lost on another GPU counts most. Forests that are judged by two of the GPUs choose
 /// worse; these were chosen with the MI300X and with the Vega 10 left out whole.
 const FOREIGN_PARTS: [f32; 2] = [0.5, 16.0];
-/// What brings the order to losses, where it rests on times and scores alone.
+/// The factor from the order to losses, where it rests on times and scores alone.
 const ORDER_SCALE: f32 = 0.4;
 /// The part of one forest's times that a range is to hold; of the mean of two it holds 80 %.
 const HELD: f64 = 0.78;
 /// Ranges are never narrower than this, as a logarithm.
 const LEAST_SPREAD: f32 = 0.015;
 
-/// How a candidate's list says that it stands.
+/// The standing of a candidate in its problem's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelStanding {
     /// Listed.

@@ -20,7 +20,7 @@ const MOST_CORRECTIONS: usize = 1500;
 /// The least number of such problems for which a correction is made.
 const LEAST_CORRECTIONS: usize = 10;
 
-/// What to train on, and how.
+/// The data and the options of a training.
 #[derive(Clone, Debug)]
 pub struct FindTraining {
     /// Salt of the split whose layers and families are left out; all is learned without one.
@@ -31,7 +31,7 @@ pub struct FindTraining {
     pub rounds: usize,
     /// Threads; they do not change the result.
     pub threads: usize,
-    /// Of everything random.
+    /// The seed of every random choice.
     pub seed: u64,
 }
 
@@ -41,7 +41,7 @@ impl Default for FindTraining {
     }
 }
 
-/// How far a training is. Each GPU learns from its own problems, and at last all from those of
+/// The progress of a training. Each GPU learns from its own problems, and at last all from those of
 /// others, for GPUs that were not measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FindStep<'a> {

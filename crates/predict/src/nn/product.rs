@@ -3,7 +3,7 @@
 //! called.
 #![allow(unsafe_code)]
 
-/// How an operand is stored, compared with how it enters the product.
+/// The order in which an operand is stored, compared with how it enters the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
     /// The matrix is stored as it enters: `rows x cols`, row after row.

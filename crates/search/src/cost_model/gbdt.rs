@@ -40,9 +40,9 @@ pub struct GbdtSettings {
     pub ridge: f64,
     /// Least weight on either side of a split.
     pub least: f64,
-    /// What is minimised.
+    /// The loss that is minimised.
     pub loss: Loss,
-    /// Of rows, columns and pairs.
+    /// The seed of drawn rows, columns and pairs.
     pub seed: u64,
 }
 

@@ -25,7 +25,7 @@ const DRAWS: usize = 300;
 const POOL: usize = 1500;
 /// Values of a knob beyond which not all are tried in the place of one.
 const MANY: usize = 256;
-/// How fast the influence of a success or failure falls with distance.
+/// The rate at which the influence of a success or failure falls with distance.
 const NEARNESS: f64 = 4.0;
 
 /// Trials without a gain after which local search takes turns with the Gaussian process.

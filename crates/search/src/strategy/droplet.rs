@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 
 /// A challenger must be faster than the incumbent by this share.
 const LEAST_EFFECT: f64 = 0.01;
-/// It must be faster by this share where there are single samples, which do not show the noise.
+/// The same share where there are single samples, which do not show the noise.
 const LEAST_EFFECT_UNTESTED: f64 = 0.03;
 /// The probability of seeing its lead by chance must be below this.
 const SIGNIFICANCE: f64 = 0.05;

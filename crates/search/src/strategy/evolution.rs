@@ -33,8 +33,8 @@ pub(super) fn warm_up(trials: usize) -> usize {
     (trials / 5).clamp(6, 24)
 }
 
-/// How many points are proposed before their outcomes are needed; small budgets learn in small
-/// steps.
+/// The number of points that are proposed before their outcomes are needed; small budgets learn in
+/// small steps.
 pub(super) fn batch(trials: usize) -> usize {
     (trials / 16).clamp(4, 32)
 }

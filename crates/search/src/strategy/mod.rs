@@ -35,7 +35,7 @@ pub trait Strategy: Send {
     fn tell(&mut self, trials: &[Trial]);
 }
 
-/// What is expected of an algorithm of a task of which nothing was measured.
+/// The expectation of an algorithm, for a task of which nothing was measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expectation {
     /// The algorithm: the first part of the names of its tunables

@@ -17,7 +17,7 @@ const GENERATIONS: usize = 3;
 const PARENTS: usize = 32;
 /// The number of best points from which each proposal is chosen.
 const FRONT: usize = 24;
-/// How much less worth a point is that is nearly a proposed one; scores are logarithms of speed.
+/// The loss of worth of a point that is nearly a proposed one; scores are logarithms of speed.
 const LIKE: f32 = 0.06;
 
 /// The effort of the search.
@@ -26,17 +26,17 @@ pub struct Outlook {
     /// Candidates whose features are computed: half of them samples, the rest their offspring,
     /// where those are more than a few.
     pub evaluations: usize,
-    /// Of every random choice.
+    /// The seed of every random choice.
     pub seed: u64,
 }
 
-/// What a model makes of a task.
+/// The prospects of a task under a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prospect {
     /// The candidates that are most worth trying, the best first.
     pub candidates: Vec<Candidate>,
-    /// What the best candidates of each algorithm are expected to reach, the fastest algorithm
-    /// first. An algorithm of which nothing could be realized is not among them.
+    /// The speed that the best candidates of each algorithm are expected to reach, the fastest
+    /// algorithm first. An algorithm of which nothing could be realized is not among them.
     pub algorithms: Vec<Expectation>,
 }
 

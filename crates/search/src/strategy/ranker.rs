@@ -21,7 +21,7 @@ impl Ranker {
         Ranker { model, learnt: 0 }
     }
 
-    /// One whose model was fitted elsewhere and stays as it is.
+    /// A ranker whose model was fitted elsewhere and stays as it is.
     pub fn fitted(model: Box<dyn CostModel>) -> Ranker {
         Ranker { model, learnt: usize::MAX }
     }

@@ -21,7 +21,7 @@ const FAILURES: usize = 8;
 /// The least share that all algorithms behind the best one get together, relative to its share.
 const FLOOR: f64 = 0.15;
 
-/// How algorithms share trials.
+/// The rule by which algorithms share trials.
 pub(super) struct Policy {
     /// Trials of each algorithm that come first.
     pub openings: Vec<usize>,

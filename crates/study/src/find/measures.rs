@@ -13,7 +13,7 @@ pub struct Outcome {
     pub covered: bool,
     /// The first solver that is listed.
     pub walk: f64,
-    /// The same, but where a cut list lacks the first, the time of its last counts.
+    /// The strict loss: where a cut list lacks the first solver, the time of its last counts.
     pub strict: f64,
     /// The faster of the first two that are listed.
     pub two: f64,

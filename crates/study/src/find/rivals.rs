@@ -11,7 +11,7 @@ use std::collections::HashMap;
 pub enum Rival {
     /// The solvers by how often they are first, by direction.
     Average,
-    /// The same by direction, precision, filter, stride and groups.
+    /// The solvers by how often they are first, by direction, precision, filter, stride and groups.
     Rule,
     /// The votes of the eight nearest problems.
     Neighbours,
@@ -25,7 +25,7 @@ pub const RIVALS: &[(Rival, &str)] = &[
 ];
 
 type Kind = (u8, u8, [i32; 3], [i32; 3], bool);
-/// How often each solver is first, and listed.
+/// The number of times that each solver is first, and listed.
 type Votes = HashMap<u16, (u32, u32)>;
 
 /// Rivals that know what the chooser knows of a GPU; of one that it does not know, what it knows of

@@ -26,19 +26,19 @@ pub const METHODS: [(&str, Method); 5] = [
     ("frequency", Method::Frequency),
 ];
 
-/// How many candidates P@k looks at.
+/// The numbers of candidates that P@k looks at.
 pub const AT: [usize; 5] = [1, 10, 30, 50, 100];
 
 /// Which examples are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// Those that a split holds out.
+    /// Examples that a split holds out.
     Held(Split),
-    /// Those of keys that training's data lack, on whatever device.
+    /// Examples of keys that training's data lack, on whatever device.
     Unseen,
 }
 
-/// What an evaluation found.
+/// The results of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evaluation {
     /// A line for each solver, device, precision and model.

@@ -14,13 +14,13 @@ use std::fmt::Write;
 /// The origin of a page's numbers, as the page states it.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// What was evaluated.
+    /// The name of what was evaluated.
     pub title: String,
     /// The split or fold, and which rows.
     pub held: String,
     /// Seeds of training.
     pub seeds: Vec<u64>,
-    /// What identifies the data.
+    /// The digest that identifies the data.
     pub data: String,
 }
 

@@ -38,7 +38,7 @@ pub const ROWS: [(&str, &str); 8] = [
     ("ConvAsmBwdWrW3x3", "FP16"),
 ];
 
-/// What is known of a solver and a precision.
+/// The published results of a solver and a precision.
 pub fn published(solver: &str, precision: &str) -> Option<Published> {
     let of = |samples, top_1, beam, opcs| Some(Published { samples, top_1, beam, opcs });
     match (solver, precision) {

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// The time between two reports of a race's progress.
 const NEWS: Duration = Duration::from_secs(30);
 
-/// How often each finalist is measured, a round of all at a time.
+/// The number of times that each finalist is measured, a round of all at a time.
 const LOOKS: usize = 5;
 
 /// Runs a comparison; `heard` learns of each run as it ends, and of what goes wrong.

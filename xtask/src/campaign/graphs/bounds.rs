@@ -13,7 +13,7 @@ use squall_frontend::npy::Array;
 use squall_frontend::onnx::proto::NodeProto;
 use std::collections::HashMap;
 
-/// How a node's errors come about.
+/// The source of a node's errors.
 enum Kind {
     /// Its results are elements of its operands.
     Chosen,

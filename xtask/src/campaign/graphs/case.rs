@@ -19,13 +19,13 @@ pub struct Case {
     pub opset: i64,
     /// In order.
     pub nodes: Vec<NodeProto>,
-    /// What the caller gives.
+    /// The inputs that the caller gives.
     pub inputs: Vec<(String, Array)>,
-    /// What the file holds.
+    /// The constants that the file holds.
     pub constants: Vec<TensorProto>,
-    /// What is asked for.
+    /// The values that are asked for.
     pub outputs: Vec<String>,
-    /// Of the nodes' results those on which every correct program agrees in every bit.
+    /// The results of nodes on which every correct program agrees in every bit.
     pub exact: HashSet<String>,
 }
 

@@ -19,9 +19,10 @@ pub enum Effect {
     /// Its result is as exact as its operands, and as tame: elements are moved, or changed by no
     /// more than their operands are.
     Keeps,
-    /// The same for exact operands alone: a small error of theirs may change it by far.
+    /// Its result keeps the facts for exact operands alone: a small error of theirs may change it
+    /// by far.
     Exact,
-    /// The same, and its result may be infinite or NaN where the operands are not.
+    /// As `Exact`, and its result may be infinite or NaN where the operands are not.
     Breaks,
     /// Its result is rounded, and what was rounded before stays about as wrong.
     Rounds,

@@ -13,7 +13,7 @@ pub enum Fill {
     Any,
     /// Finite numbers of at most 4.
     Tame,
-    /// The same, above 0.
+    /// Finite numbers above 0, of at most 4.
     Positive,
     /// Whole numbers from the first to the second, both included.
     Within(i64, i64),
@@ -21,7 +21,7 @@ pub enum Fill {
     Divisor,
 }
 
-/// How hard the numbers of a graph's inputs are.
+/// The hardness of the numbers of a graph's inputs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Hardness {
     /// Up to 4.
@@ -32,7 +32,7 @@ pub enum Hardness {
     Huge,
 }
 
-/// What is not an ordinary number.
+/// Numbers that are no ordinary ones.
 const SPECIAL: [f64; 8] =
     [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1e-40, -3e-42, 1.0];
 

@@ -34,7 +34,7 @@ On a machine with nothing but a checkout and the two programs, from the checkout
 
 /// The options that were given.
 pub struct Options {
-    /// How many graphs.
+    /// The number of graphs.
     pub graphs: u64,
     /// The campaign.
     pub seed: u64,

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How Squall is run.
+/// The options with which Squall is run.
 #[derive(Clone, Debug)]
 pub struct Way {
     /// Threads.
@@ -40,7 +40,7 @@ impl Way {
 pub enum Outcome {
     /// Its results.
     Gave(Arrays),
-    /// It said why not.
+    /// It failed with a message.
     Refused(String),
     /// It died, hung or panicked.
     Died(String),

@@ -21,9 +21,10 @@ pub struct Trial<'a> {
     pub peer: Option<Peer>,
     /// Where what differs is kept.
     pub bad: PathBuf,
-    /// How often each operator differed: what is known is not made smaller again.
+    /// The number of times that each operator differed: a known difference is not made smaller
+    /// again.
     pub known: std::collections::HashMap<String, usize>,
-    /// What the numbers of graphs are counted from.
+    /// The number from which graphs are counted.
     pub number: u64,
 }
 

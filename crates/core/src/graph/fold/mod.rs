@@ -37,7 +37,7 @@ use super::infer::{self, Ctx, Output};
 use super::{Attribute, Constant, elements};
 use crate::DType;
 
-/// More elements than any evaluation makes: beyond it lies a hostile model.
+/// The most elements that an evaluation makes; a model that asks for more is hostile.
 pub(crate) const MOST: i64 = 1 << 31;
 
 /// `Shape` and `Size`, which need no elements.
@@ -45,7 +45,7 @@ pub fn of_shape(ctx: &Ctx) -> Result<Vec<Constant>, String> {
     if ctx.node.op == "Size" { size(ctx, &[]) } else { shape(ctx, &[]) }
 }
 
-/// What an evaluator says of a form that it leaves alone.
+/// The message of an evaluator that leaves a form of its operator alone.
 pub(crate) const NOT_HERE: &str = "not evaluated here";
 
 fn need<'a>(ctx: &Ctx<'a>, i: usize) -> Result<&'a Constant, String> {

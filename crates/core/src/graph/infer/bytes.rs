@@ -42,7 +42,7 @@ pub enum Weights {
 }
 
 impl Weights {
-    /// All of them, with their spelling.
+    /// All forms, with their spelling.
     pub const ALL: &'static [(Weights, &'static str)] = &[
         (Weights::Filters, "filters"),
         (Weights::Depthwise, "depthwise"),

@@ -36,8 +36,8 @@ fn image_shape<'a>(ctx: &Ctx<'a>) -> Result<(&'a [i64], &'a [i64]), String> {
     Ok(x.split_at(2))
 }
 
-/// How a window moves over an image: along each spatial axis the window's extent, its steps, the
-/// padding, and how often it fits.
+/// The movement of a window over an image: along each spatial axis the window's extent, its steps,
+/// the padding, and how often it fits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the names are the attributes
 pub struct Window {

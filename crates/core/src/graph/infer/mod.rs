@@ -42,7 +42,7 @@ pub struct Output {
     pub shape: Vec<i64>,
 }
 
-/// What is known of an operand.
+/// The facts that are known of an operand.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeOperand<'a> {
     /// For messages.

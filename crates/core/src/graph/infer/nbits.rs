@@ -23,7 +23,7 @@ pub const GROUP: i64 = 64;
 /// The longest block.
 const LONGEST: i64 = 1 << 16;
 
-/// How a file holds codes.
+/// The order in which a file holds codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// `[N, blocks, bytes]`, the low half of a byte first: as `MatMulNBits` of onnxruntime has it.
@@ -41,7 +41,7 @@ pub struct NBits {
     pub k: i64,
     /// Columns.
     pub n: i64,
-    /// Of a code: 4 or 8.
+    /// Bits of a code: 4 or 8.
     pub bits: i64,
     /// Rows that share a scale.
     pub block: i64,

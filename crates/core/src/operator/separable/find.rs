@@ -18,8 +18,7 @@ struct Windows {
     data: Place,
     op: Reducer,
     weight: Option<Place>,
-    /// Of the data: the dimension of channels, those of rows and columns, and those that all
-    /// operators share.
+    /// The dimensions of the data: channels, rows and columns, and those that all operators share.
     channel: usize,
     spatial: [usize; 2],
     shared: Vec<usize>,
@@ -30,8 +29,8 @@ struct Windows {
     kernel: [Option<Var>; 2],
 }
 
-/// What a stage reads at each place, and the weight that it is multiplied by, if there is one;
-/// reductions of one place are left out.
+/// The tensor that a stage reads at each place, and the weight that it is multiplied by, if there
+/// is one; reductions of one place are left out.
 fn read_by(w: &Workload, s: &Stage) -> Option<(Place, Option<Place>)> {
     let is_single = |v: Var| {
         let i = v.0 as usize;

@@ -21,17 +21,17 @@ const MOST_NODES: usize = 1 << 17;
 /// The deepest calls of functions and subgraphs that are followed.
 const DEEPEST: usize = 64;
 
-/// What became of a node.
+/// The result of expanding a node.
 pub(super) enum Expansion {
-    /// It holds no other nodes.
+    /// The node holds no other nodes.
     Plain,
     /// Other nodes stand in its place.
     Done,
-    /// It stays, for this reason.
+    /// The node stays as it is, for this reason.
     Refused(String),
 }
 
-/// What is read of a model before something is tried.
+/// The state of the reader before an expansion is tried.
 struct Mark {
     nodes: usize,
     values: usize,

@@ -30,7 +30,7 @@ pub(super) struct Rolled<'a> {
     pub body: &'a GraphProto,
     /// The number of turns, where there is one.
     pub turns: Option<String>,
-    /// How many there are, where that is known and no condition ends them.
+    /// The number of turns as a number, where it is known and no condition ends them.
     pub known_turns: Option<i64>,
     /// The condition of the first turn; a `Scan` has none, nor does its body.
     pub condition: Option<String>,

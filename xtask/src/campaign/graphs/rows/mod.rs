@@ -29,17 +29,17 @@ pub struct Row {
     pub effect: Effect,
     /// Whether finite operands alone are given to it; the row's comment says why.
     pub is_tame: bool,
-    /// How a use of it is made.
+    /// The way in which a use of it is drawn.
     pub make: Make,
 }
 
-/// How a use of an operator is made.
+/// The ways in which a use of an operator is drawn.
 pub enum Make {
-    /// Of one operand of these types.
+    /// A use of one operand of these types.
     One(&'static [DType]),
-    /// Of two operands that are broadcast; the second is filled so.
+    /// A use of two operands that are broadcast; the second is filled so.
     Two(&'static [DType], Fill),
-    /// Of one to four operands that are broadcast.
+    /// A use of one to four operands that are broadcast.
     Many(&'static [DType]),
     /// In its own way; none where nothing legal was found.
     Own(fn(&mut Graph<'_>) -> Option<Call>),

@@ -29,7 +29,7 @@ impl<'a> Call<'a> {
         self.attribute(name).and_then(|a| a.i).unwrap_or(otherwise)
     }
 
-    /// Those of its attributes that an operator of floats has, too.
+    /// The attributes that an operator of floats has, too.
     pub fn attributes(&self, names: &[&str]) -> Vec<AttributeProto> {
         let all = self.node.attribute.iter();
         all.filter(|a| names.contains(&a.name.as_str())).cloned().collect()

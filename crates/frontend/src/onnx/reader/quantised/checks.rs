@@ -33,7 +33,7 @@ const PLACES: &[(&str, &[ScalePlace])] = &[
     ("QuantizeLinear", &[(None, Some(1), 2)]),
 ];
 
-/// What is wrong with a node's scales and zero points.
+/// The fault of a node's scales and zero points, if there is one.
 pub fn fault(w: &Writer, node: &NodeProto) -> Option<String> {
     let mut places: Vec<ScalePlace> = match PLACES.iter().find(|(op, _)| *op == node.op_type) {
         Some((_, places)) => places.to_vec(),
