@@ -2,7 +2,7 @@
 //! the rows between them. Input: the workloads of the scores and of the second product; output: one
 //! workload of all stages, or the reason why they do not fit. Each row is divided by its sum of
 //! powers once, at the end. `graph/src/candidate.rs` builds it; `compiler/src/sketch/attention.rs`
-//! and `gpu/attention` are the sketches for it.
+//! (CPUs) and `compiler/src/sketch/gpu/attention` make kernels of it.
 
 use super::{checked, fresh};
 use crate::expr::{Affine, Binary, Expr, Source, Unary, Var};

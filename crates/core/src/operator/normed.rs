@@ -3,7 +3,7 @@
 //! a [`Normed`]: the statistics of whole rows (mean, deviation, sum of powers) as steps, and the
 //! product with the rest of the norm as elementwise work ahead of it.
 //! `compiler/src/sketch/gpu/contract` makes one kernel of it, whose threads compute the steps first
-//! (`gpu/row_steps.rs`).
+//! (`compiler/src/sketch/gpu/row_steps.rs`).
 
 use super::written_out::{MOST_STAGES, with_written_out, written_out};
 use super::{BACK_TO_BACK, between_operators, fresh, operators};
