@@ -1,5 +1,6 @@
-//! Units that all crates share: [`Nanos`], the duration of a kernel, and [`Bytes`], a size of
-//! memory. Both print with a unit that fits the number, such as `1.25 us`.
+//! Units that all crates share: [`Nanos`], the duration of a kernel in nanoseconds (a fraction,
+//! since it is a mean over many calls), and [`Bytes`], a size of memory. Both print with a unit
+//! that fits the number, such as `1.25 us`.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

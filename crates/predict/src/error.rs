@@ -1,5 +1,6 @@
-//! The errors of predictors: questions that a predictor cannot answer, and training that cannot go
-//! on, each with its reason in words for the user.
+//! The errors of predictors: questions that a predictor cannot answer (another solver or device
+//! than it was trained for), and training that cannot go on, each with its reason in words for the
+//! user. Files that cannot be read have errors of their own in `tensors.rs`.
 
 use squall_core::forecast::FamilyError;
 

@@ -1,6 +1,6 @@
 //! Networks from Python: [`export`] writes a model as a C library and builds it, as `squall export`
-//! does; the package's Python code then loads the library and calls it. This module runs no kernel
-//! itself.
+//! does; the package's Python code (`python/squall`) then loads the library and calls it. This
+//! module runs no kernel itself.
 
 use crate::interrupt::{Callers, Message, beside};
 use crate::raised;

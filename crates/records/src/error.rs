@@ -1,5 +1,6 @@
-//! The errors of a store that cannot be opened, read or written. Each message names the file, and
-//! `remedy` says what the user can do. SQLite's own errors become one of these variants.
+//! The errors of a store that cannot be opened, read or written ([`StoreError`]). Each message
+//! names the file, and `remedy` says what the user can do. SQLite's own errors become one of these
+//! variants, so callers never see them.
 
 use crate::wait::{holders, named};
 use rusqlite::ErrorCode;

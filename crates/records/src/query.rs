@@ -1,5 +1,6 @@
-//! A query: which records of a store a caller wants, by task, name, kind, device, toolchain and
-//! number. It becomes the `WHERE` clause of the statement that reads them (`store.rs`, `best.rs`).
+//! [`Query`], a choice of records of a store, by task, name, kind, device, toolchain and number.
+//! Input: the caller's wishes; output: the `WHERE` clause of the SQL statement by which `store.rs`
+//! and `best.rs` read records.
 
 use squall_core::{RecordKind, TaskId};
 

@@ -1,5 +1,5 @@
-//! A test of find databases' lines in a store: the newest line of a key is valid, and a known line
-//! is not added again.
+//! A test of the lines of MIOpen's find databases in a store (`records/src/find_block.rs`): the
+//! newest line of a key is valid, and a line that the store has is not added again.
 
 use squall_records::{FindAdded, Store};
 

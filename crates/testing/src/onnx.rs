@@ -1,6 +1,6 @@
-//! Builds small ONNX models in memory for tests: `Build::new(17).input("x", &[2]).node("Neg",
-//! &["x"], &["y"], &[]).output("y")`. Output: the bytes of a file, or the model that the reader
-//! makes of it.
+//! Builds small ONNX models in memory for tests of several crates: `Build::new(17).input("x",
+//! &[2]).node("Neg", &["x"], &["y"], &[]).output("y")`. Output: the bytes of a file, or the model
+//! that the reader (`frontend/src/onnx`) makes of it.
 #![allow(missing_docs)] // functions are named after the parts of a file that they make
 
 use prost::Message;

@@ -1,4 +1,6 @@
-//! The command line of a campaign: its usage text, and the parser that gives [`Options`].
+//! The command line of `cargo xtask campaign`, which gives hostile inputs and faults to the built
+//! binary: its usage text, the parser that gives [`Options`] (numbers of cases, seed, limits), and
+//! the search for the binary that was built last.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,6 @@
 //! Reads the files of `benches/runs/`, JSON results of benchmarks, with errors that name the file
-//! and the place in it. The files that make tables take their numbers from a [`RunValue`].
+//! and the place in it. The files of this folder that make tables take their numbers from a
+//! [`RunValue`], for example `run.part().list("scores")`.
 
 use serde_json::Value;
 use std::fs;

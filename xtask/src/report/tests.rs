@@ -1,5 +1,6 @@
-//! Tests of `cargo xtask tables`: every table can be made from its run files, the repository's own
-//! documents agree with them, and stale or misnamed tables are found.
+//! Tests of `cargo xtask tables`, which writes the documents' tables from benchmark results: every
+//! table can be made from its run files, the repository's own documents agree with them, and stale
+//! or misnamed tables are found.
 
 use super::*;
 

@@ -1,5 +1,6 @@
 //! The input of the rules of `cargo xtask tidy`: the Rust and C sources of the repository, read and
-//! parsed once ([`SourceFile`]), and its documents.
+//! parsed once ([`SourceFile`]: path, text, syntax tree, whether it is a test), and its documents.
+//! Each rule takes a [`Repository`] and returns faults.
 
 use std::collections::HashSet;
 use std::fs;

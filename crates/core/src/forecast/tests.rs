@@ -1,6 +1,6 @@
-//! Tests of kernel families (`family.rs`, `program.rs`, `columns.rs`): the tuner space of small
-//! made families, their rules and derived features, and that evaluation by prefixes and by columns
-//! gives the same numbers as the expressions' definition.
+//! Tests of the kernel families of MIOpen's solvers (`family.rs`, `program.rs`, `columns.rs`): the
+//! tuner space of small made families, their rules and derived features, and that evaluation by
+//! prefixes and by columns gives the same numbers as the expressions' definition.
 
 use super::*;
 use crate::space::{Knob, Names, Role, Term, Value};

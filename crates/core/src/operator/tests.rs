@@ -1,5 +1,6 @@
-//! Tests of the builders of workloads: the canonical texts of convolutions, products, pools and
-//! normalisations, and that the texts compute the same numbers as plain loops over the definition.
+//! Tests of the builders of workloads in this folder: the canonical texts of convolutions, matrix
+//! products, pools and normalisations, and that the texts, evaluated, compute the same numbers as
+//! plain loops over the definition.
 
 use super::functions::{add, hard_swish, mul, relu};
 use super::*;

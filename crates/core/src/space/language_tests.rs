@@ -1,6 +1,6 @@
-//! Tests of the language of constraints (`language.rs`): that texts mean what they mean in Python,
-//! that errors point to their place, that printed terms parse back, and that no text makes the
-//! parser panic.
+//! Tests of the language of constraints over knobs (`language.rs`), such as `a + 2 * b == 13`: that
+//! texts mean what they mean in Python, that errors point to their place, that printed terms parse
+//! back, and that no text makes the parser panic.
 
 use super::*;
 use crate::space::{Role, Space, SpaceError};

@@ -1,6 +1,6 @@
-//! Tests of kernel.toml files with CUDA kernels: grid and block follow from the file's expressions,
-//! the device's limits decide which configurations are legal, and errors point at their place in
-//! the file.
+//! Tests of kernel.toml files (users' own kernels) in CUDA: grid and block follow from the file's
+//! expressions, the device's limits decide which configurations are legal, and errors point at
+//! their place in the file.
 
 use super::*;
 use squall_core::{Gpu, LaunchArgument};

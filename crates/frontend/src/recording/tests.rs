@@ -1,5 +1,6 @@
-//! Tests of the readers and writers of recordings: made files, files that are cut or hostile, and
-//! the community's real files where the shared folder has them.
+//! Tests of the readers and writers of recordings (spaces that other tuners measured): made files
+//! of Kernel Tuner, T1 and T4, files that are cut or hostile, and the community's real files where
+//! the shared folder has them.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,5 +1,6 @@
-//! Reads and writes the numbers in a chooser's file (`file.rs`): integers of 7 bits a byte, signed
-//! ones, and floats.
+//! Reads and writes the numbers in the file of a chooser of solvers (`file.rs`, `forest_file.rs`):
+//! integers of 7 bits a byte, signed integers, and floats. A file that ends early is an error,
+//! never a panic.
 
 use crate::tensors::FileError;
 

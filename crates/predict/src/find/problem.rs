@@ -1,5 +1,6 @@
-//! A convolution of a find database as numbers: its place, coordinates whose differences are the
-//! distance between problems, and the features that trees read.
+//! A convolution of a find database as numbers, for the chooser of solvers: its place, coordinates
+//! whose differences are the distance between two problems (`memory.rs` finds neighbours by them),
+//! and the features that the trees of `models.rs` read.
 
 use squall_core::find::{ChannelOrder, FindProblem};
 

@@ -1,5 +1,5 @@
-//! Tests of the networks' layers: every hand-derived gradient is compared with finite differences
-//! of the loss, on random sizes.
+//! Tests of the layers of the predictors' networks (`layer.rs`, `sequence.rs`, `loss.rs`): every
+//! hand-derived gradient is compared with central differences of the loss, on random sizes.
 
 use super::*;
 use proptest::prelude::*;

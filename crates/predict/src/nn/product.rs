@@ -1,6 +1,6 @@
-//! Matrix products of row-major matrices for the networks, on the `gemm` crate: the only file of
-//! this crate with `unsafe` code, since `gemm` takes pointers. Every length is checked before it is
-//! called.
+//! Matrix products of row-major matrices for the layers of the networks, on the `gemm` crate: the
+//! only file of this crate with `unsafe` code, since `gemm` takes pointers. Every length is checked
+//! before it is called.
 #![allow(unsafe_code)]
 
 /// The order in which an operand is stored, compared with how it enters the product.

@@ -1,5 +1,6 @@
-//! Tests of the descent in `droplet.rs`: one for each fault of the published Droplet code, which
-//! that code would fail, and for the other properties that a descent must keep.
+//! Tests of the coordinate descent in `droplet.rs` (Droplet Search): one for each fault of the
+//! published code, which that code would fail, and for the other properties that a descent must
+//! keep.
 
 use super::*;
 use crate::conformance::{Small, measured};

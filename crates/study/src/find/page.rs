@@ -1,5 +1,6 @@
-//! The study of choosers as one HTML page: tables of losses by GPU and part of the data. The page
-//! has no script and loads nothing from elsewhere.
+//! The study of choosers of MIOpen's solvers as one HTML page: tables of the time lost by each
+//! method, by GPU and part of the data. Input: rows of `mod.rs`; output: the text of the page,
+//! which has no script and loads nothing from elsewhere.
 
 use super::FindRow;
 use squall::report::STYLE;

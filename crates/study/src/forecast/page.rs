@@ -1,6 +1,6 @@
 //! An evaluation of predictors as one HTML page: the paper's tables with ours beside them, learning
-//! curves, reliability. The page has no script, loads nothing from elsewhere, and suits light and
-//! dark screens.
+//! curves, reliability. Input: an evaluation and timings; output: the text of the page, which has
+//! no script, loads nothing from elsewhere, and suits light and dark screens.
 
 use super::evaluate::Row;
 use super::{AT, Evaluation, Published, ROWS, RowReport, Timing, pooled, published};

@@ -1,5 +1,5 @@
-//! The published results of the paper on predicting tuned parameters, row by row (solver and
-//! precision), so that pages and tests can set them beside the measured ones.
+//! The published results of the paper on predicting tuned parameters (Mahmood, Khan, Afzal), row by
+//! row (solver and precision), so that pages and tests can set them beside the measured ones.
 
 /// A row of "Optimal Kernel Tuning Parameter Prediction using Deep Sequence Models" (Mahmood, Khan,
 /// Afzal): shares of problems whose tuned vector is predicted, in percent, by its best model,

@@ -1,6 +1,6 @@
 //! Runs a comparison of search strategies: task by task, budget by budget, and at the end the best
 //! candidates of all runs are measured again. Input: a [`Comparison`](super::Comparison); output:
-//! the runs' times, which `page.rs` shows.
+//! the runs with their times, from which `mod.rs` computes scores and `page.rs` a page.
 
 use super::race::{Entrant, Race, think};
 use super::{Ablation, Compared, Comparison, FINALISTS, Run};

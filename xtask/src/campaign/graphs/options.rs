@@ -1,5 +1,6 @@
-//! The command line of the campaign of graphs: its usage text, and the parser that gives
-//! [`Options`].
+//! The command line of `cargo xtask campaign graphs`, which runs random graphs by Squall and by
+//! onnxruntime: its usage text, and the parser that gives [`Options`] (number of graphs, seed,
+//! operators to leave out, folders).
 
 use super::case::Without;
 use crate::campaign::options::{newest, target};

@@ -1,6 +1,6 @@
-//! Fitted trees as bytes, for the general predictor's file inside the binary. Bytes are checked
-//! before they are trees: every path through a tree ends, and looks only at features that rows
-//! have.
+//! Fitted trees of the cost model as bytes, for the general predictor's file inside the binary.
+//! Output: a [`Gbdt`], or the reason why bytes are none: every path through a tree must end, and
+//! look only at features that rows have.
 
 use super::{Gbdt, GbdtSettings, LEAF, Node};
 

@@ -1,5 +1,5 @@
-//! A node of a quantised model with its inputs, results and attributes by place and name: the input
-//! of the functions in `calls.rs`, which rewrite such nodes.
+//! [`Call`], a node of a quantised ONNX model with its inputs, results and attributes by place and
+//! name: the input of the functions in `calls.rs`, which rewrite such nodes as nodes over floats.
 
 use crate::onnx::proto::{AttributeProto, NodeProto};
 
