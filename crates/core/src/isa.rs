@@ -195,7 +195,7 @@ const DOTPROD: u32 = 1 << 21;
 const I8MM_BF16: u32 = 3 << 22;
 const AMX: u32 = 7 << 24;
 
-/// What holds of a level.
+/// The facts about a level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Level {
     /// The level.
@@ -377,7 +377,7 @@ impl Level {
 }
 
 impl Isa {
-    /// What holds of it.
+    /// The facts about it.
     pub fn level(self) -> &'static Level {
         LEVELS.iter().find(|l| l.isa == self).unwrap_or(&LEVELS[0])
     }

@@ -69,9 +69,9 @@ pub enum LaunchArgument {
     Output(u32),
     /// The n-th output, after the bytes of some data were copied to it.
     Restored {
-        /// Which output.
+        /// The number of the output.
         output: u32,
-        /// Which data.
+        /// The number of the data input.
         data: u32,
     },
     /// A number, by the bytes that it has in memory.

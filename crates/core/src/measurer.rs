@@ -75,7 +75,7 @@ impl<'de> Deserialize<'de> for MessageVersion {
     }
 }
 
-/// Which device and toolchain a measurer's times are of.
+/// The device and the toolchain to which a measurer's times belong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasurerIdentity {
     /// See [`MESSAGE_VERSION`].
@@ -181,14 +181,14 @@ impl Job {
     }
 }
 
-/// What became of a job.
+/// The result of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobResult {
     /// See [`MESSAGE_VERSION`].
     pub version: MessageVersion,
     /// The job's position in its batch.
     pub job: usize,
-    /// What became of the kernel.
+    /// The outcome of the kernel.
     pub outcome: Outcome,
     /// What it cost; nothing of it is the search's.
     pub cost: CpuCost,

@@ -30,7 +30,7 @@ pub struct Measurement {
     pub pace: Option<f64>,
 }
 
-/// Which GPU ran a kernel, and how fast it was clocked.
+/// The GPU that ran a kernel, and its clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuState {
     /// The driver's number of the device.

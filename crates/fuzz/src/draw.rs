@@ -50,7 +50,7 @@ impl<'a> Draw<'a> {
         self.below(n) + 1 == n
     }
 
-    /// One of some.
+    /// A pick among some things.
     pub fn one<'t, T: ?Sized>(&mut self, of: &[&'t T]) -> &'t T {
         of[self.below(of.len())]
     }

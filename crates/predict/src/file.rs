@@ -60,7 +60,7 @@ struct RowHeader {
     device: String,
     precision: String,
     facts: FactsHeader,
-    /// Of the paper's models: width of the LSTMs.
+    /// The width of the LSTMs of the paper's models.
     hidden: usize,
     curve: Vec<Epoch>,
 }

@@ -8,7 +8,7 @@ use crate::chain::ChainSizes;
 use crate::ranker::RankerSizes;
 use serde::{Deserialize, Serialize};
 
-/// Which model is trained.
+/// The kind of model that is trained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -55,7 +55,7 @@ pub enum Classical {
     Svm,
 }
 
-/// Which part of a model answers.
+/// The part of a model that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {

@@ -70,13 +70,13 @@ impl Encoded {
     }
 }
 
-/// The gradients of what encoding gave.
+/// The gradients of the values that encoding gave.
 struct EncodedGradient {
-    /// Of the summary.
+    /// The gradient of the summary.
     summary: Vec<f32>,
-    /// Of every output of a single encoder.
+    /// The gradient of every output of a single encoder.
     memory: Vec<f32>,
-    /// Of its last cell.
+    /// The gradient of its last cell.
     cell: Vec<f32>,
 }
 

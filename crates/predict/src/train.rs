@@ -117,12 +117,12 @@ impl State {
 /// An encoded problem with a known answer, and the problem that it was made from.
 pub type Labelled<'a> = (&'a EncodedProblem, &'a Problem);
 
-/// What a network is trained on.
+/// The problems that a network is trained on.
 #[derive(Clone, Copy)]
 pub struct Problems<'a> {
     /// The problems that it learns.
     pub learned: &'a [Labelled<'a>],
-    /// Those that tell when to stop.
+    /// The problems that tell when to stop.
     pub held: &'a [Labelled<'a>],
 }
 

@@ -152,7 +152,7 @@ impl StoreError {
     }
 }
 
-/// What became of the records of a store that is gone.
+/// The fate of the records of a store that is gone, in words.
 fn kept(rescued: Option<&Path>) -> String {
     match rescued {
         Some(p) => format!("all its records stand in `{}`", p.display()),

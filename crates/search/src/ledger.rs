@@ -62,7 +62,7 @@ pub(crate) struct Ledger {
     index: PointMap<usize>,
     /// `None` where the point cannot be realized.
     features: PointMap<Option<Arc<[f32]>>>,
-    /// Of points that were told.
+    /// The features of points that were told.
     rows: PointMap<Option<Arc<[f32]>>>,
     width: usize,
     best: Option<usize>,

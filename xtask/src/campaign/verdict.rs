@@ -99,14 +99,14 @@ pub struct Done {
     pub id: String,
     /// Its kind.
     pub name: String,
-    /// What came of it.
+    /// The verdict.
     pub verdict: Verdict,
     /// How long it took.
     pub seconds: f64,
 }
 
 impl Done {
-    /// It as a line.
+    /// The case as a line.
     pub fn line(&self) -> String {
         format!("{}\t{}\t{:.3}\t{}", self.id, self.name, self.seconds, self.verdict)
     }

@@ -380,13 +380,13 @@ struct Slot {
 /// Where an operator's elements are in a buffer.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Place {
-    /// Where it has them.
+    /// At the places where the operator's own nest has them.
     Same,
-    /// So many further along a dimension in each part.
+    /// At this step further along a dimension in each part.
     Along { dim: usize, step: i64 },
     /// In the part's own slice of a buffer with one more dimension.
     Ahead,
-    /// One behind the other.
+    /// One behind the other, in a single row.
     Row,
 }
 

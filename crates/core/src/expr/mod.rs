@@ -406,7 +406,7 @@ pub enum Expr {
     Load {
         /// What is read.
         source: Source,
-        /// One index for each dimension.
+        /// An index for each dimension.
         index: Vec<Affine>,
     },
     /// A function of one value.

@@ -213,7 +213,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// One instruction for a whole level; whether its numbers are held exactly.
+    /// Computes one instruction for a whole level; returns whether its numbers are held exactly.
     fn compute(&self, node: u32, level: usize, out: &mut [f64]) -> bool {
         let at = |i: &u32| self.side(*i, level);
         let two = |a: &u32, b: &u32, out: &mut [f64], f: &dyn Fn(Side, Side, &mut [f64])| {

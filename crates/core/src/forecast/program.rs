@@ -144,7 +144,7 @@ impl Program {
         (0..self.ops.len()).filter(fixed).map(|i| i as u32).collect()
     }
 
-    /// Which nodes expressions need.
+    /// For each node whether some expressions need it.
     fn used(&self, roots: &[u32]) -> Vec<bool> {
         let mut used = vec![false; self.ops.len()];
         for &r in roots {

@@ -13,7 +13,7 @@ use super::window::Window;
 use super::written;
 use crate::Workload;
 
-/// Which gradient is computed.
+/// The direction of a convolution: the forward pass, or one of the gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// The output of image and filters.

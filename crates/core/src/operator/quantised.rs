@@ -64,9 +64,9 @@ impl ByteRange {
 /// to the next step makes no more than a step then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteSum {
-    /// One or two.
+    /// The number of tensors: one or two.
     pub addends: usize,
-    /// Of the result.
+    /// The range of the result's bytes.
     pub range: ByteRange,
 }
 
@@ -95,7 +95,7 @@ impl ByteSum {
     }
 }
 
-/// What becomes of a product's or a convolution's scaled sums.
+/// The steps that follow the scaled sums of a product or a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteResult {
     /// The range of the bytes that they are rounded to.

@@ -123,22 +123,22 @@ impl Separable {
         self.var(0)
     }
 
-    /// Those of rows and columns.
+    /// The variables of rows and columns.
     pub fn at(&self) -> [Var; 2] {
         [self.var(1), self.var(2)]
     }
 
-    /// That of the channels of the result.
+    /// The variable of the channels of the result.
     pub fn output(&self) -> Var {
         self.var(3)
     }
 
-    /// Those of the windows' places.
+    /// The variables of the places of a window.
     pub fn kernel(&self) -> [Var; 2] {
         [self.var(4), self.var(5)]
     }
 
-    /// Those that the first product sums over.
+    /// The variables that the first product sums over.
     pub fn input(&self) -> Vec<Var> {
         let count = self.expand.as_ref().map_or(0, |e| e.0.extents.len());
         (0..count).map(|i| self.var(6 + i)).collect()

@@ -48,15 +48,15 @@ impl Formula {
 /// whole numbers wrap around.
 #[derive(Clone, Copy)]
 pub struct CTexts {
-    /// One or two.
+    /// The number of operands: one or two.
     pub operands: usize,
-    /// Of floats.
+    /// The text for floats.
     pub of_floats: &'static str,
-    /// Of whole numbers.
+    /// The text for whole numbers.
     pub of_whole: &'static str,
-    /// Of whole numbers without a sign, where that is another.
+    /// The text for whole numbers without a sign, where that is another.
     pub of_unsigned: Option<&'static str>,
-    /// Of booleans.
+    /// The text for booleans.
     pub of_booleans: &'static str,
 }
 
@@ -120,7 +120,7 @@ pub(super) const fn each(name: &'static str, infer: Infer) -> Row {
 
 const NEW: Each = Each { formula: None, commutes: false, called: None, c: None, attributes: &[] };
 
-/// What rows of elementwise operators say.
+/// The facts that rows of elementwise operators state.
 impl Row {
     const fn each(&self) -> Each {
         match self.each {

@@ -64,7 +64,7 @@ pub struct Row {
 enum Fold {
     Never,
     By(Evaluator),
-    /// It is a function of one number.
+    /// By a function of one number.
     Each(Function),
 }
 
@@ -73,9 +73,9 @@ enum Fold {
 pub enum Moving {
     /// None: the operator computes.
     No,
-    /// Those of all operands.
+    /// The elements of all operands.
     All,
-    /// Those of operands at these places.
+    /// The elements of operands at these places.
     Only(&'static [usize]),
 }
 

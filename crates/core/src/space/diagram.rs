@@ -44,7 +44,7 @@ impl Hasher for Quick {
 
 type Map<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
 
-/// More nodes than this and a space refuses to open.
+/// The most nodes of a diagram; a space that needs more is refused.
 pub const MAX_NODES: usize = 4_000_000;
 
 pub(super) struct Edge {
@@ -73,10 +73,10 @@ const FALSE: u32 = u32::MAX;
 /// A residual constraint that is met whatever comes.
 const TRUE: u32 = u32::MAX - 1;
 
-/// What is left of a constraint.
+/// The rest of a constraint, once some knobs are bound.
 struct Residual {
     term: Term,
-    /// Of each knob whether it is in it.
+    /// For each knob whether the term contains it.
     uses: Vec<bool>,
     /// Where just one is: of each of its values whether it meets the constraint.
     last: Option<Box<[bool]>>,

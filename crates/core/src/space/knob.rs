@@ -51,7 +51,7 @@ pub enum Role {
     Choice,
 }
 
-/// Which values of a knob are next to which.
+/// The neighbourhood of a knob's values: which of them are next to which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Neighbourhood {

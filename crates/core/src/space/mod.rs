@@ -53,7 +53,7 @@ pub enum SpaceError {
 /// Larger spaces are not written out by [`Space::table`].
 pub const MAX_TABLE: usize = 1 << 17;
 
-/// More values than this and a knob is refused.
+/// The most values of a knob; a knob with more is refused.
 pub const MAX_VALUES: usize = u16::MAX as usize;
 
 struct Inner {

@@ -252,7 +252,7 @@ fn parameters(
     Ok(keys.iter().map(one).collect::<Result<Vec<_>, _>>()?.into_iter().unzip())
 }
 
-/// More readings of one key than are told apart.
+/// The most readings of one key that are told apart.
 const MOST_READINGS: usize = 64;
 
 /// The readings of a key whose values may have commas.

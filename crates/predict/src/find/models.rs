@@ -11,9 +11,9 @@ use crate::parallel;
 /// The question that a forest answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Predicted {
-    /// Which candidate is the best, from the problem alone.
+    /// Predicts which candidate is the best, from the problem alone.
     BestByProblem,
-    /// Which candidate is the best, from neighbours too.
+    /// Predicts which candidate is the best, from neighbours too.
     BestByNeighbours,
     /// The time against [`TimesFrom`].
     Time,
@@ -49,7 +49,7 @@ pub enum ModelStanding {
     Listed,
     /// A cut list lacks it.
     Behind,
-    /// It did not apply.
+    /// The solver did not apply.
     Out,
 }
 
@@ -64,7 +64,7 @@ pub struct Lessons {
     pub deep: Vec<bool>,
     /// Of each candidate: the loss, with [`ModelStanding::Behind`] that of the last one.
     pub losses: Vec<f32>,
-    /// Of each candidate.
+    /// For each candidate its standing.
     pub standings: Vec<ModelStanding>,
     /// Of each candidate: what [`TimesFrom`] tells, as a logarithm.
     pub told: Vec<f32>,
@@ -114,7 +114,7 @@ pub struct Effort {
     pub rounds: usize,
     /// Threads.
     pub threads: usize,
-    /// Of everything random.
+    /// The seed of every random choice.
     pub seed: u64,
 }
 

@@ -62,7 +62,7 @@ struct Item {
     part: u8,
 }
 
-/// What becomes of an item: a run of candidates.
+/// The lesson of an item: a run of candidates.
 #[derive(Default)]
 struct Lesson {
     /// Bins of features, candidate after candidate.
@@ -193,7 +193,7 @@ fn shown(memory: &Memory, item: &Item, rows: &mut Vec<f32>) -> Vec<Candidate> {
     all
 }
 
-/// What some of the items say before any is learned.
+/// Numbers that a sample of the items gives before any item is learned.
 struct Sample {
     /// Where the features are cut into bins.
     bins: Bins,

@@ -101,7 +101,7 @@ pub struct TreeSettings {
     pub column_share: f64,
     /// Pulls leaves towards 0.
     pub ridge: f64,
-    /// Of rows and columns.
+    /// The seed by which rows and columns are drawn.
     pub seed: u64,
 }
 

@@ -59,9 +59,9 @@ pub struct LstmGradients<'a> {
 /// Where [`Attention::backward`] adds gradients.
 #[derive(Debug)]
 pub struct AttentionGradients<'a> {
-    /// Those of the query.
+    /// The gradients of the query.
     pub query: &'a mut [f32],
-    /// Those of the memory.
+    /// The gradients of the memory.
     pub memory: &'a mut [f32],
 }
 

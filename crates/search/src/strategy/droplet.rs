@@ -48,7 +48,7 @@ fn ranked(ledger: &mut Ledger, ranker: &Ranker, points: Vec<Point>) -> Vec<Point
     order.into_iter().map(|(_, p)| p).collect()
 }
 
-/// One descent from one start. The ledger is the caller's.
+/// A descent from one start. The ledger is the caller's.
 pub(super) struct Descent {
     centre: Point,
     /// The stage that is searched; see [`Descent::neighbours`].

@@ -111,7 +111,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Of one answer.
+    /// The errors of one answer's times.
     pub fn of(table: &FindTable, problem: usize, order: &[u16], choices: &[Choice]) -> Times {
         let rows = table.rows_of(problem);
         let mut out = Times { problems: 1, ..Times::default() };
@@ -134,7 +134,7 @@ impl Times {
         out
     }
 
-    /// Of many.
+    /// The sum of the errors of many answers.
     pub fn sum<'a>(all: impl Iterator<Item = &'a Times>) -> Times {
         all.fold(Times::default(), |a, b| Times {
             rows: a.rows + b.rows,

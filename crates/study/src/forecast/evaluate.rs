@@ -29,7 +29,7 @@ pub const METHODS: [(&str, Method); 5] = [
 /// The numbers of candidates that P@k looks at.
 pub const AT: [usize; 5] = [1, 10, 30, 50, 100];
 
-/// Which examples are asked for.
+/// The examples that are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// Examples that a split holds out.
@@ -153,11 +153,11 @@ pub struct Timing {
     pub solver: String,
     /// Problems that were timed.
     pub problems: usize,
-    /// Of half of the problems.
+    /// The median time of the problems.
     pub median: f64,
-    /// Of nine in ten.
+    /// The time that nine in ten problems do not exceed.
     pub ninety: f64,
-    /// Of the slowest.
+    /// The time of the slowest problem.
     pub worst: f64,
 }
 

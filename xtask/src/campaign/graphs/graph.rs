@@ -202,7 +202,7 @@ impl<'d> Graph<'d> {
         shape
     }
 
-    /// One of some types.
+    /// A pick among some types.
     pub fn dtype(&mut self, of: &[DType]) -> DType {
         of[self.draw.below(of.len())]
     }

@@ -165,7 +165,7 @@ fn cut(v: f64, dtype: DType) -> i64 {
     }
 }
 
-/// Which elements are not zero.
+/// For each element whether it is not zero.
 fn truths(x: &Constant) -> Vec<bool> {
     match x {
         Constant::F32 { data, .. } => data.iter().map(|v| *v != 0.0).collect(),

@@ -50,7 +50,7 @@ impl Weights {
         (Weights::Columns, "columns"),
     ];
 
-    /// Those of a node, by its attribute `form`.
+    /// The form of a node's weights, by its attribute `form`.
     pub fn of(ctx: &Ctx) -> Result<Weights, String> {
         let word = ctx.text("form", "")?;
         let found = Weights::ALL.iter().find(|(_, name)| *name == word);

@@ -52,7 +52,7 @@ pub struct NBits {
 }
 
 impl NBits {
-    /// Those of a node, from its attributes.
+    /// The extents and the format of a node, from its attributes.
     pub fn of(ctx: &Ctx) -> Result<NBits, String> {
         let form = match ctx.text("form", "packed")? {
             "packed" => Form::Packed,

@@ -87,7 +87,7 @@ pub(crate) fn region(ctx: &Ctx) -> Result<Vec<Output>, String> {
     body.outputs.iter().zip(records).map(one).collect()
 }
 
-/// More different extents than the nodes of one call may have that only the run knows.
+/// The most different extents that only the run knows among the nodes of one call.
 pub const MOST_OPEN: usize = 12;
 
 /// A number that stands for the extent `-symbol` in the trial `k`: trials with other numbers show

@@ -34,7 +34,7 @@ pub struct Recurrent {
 }
 
 impl Recurrent {
-    /// Of a node; checks the shapes of its operands.
+    /// The extents of a node; checks the shapes of its operands.
     pub fn of(ctx: &Ctx) -> Result<Recurrent, String> {
         let gates = match ctx.node.op.as_str() {
             "LSTM" => 4,
@@ -111,7 +111,7 @@ pub struct AttentionShape {
 }
 
 impl AttentionShape {
-    /// Of a node; checks the shapes of its operands.
+    /// The extents of a node; checks the shapes of its operands.
     pub fn of(ctx: &Ctx) -> Result<AttentionShape, String> {
         let (q, k, v) = (ctx.shape(0)?, ctx.shape(1)?, ctx.shape(2)?);
         let wrong = || format!("queries {q:?}, keys {k:?} and values {v:?} do not suit each other");

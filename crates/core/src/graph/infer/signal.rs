@@ -132,7 +132,7 @@ pub struct Equation {
 }
 
 impl Equation {
-    /// Of an `Einsum` node.
+    /// The equation of an `Einsum` node.
     pub fn of(ctx: &Ctx) -> Result<Equation, String> {
         let text: String = ctx.text("equation", "")?.chars().filter(|c| *c != ' ').collect();
         let (left, right) = match text.split_once("->") {

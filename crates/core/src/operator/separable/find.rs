@@ -204,7 +204,7 @@ fn var(batch: usize, i: usize) -> Affine {
 }
 
 impl<'a> Finder<'a> {
-    /// One around a stage that goes over windows.
+    /// The finder around a stage that goes over windows.
     fn around(w: &'a Workload, stage: usize, windows: &Windows) -> Finder<'a> {
         let (shared, data) = (&windows.shared, &windows.data.1);
         let of_axis = |i: usize| {
@@ -222,8 +222,8 @@ impl<'a> Finder<'a> {
         Finder { w, stage, roles, batch: shared.iter().map(|&d| shape[d]).collect() }
     }
 
-    /// One around a product whose axes, but for its own channels, are places: the last are rows and
-    /// columns.
+    /// The finder around a product whose axes, but for its own channels, are places: the last are
+    /// rows and columns.
     fn of_products(w: &'a Workload, stage: usize) -> Option<Finder<'a>> {
         let s = &w.stages[stage];
         let p = product(w, s)?;
@@ -317,7 +317,7 @@ impl<'a> Finder<'a> {
         Some(Separable { patch: made.middle.clone(), ..made })
     }
 
-    /// One of which nothing but the places is known.
+    /// A normal form of which nothing but the places is known.
     fn empty(&self, windows: [SlidingWindow; 2], channels: i64) -> Separable {
         let none = || Expr::Const(0.0);
         Separable {

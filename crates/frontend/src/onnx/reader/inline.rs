@@ -49,7 +49,7 @@ pub(super) fn subgraph(n: &NodeProto, name: &str) -> Result<GraphProto, String> 
     GraphProto::decode(bytes.as_slice()).map_err(|e| format!("attribute `{name}`: {e}"))
 }
 
-/// What names of a body become.
+/// The new names of a body's values.
 pub(super) type Names = HashMap<String, String>;
 
 fn renamed(name: &str, names: &Names) -> String {

@@ -186,7 +186,7 @@ pub fn problem(w: &Workload) -> Option<Attention> {
     })
 }
 
-/// Which stage does what, where they are those of an attention.
+/// The part of each stage, where the stages are those of an attention.
 fn parts(order: &[Source], stages: &HashMap<Source, Stored>) -> Option<Parts> {
     let op = |s: &Source| stages[s].op;
     let largest = order.iter().position(|s| op(s) == Some(Reducer::Max))?;
@@ -329,7 +329,7 @@ fn expanded(
     is_known.then_some(value)
 }
 
-/// Which of these variables each variable of the place is that a sum is read at.
+/// For each variable of the place at which a sum is read, the variable of `vars` that stands there.
 fn place_of(value: &Expr, sum: Source, vars: &[Var]) -> Option<HashMap<Var, Affine>> {
     let loads = value.loads();
     let (_, index) = loads.iter().find(|l| l.0 == sum)?;

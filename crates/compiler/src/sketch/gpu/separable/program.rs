@@ -53,7 +53,7 @@ struct Writer<'a> {
     p: &'a Problem,
     s: &'a Separable,
     n: Nest,
-    /// Of the outputs, and of what their windows read.
+    /// The places of the outputs, and of the data that their windows read.
     outputs: Places,
     read: Places,
     /// Channels of a chunk, blocks of a cluster, chunks of a block.
@@ -63,7 +63,7 @@ struct Writer<'a> {
     threads: i64,
     unroll: i64,
     vector: i64,
-    /// Of the product ahead and the one behind, a thread's channels and places.
+    /// For the product ahead and the product behind, a thread's channels and places.
     near: [[i64; 2]; 2],
     /// Groups of threads that the sums of the product ahead are split between.
     groups: i64,
@@ -250,7 +250,7 @@ impl<'a> Writer<'a> {
         self.n
     }
 
-    /// What the product ahead has.
+    /// The buffers of the product ahead.
     fn ahead(&mut self, e: &PlaceProduct) -> Product {
         let data = self.buffer("input", vec![e.depth(), self.read.line], Scope::Shared);
         let weight = self.buffer("weight", vec![e.depth(), self.channels], Scope::Shared);
@@ -260,7 +260,7 @@ impl<'a> Writer<'a> {
         Product { data, weight, packed, near: self.near[0] }
     }
 
-    /// What the one behind has, which reads the patch where nothing goes over that.
+    /// The buffers of the product behind, which reads the patch where nothing goes over that.
     fn behind(&mut self, e: &PlaceProduct, patch: Source) -> Product {
         let shape = vec![self.channels, self.outputs.line];
         let data = match self.s.over {
