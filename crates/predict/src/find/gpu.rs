@@ -1,6 +1,7 @@
 //! Facts of AMD's GPUs (compute units, clock, bandwidth, rates by format), by MIOpen's name such as
-//! `gfx942_304`: the features with which a chooser of solvers answers for a GPU, whether or not
-//! anything was measured on it.
+//! `gfx942_304`: the features by which a chooser of solvers (`chooser.rs`) answers for a GPU,
+//! whether or not anything was measured on it. Input: a name; output: [`GpuFacts`], from a table of
+//! data sheets.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,7 @@
-//! A cost model that is fitted again as a task's ledger of outcomes grows, with the number of rows
-//! that its last fit saw. Evolution and droplet search ask it for the scores of points; before it
-//! has enough rows, or where a model was fitted elsewhere, it says so.
+//! A cost model that is fitted again as a task's ledger of outcomes grows. Input: the ledger;
+//! output: scores of points, by which evolution and droplet search order their proposals.
+//! `is_ready` says whether scores mean anything yet; a model that was fitted elsewhere stays as it
+//! is.
 
 use crate::cost_model::CostModel;
 use crate::ledger::{Ledger, Point};
