@@ -1,8 +1,8 @@
 //! Named levels of CPU instructions, such as `x86-64-v3` (AVX2): one row of a table each, with the
 //! flags for the compiler, the vector registers that code may name, and the features that a CPU
 //! must have. A kernel of one level runs on every CPU that has the level, whichever CPU it was
-//! tuned on. Users choose a level by `--isa`; targets, devices and exported libraries all read this
-//! table.
+//! tuned on. Users choose a level by `--isa`; targets and devices name it, and exported libraries
+//! refuse a CPU without its features.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;

@@ -97,8 +97,8 @@ fn along(f: &Facts<'_>, between: usize, dims: &[Option<usize>]) -> Vec<Sketch> {
     let is_last = dim + 1 == e.axes.len();
     let places: &[bool] = if is_last { &[false] } else { &[false, true] };
     let ways = sizes.iter().flat_map(|&size| places.iter().map(move |&last| (size, last)));
-    let all = |(size, last)| of_size(f, between, dims, size, last).unwrap_or_default();
-    ways.flat_map(all).collect()
+    let make = |(size, last)| of_size(f, between, dims, size, last).unwrap_or_default();
+    ways.flat_map(make).collect()
 }
 
 /// Of the sizes that fit, the largest and those that are half of the one before or less: of whole
