@@ -36,8 +36,9 @@ impl Convolution {
     /// The workload of the problem, and a name for it. A gradient of data whose extents are no
     /// multiples of the strides is computed over the next multiples.
     ///
-    /// # Errors Where layout or precision is one that no workload is made for, and where the sizes
-    /// of input and output do not follow from each other.
+    /// # Errors
+    /// Where layout or precision is one that no workload is made for, and where the sizes of input
+    /// and output do not follow from each other.
     pub fn kernel(&self) -> Result<(String, Workload), String> {
         let channels = match self.layout.as_str() {
             "NCHW" | "NCDHW" => Channels::First,
