@@ -1,6 +1,7 @@
-//! `cargo xtask bench cpu`: tunes 21 workloads, exports the winners and lets the referee, a script
-//! outside of the repository, time them beside the libraries in one run. The result goes to
-//! `benches/runs/`. The other benchmarks are in the files below this one.
+//! `cargo xtask bench cpu`: tunes 21 workloads, exports the winners, and lets the referee, a Python
+//! script outside of the repository, time them beside other libraries in one run. Output: a JSON
+//! file in `benches/runs/`, from which `cargo xtask tables` makes the documents' tables. The other
+//! benchmarks are in the files below this one.
 
 mod examples;
 mod gpu_networks;
@@ -148,7 +149,7 @@ fn keep(root: &Path, name: &str, result: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// What every benchmark begins with: a release build and a store without records.
+/// The common beginning of every benchmark: a release build and a store without records.
 struct Bench {
     squall: PathBuf,
     folder: PathBuf,

@@ -1,6 +1,7 @@
-//! `cargo xtask campaign`: hostile inputs and faults against the built binary, each drawn from a
-//! seed, in a folder of its own, under limits of time and memory. What it finds bad is kept as a
-//! folder that shows it again.
+//! `cargo xtask campaign`: gives hostile inputs to the built `squall` binary and brings faults
+//! about while it tunes (killed processes, full disks). Each case is drawn from a seed and runs in
+//! a folder of its own, under limits of time and memory. Output: a table of verdicts; a bad case is
+//! kept as a folder that shows it again. `input.rs` and `fault.rs` list the kinds of cases.
 
 mod base;
 mod fault;

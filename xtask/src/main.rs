@@ -1,10 +1,12 @@
-//! The repository's own chores. `cargo xtask tidy` checks the invariants of ARCHITECTURE.md that no
-//! compiler checks; it reads files and changes nothing. `cargo xtask bench cpu` compares tuned
-//! kernels with libraries, `cargo xtask bench trust` rematches with each other, `cargo xtask bench
-//! threads` kernels of two threads with those of one, `cargo xtask bench examples` says what tuning
-//! gains on the examples, and `cargo xtask bench gpu-networks` prepares whole networks on a GPU.
-//! `cargo xtask tables` writes the documents' tables from run files.
-//! `cargo xtask campaign` throws hostile inputs and faults at the built binary.
+//! The repository's own chores, run as `cargo xtask COMMAND`:
+//!
+//! - `tidy` checks the invariants of ARCHITECTURE.md that no compiler checks; it reads files and
+//!   changes nothing.
+//! - `bench cpu` compares tuned kernels with libraries, `bench trust` rematches with each other,
+//!   and `bench threads` kernels of two threads with those of one; `bench examples` says how much
+//!   tuning gains on the examples, and `bench gpu-networks` prepares whole networks for a GPU.
+//! - `tables` writes the documents' tables from the results of benchmarks.
+//! - `campaign` gives hostile inputs and faults to the built binary.
 
 mod bench;
 mod campaign;

@@ -1,6 +1,7 @@
-//! `cargo xtask tables`: writes the tables and the picture of the documents from the files of
-//! `benches/runs/`. A table stands between `<!-- table: NAME -->` and `<!-- end -->`; `--check`
-//! writes nothing and fails where a document differs from its run files.
+//! `cargo xtask tables`: writes the tables and the picture of the documents (README.md, `docs/`)
+//! from the results in `benches/runs/`. A table stands between `<!-- table: NAME -->` and
+//! `<!-- end -->`; `--check` writes nothing and fails where a document differs from its run files.
+//! Each file below this one makes the tables of one subject.
 
 mod cpu;
 mod gpu;

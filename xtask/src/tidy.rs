@@ -1,5 +1,6 @@
-//! `cargo xtask tidy`: the invariants of ARCHITECTURE.md that no compiler checks. It reads files
-//! and changes nothing. A rule is a function from the repository to the faults that it finds.
+//! `cargo xtask tidy`: checks the invariants of ARCHITECTURE.md that no compiler checks, such as
+//! which crates may depend on each other or touch files. It reads files and changes nothing. A rule
+//! is a function from the repository to the faults that it finds; the list of rules is here.
 
 mod c_cycles;
 mod crates;

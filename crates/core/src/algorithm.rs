@@ -1,6 +1,8 @@
-//! What the name of a tunable says: which algorithm it is, and which variant of it. The names of
-//! the sketches that vary one algorithm begin alike, up to a `@` or a comma: `tile@n` and
-//! `tile@m,packed` are both `tile`.
+//! The names of tunables: a tunable is one way to make a task's kernel with its knobs left open,
+//! and its name says which algorithm it is and which variant of that algorithm. The variant begins
+//! at the first `@` or comma: `tile@n` and `tile@m,packed` are two variants of `tile`. A search
+//! shares its trials between algorithms by the first part (`search/src/ledger.rs`). The name
+//! `untuned` is kept for plain loops, the baseline from which gains are counted.
 
 use std::fmt;
 
@@ -13,12 +15,14 @@ pub fn is_untuned(tunable: &str) -> bool {
     tunable == UNTUNED
 }
 
-/// A tunable's name in its two parts. Every text is one, and printing gives it back.
+/// A tunable's name in its two parts. Every text is a name, and printing the parts gives the text
+/// back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TunableName<'a> {
     /// The algorithm that the tunable varies.
     pub algorithm: &'a str,
-    /// What tells it from other variants, with the sign that it begins with; may be empty.
+    /// The text that tells variants of the algorithm apart, with the sign that it begins with; may
+    /// be empty.
     pub variant: &'a str,
 }
 

@@ -1,18 +1,22 @@
-//! What times compare within: the machine, how it runs a kernel, and what its caches hold. Records
-//! carry it as one line of text ([`DeviceIdentity`]), which this file alone writes and reads.
+//! The device that a measured time belongs to: the machine, its vector width and threads, and
+//! whether its caches were warm or cold. Times compare only where all of these are equal. Records
+//! carry a device as one line of text, such as `cuda NVIDIA H200` or
+//! `cpu MODEL, 64-byte vectors, 2 threads, cold caches`; [`DeviceIdentity`] is the same as data,
+//! and this file alone parses and prints the text.
 
 use crate::isa::{Isa, LEVELS, Level};
 use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
-/// What the caches hold when a call is timed. Times of the two kinds are kept apart.
+/// Whether the caches are warm or cold when a call is timed. Times of the two kinds are kept apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Caches {
-    /// What the call before left.
+    /// The caches hold the data that the call before left.
     #[default]
     Warm,
-    /// Nothing; on a CPU nothing but the data inputs, as if a layer before had just written them.
+    /// The caches hold nothing; on a CPU they hold the data inputs alone, as if a layer before had
+    /// just written them.
     Cold,
 }
 

@@ -1,5 +1,8 @@
-//! What a find database holds, and what a predictor of solvers learns from: problems, the solvers
-//! that were timed for each on one GPU, and the facts of that GPU.
+//! The data of MIOpen's find databases, AMD's lists of convolutions with the time that each of its
+//! solvers (ways to compute a convolution) took on one GPU. [`FindProblem`] is a convolution,
+//! [`FindTable`] the timed solvers of one GPU's problems, and [`find_part`] splits problems into
+//! training and test. `frontend/src/miopen/find.rs` reads the files; `predict/src/find/` learns
+//! from them which solver is fastest.
 
 /// Precisions that find databases know, by their number in [`FindProblem::precision`].
 pub const PRECISIONS: [&str; 4] = ["FP32", "FP16", "BF16", "INT8"];
@@ -10,7 +13,7 @@ pub const SIZES: [&str; 22] = [
     "SW", "DD", "DH", "DW", "G",
 ];
 
-/// Which tensors have their channels last.
+/// Whether the tensors have their channels last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ChannelOrder {
     /// None: NCHW, NCDHW.

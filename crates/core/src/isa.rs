@@ -1,6 +1,8 @@
-//! Named levels of CPU instructions, one row of a table each: what a compiler is told, which vector
-//! registers code may name, and what a CPU must have to run it. Kernels of one level run on every
-//! CPU that has it, whichever CPU they were tuned on.
+//! Named levels of CPU instructions, such as `x86-64-v3` (AVX2): one row of a table each, with the
+//! flags for the compiler, the vector registers that code may name, and the features that a CPU
+//! must have. A kernel of one level runs on every CPU that has the level, whichever CPU it was
+//! tuned on. Users choose a level by `--isa`; targets and devices name it, and exported libraries
+//! refuse a CPU without its features.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -193,7 +195,7 @@ const DOTPROD: u32 = 1 << 21;
 const I8MM_BF16: u32 = 3 << 22;
 const AMX: u32 = 7 << 24;
 
-/// What holds of a level.
+/// The facts about a level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Level {
     /// The level.
@@ -375,7 +377,7 @@ impl Level {
 }
 
 impl Isa {
-    /// What holds of it.
+    /// The facts about it.
     pub fn level(self) -> &'static Level {
         LEVELS.iter().find(|l| l.isa == self).unwrap_or(&LEVELS[0])
     }

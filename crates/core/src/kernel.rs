@@ -1,4 +1,8 @@
-//! How a choice becomes a kernel: the [`Tunable`] trait and the source that it realizes to.
+//! The trait [`Tunable`], one way to make a task's kernel with knobs left open, and
+//! [`KernelSource`], the source text that a configuration of its space becomes. A sketch that the
+//! compiler derives from a tensor expression implements the trait, and so does a user's own kernel
+//! with knobs (kernel.toml); search, measuring and records know nothing else of a kernel. A source
+//! comes with its entry point and, for CUDA, its launches.
 
 use crate::space::{Configuration, Space};
 use crate::units::Bytes;
@@ -31,7 +35,7 @@ impl Language {
         Self::ALL.iter().find(|(_, w)| *w == word).map(|(l, _)| *l)
     }
 
-    /// How names of its source files end.
+    /// The ending of its source files' names.
     pub fn extension(self) -> &'static str {
         match self {
             Language::C => "c",
@@ -65,9 +69,9 @@ pub enum LaunchArgument {
     Output(u32),
     /// The n-th output, after the bytes of some data were copied to it.
     Restored {
-        /// Which output.
+        /// The number of the output.
         output: u32,
-        /// Which data.
+        /// The number of the data input.
         data: u32,
     },
     /// A number, by the bytes that it has in memory.

@@ -1,9 +1,10 @@
-//! The nouns that Squall's rooms exchange, and nothing else: tensor expressions ([`expr`],
-//! [`workload`], [`operator`]), models of them ([`graph`]), what to tune and where ([`target`],
-//! [`machine`], [`task`]), the legal choices ([`space`]), how a choice becomes a kernel
-//! ([`kernel`]), how that is measured ([`measurer`]), what became of it ([`trial`]), and what a
-//! predictor learns from ([`forecast`]); and the one flag by which the user ends all waiting
-//! ([`set_stop`]). This crate does no IO and reads no clock.
+//! The types that Squall's crates exchange, and nothing else: tensor expressions ([`expr`],
+//! [`workload`], [`operator`]), models of them ([`graph`]), the tasks to tune and their machines
+//! ([`target`], [`machine`], [`task`]), the legal configurations ([`space`]), the way from a
+//! configuration to a kernel ([`kernel`]), how a kernel is measured ([`measurer`]) and with which
+//! result ([`trial`]), and the data that predictors learn from ([`forecast`]); and the one flag by
+//! which the user ends all waiting ([`set_stop`]). Every other crate depends on this one. This
+//! crate does no IO and reads no clock.
 
 pub mod algorithm;
 pub mod device;

@@ -1,6 +1,8 @@
-//! A machine as data: its vectors, caches and units, and the constants of the formulas that order
-//! kernels before one of them is measured. The values of a kind of machine stand in one table here;
-//! `squall doctor` prints them and fits what it can measure. A model prints and parses as JSON.
+//! The machine model: registers, vector width, caches, ports and matrix units of a machine as data,
+//! with the constants of the cost formulas that order kernels before any of them is measured.
+//! Sketches choose tile sizes by it, and `compiler/src/features` estimates cycles by it. The values
+//! of each kind of machine stand in one table here; `squall doctor` prints them and fits the values
+//! that it can measure. A model prints and parses as JSON.
 
 use crate::isa::{Level, TileUnit};
 use crate::units::Bytes;
@@ -8,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// What code generation, search and cost formulas know of a machine.
+/// The facts about a machine that code generation, search and cost formulas use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineModel {
@@ -17,7 +19,7 @@ pub struct MachineModel {
     /// Caches, innermost first: data caches of one core; of a GPU, a multiprocessor's shared memory
     /// and the second level.
     pub caches: Vec<CacheLevel>,
-    /// What computes.
+    /// The units that compute.
     pub units: Units,
     /// A CPU's unit that multiplies tiles, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,8 @@
-//! How kernels are measured, as a trait: a [`Measurer`] is given a task, measures jobs and compares
-//! two kernels. Its messages are data with a version, so that a measurer may live in another
-//! process or on another machine; `squall-measure` holds the implementations.
+//! The trait [`Measurer`], which builds, checks and times kernels of one device, and its messages.
+//! A measurer is given a task, measures jobs (kernels with the candidates that they were made
+//! from), and compares two kernels side by side. The messages are data with a version, so a
+//! measurer may live in another process or on another machine. The implementations (local CPU or
+//! GPU, recorded, mock, piped) are in the crate `squall-measure`.
 
 use crate::device::DeviceIdentity;
 use crate::kernel::{Candidate, KernelSource, Reference};
@@ -17,7 +19,7 @@ pub const MESSAGE_VERSION: u32 = 1;
 
 /// Measures kernels of one task at a time on one kind of device.
 pub trait Measurer: Send {
-    /// What the times compare within.
+    /// The device and toolchain within which times compare.
     fn identity(&self) -> &MeasurerIdentity;
 
     /// Whether jobs must carry their sources. A recorded device looks outcomes up by the
@@ -73,7 +75,7 @@ impl<'de> Deserialize<'de> for MessageVersion {
     }
 }
 
-/// Which device and toolchain a measurer's times are of.
+/// The device and the toolchain to which a measurer's times belong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasurerIdentity {
     /// See [`MESSAGE_VERSION`].
@@ -179,14 +181,14 @@ impl Job {
     }
 }
 
-/// What became of a job.
+/// The result of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobResult {
     /// See [`MESSAGE_VERSION`].
     pub version: MessageVersion,
     /// The job's position in its batch.
     pub job: usize,
-    /// What became of the kernel.
+    /// The outcome of the kernel.
     pub outcome: Outcome,
     /// What it cost; nothing of it is the search's.
     pub cost: CpuCost,

@@ -1,5 +1,7 @@
-//! How what a record names is found again: tunables that have another name by now, and
-//! configurations written before a knob or a value was renamed ([`crate::space::Knob::formerly`]).
+//! Finds the tunables and configurations that records, predictors and users name, also by names
+//! from before a rename: a table has the old names of tunables, and knobs list their own
+//! ([`crate::space::Knob::formerly`]). Input: the tunables of a task and a name; output: the
+//! candidate as it is called now, or nothing where no tunable makes it any more.
 
 use crate::{Candidate, Tunable};
 use std::sync::Arc;

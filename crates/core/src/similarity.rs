@@ -1,14 +1,17 @@
-//! How alike two tasks are: the one measure by which transfer chooses whose configurations are
-//! tried, and by which predictors of tasks name the nearest task that they learned from.
+//! How alike two tasks are, as a distance between the loops of their heaviest stages, counted in
+//! factors of two of the extents. Example: a matrix product of 64x64x64 is 2.0 away from one of
+//! 128x64x64; a product and a softmax have no distance. Transfer (`squall/src/transfer.rs`) tries
+//! the configurations of the nearest tuned tasks first, and the predictors of tasks name the
+//! nearest task that they learned from by the same measure.
 
 use crate::forecast::Problem;
 use crate::workload::{Stage, Workload};
 use serde::{Deserialize, Serialize};
 
-/// What an epilogue with another number of inputs adds to the distance.
+/// The distance that an epilogue with another number of inputs adds.
 const OTHER_EPILOGUE: f64 = 0.25;
 
-/// What of a task is compared: the loops of its heaviest stage, with their extents.
+/// The part of a task that is compared: the loops of its heaviest stage, with their extents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskShape {
@@ -18,7 +21,7 @@ pub struct TaskShape {
     extents: Vec<i64>,
     /// Elements of the first input.
     input: i64,
-    /// How many inputs there are.
+    /// The number of inputs.
     inputs: i64,
 }
 

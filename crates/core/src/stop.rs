@@ -1,5 +1,6 @@
-//! The user's wish to stop, as far as it concerns what this process waits for: compilers, programs
-//! that look at the machine, a fleet's server.
+//! The flag by which the user's wish to stop (Ctrl-C) ends everything that this process waits for:
+//! compilers, programs that look at the machine, a fleet's server. The command line and the Python
+//! package set the flag once by [`set_stop`]; code that waits asks [`is_stopped`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

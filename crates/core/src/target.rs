@@ -1,4 +1,7 @@
-//! Where a kernel shall run, as far as code generation and search need to know.
+//! The target of a kernel: the device's kind (CPU through C, or an NVIDIA GPU through CUDA C), the
+//! number of threads, the machine model, and the level of instructions. Code generation derives
+//! sketches for a target, and search and predictors read its sizes. A target is read from the
+//! machine or stated by the user, never assumed.
 
 use crate::isa::Isa;
 use crate::machine::{Gpu, MachineModel};

@@ -1,4 +1,6 @@
-//! A task: what to tune. Its id names it in stores and scripts.
+//! A task: a workload (tensor expression or user kernel) to tune for an objective. Its [`TaskId`]
+//! is a hash of the workload's text, so the same kernel has the same id on all machines and in all
+//! stores, whichever model it came from.
 
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,7 @@
-//! Tasks as an import collects them: equal ones become one with their count, names become unique,
-//! and what is not tuned is listed with the reason.
+//! Collects the tasks of a model or of a file of operator lines: equal tasks become one with a
+//! count, and names become unique. Input: workloads with names and the nodes that they cover;
+//! output: a list of tasks in order of first appearance. [`Untuned`] describes a node that is not
+//! tuned, with the reason for the user.
 
 use crate::{Task, TaskId, Workload};
 use std::collections::{HashMap, HashSet};

@@ -1,5 +1,6 @@
-//! The reader of Squall's small text languages: a lexer with positions and the grammar of
-//! expressions, shared by workloads here and by loop nests in the compiler.
+//! The lexer and the parser of expressions that Squall's small text languages share: workloads
+//! (`workload/format.rs`), loop nests and schedules (in `compiler`), and constraints over knobs.
+//! Errors have a line and a column.
 //!
 //! ```text
 //! expr   := term (('+'|'-') term)*        term := factor (('*'|'/') factor)*
@@ -20,7 +21,7 @@ pub struct TextError {
     pub line: usize,
     /// The column, counted from 1 in characters.
     pub column: usize,
-    /// What was expected or found.
+    /// The token that was expected or found.
     pub message: String,
 }
 

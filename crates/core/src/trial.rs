@@ -1,4 +1,8 @@
-//! The results of candidates: outcomes, measurements, and records, which are kept for ever.
+//! Trials and their results: a trial is one attempt at a candidate (a configuration of a tunable)
+//! and its outcome, which is measured, infeasible, or failed at a stage such as build or wrong
+//! answer. A [`Record`] is a trial with its task, device and toolchain; the store keeps it for
+//! ever, and it can be read without any other record. Measurers make outcomes, the trial loop
+//! (`squall/src/trials.rs`) records them, and searches learn from them.
 
 use crate::algorithm::is_untuned;
 use crate::kernel::Candidate;
@@ -6,7 +10,7 @@ use crate::task::TaskId;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// How long a kernel took, over repeated windows of one or more calls after warm-up.
+/// The measured times of a kernel, over repeated windows of one or more calls after warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Time of one call in each window, in the order measured; divided by the pace, where there is
@@ -19,13 +23,14 @@ pub struct Measurement {
     /// The GPU's state right after the timing, where one ran the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuState>,
-    /// How many times slower than at its best the machine was then, by another kernel of the task
-    /// that was timed right before and after. The samples times the pace are the measured times.
+    /// The slowdown of the machine during the measurement against its best, by another kernel of
+    /// the task that was timed right before and after. The samples times the pace are the measured
+    /// times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pace: Option<f64>,
 }
 
-/// Which GPU ran a kernel, and how fast it was clocked.
+/// The GPU that ran a kernel, and its clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuState {
     /// The driver's number of the device.

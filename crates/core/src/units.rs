@@ -1,10 +1,12 @@
-//! Units that all crates share: durations of kernels and sizes of memory.
+//! Units that all crates share: [`Nanos`], the duration of a kernel in nanoseconds (a fraction,
+//! since it is a mean over many calls), and [`Bytes`], a size of memory. Both print with a unit
+//! that fits the number, such as `1.25 us`.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A duration in nanoseconds. It may be a fraction, since a kernel's time is a
-/// mean over many calls.
+/// A duration in nanoseconds. It may be a fraction, since a kernel's time is a mean over many
+/// calls.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nanos(pub f64);

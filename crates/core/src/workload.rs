@@ -1,4 +1,5 @@
-//! A workload: the tensor expression that a kernel computes, as stages over named tensors.
+//! A workload: the tensor expression that a kernel computes, as stages over named tensors (TVM's
+//! tensor expression, Halide's algorithm). A stage is one tensor, defined element by element.
 //!
 //! ```text
 //! workload conv2d

@@ -1,5 +1,6 @@
-//! What can be wrong with the files that users give: each message names the file, the place in it,
-//! what is wrong and what to do.
+//! The errors of files that users give (models, operator lines, kernel.toml, recordings). Each
+//! message names the file and the place in it, and says what is wrong and what to do. Readers
+//! return an [`ImportError`]; the crate `squall` and the command line print it as it stands.
 
 pub(crate) use squall_core::text::shown;
 use thiserror::Error;
@@ -15,7 +16,7 @@ pub enum ImportError {
     NotOnnx {
         /// The file.
         name: String,
-        /// What the reader met.
+        /// The reader's complaint.
         why: String,
     },
     /// The model contradicts itself or the specification.

@@ -1,4 +1,5 @@
-//! What an import of operator lines gives.
+//! [`Import`], the result of reading operator lines (`ops.rs`): a list of tasks, each a kernel to
+//! tune, with equal kernels merged into one task with a count. The crate `squall` tunes the tasks.
 
 use squall_core::Task;
 

@@ -1,8 +1,9 @@
-//! Readers of what users own: ONNX models become a [`Model`](squall_core::graph::Model)
-//! ([`onnx::read`]), operator lines tasks ([`import_ops`]). Users' own kernels come as kernel.toml
-//! ([`import_kernel`]). Spaces that others measured become recordings ([`recording`]), MIOpen's
-//! databases problems and examples ([`miopen`]). Bytes and text come from the caller; databases
-//! alone are opened here, since SQLite locks them against other processes.
+//! Readers of the files that users own. ONNX models become a [`Model`](squall_core::graph::Model)
+//! ([`onnx::read`]), operator lines become tasks ([`import_ops`]), and users' own kernels come as
+//! kernel.toml ([`import_kernel`]). Spaces that others measured become recordings ([`recording`]),
+//! MIOpen's databases become problems and examples ([`miopen`]). Bytes and text come from the
+//! caller (the crate `squall`); databases alone are opened here, since SQLite locks them against
+//! other processes.
 
 mod error;
 mod import;

@@ -1,5 +1,6 @@
-//! NumPy's array files: reads numbers of any type, in both orders of bytes and of axes, and writes
-//! them.
+//! Reads and writes NumPy's array files (.npy): numbers of any type, in both orders of bytes and of
+//! axes. Output: an [`Array`] in row-major order and the machine's byte order. Users give and get
+//! the inputs and outputs of networks and kernels in this form.
 
 use squall_core::DType;
 use std::fmt;
@@ -24,7 +25,7 @@ impl Array {
         Array { dtype: DType::F32, shape, bytes }
     }
 
-    /// How many elements it has.
+    /// The number of elements.
     pub fn elements(&self) -> usize {
         self.bytes.len() / self.dtype.bytes() as usize
     }

@@ -1,4 +1,5 @@
-//! Operator lines: kernels without a model, one per line, in the spirit of oneDNN's benchdnn.
+//! Reads operator lines: kernels without a model, one per line, in the spirit of oneDNN's benchdnn.
+//! Output: an [`Import`] of tasks, or an error that points to the place in the line.
 //!
 //! ```text
 //! # a comment

@@ -1,18 +1,21 @@
-//! Packed files of strangers: how much may come out of them.
+//! Unpacks gzip and bzip2 files of strangers (databases, recordings), with a limit on the unpacked
+//! size: a file that packs to less than 1/64 of its contents is refused, since it would fill the
+//! memory with repetition. `miopen/mod.rs` and `recording/mod.rs` read files by it.
 
 use bzip2::read::MultiBzDecoder;
 use flate2::read::MultiGzDecoder;
 use std::io::Read;
 
-/// Databases and recordings pack to a tenth of their size; what packs to less than this part holds
-/// nothing but repetition.
+/// The smallest ratio of packed to unpacked size that is accepted, as its inverse: databases and
+/// recordings pack to a tenth; a file that packs to less than this part holds nothing but
+/// repetition.
 const RATIO: u64 = 64;
-/// A small file may unpack to so much whatever its size.
+/// The bytes to which even a small file may unpack.
 const FREE: u64 = 64 << 20;
-/// Nothing unpacks to more.
+/// The most bytes to which any file unpacks.
 const MOST: u64 = 1 << 30;
 
-/// How a file was packed.
+/// The ways in which a file is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
     Gzip,
@@ -20,7 +23,7 @@ pub(crate) enum Packing {
 }
 
 impl Packing {
-    /// How the file of these bytes is packed; none where it is not.
+    /// The packing of a file with these bytes; none where it is not packed.
     pub fn of(bytes: &[u8]) -> Option<Packing> {
         if bytes.starts_with(&[0x1f, 0x8b]) {
             return Some(Packing::Gzip);
@@ -28,7 +31,7 @@ impl Packing {
         bytes.starts_with(b"BZh").then_some(Packing::Bzip2)
     }
 
-    /// What comes out, or what is wrong with the file and what to do about it.
+    /// The unpacked bytes, or the fault of the file and its remedy.
     pub fn unpack(self, bytes: &[u8]) -> Result<Vec<u8>, (String, &'static str)> {
         let most = (bytes.len() as u64).saturating_mul(RATIO).clamp(FREE, MOST);
         let mut out = Vec::new();

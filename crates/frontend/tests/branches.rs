@@ -1,4 +1,6 @@
-//! Branches that only the run decides, and operators of versions before 7.
+//! Tests of the ONNX reader (`onnx::read`) on models built in memory: `If` nodes whose branch only
+//! the run decides, which become `Choose` nodes, and operators of opsets before 7, which broadcast
+//! by an axis.
 
 use squall_core::DType;
 use squall_core::graph::Model;

@@ -1,5 +1,6 @@
-//! Operators that onnxruntime adds to ONNX: they become standard ones, or are refused with the
-//! reason. Their numbers are held against onnxruntime's by `scripts/onnx/contrib_operators.py`.
+//! Tests of operators that onnxruntime adds to ONNX (`frontend/src/onnx/reader/contrib.rs`): the
+//! reader turns them into standard ones, or refuses them with the reason. Their numbers are held
+//! against onnxruntime's by `scripts/onnx/contrib_operators.py`.
 
 use squall_testing::onnx as build;
 

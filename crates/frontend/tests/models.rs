@@ -1,4 +1,6 @@
-//! The networks of the shared folder: every node known, every shape as the exporter states it.
+//! Tests of the ONNX reader (`onnx::read`) on the 22 real networks of the shared folder: every node
+//! is known, every inferred shape is the one that the exporter states, and shape arithmetic folds
+//! away. They are skipped where the folder is absent.
 
 use prost::Message;
 use squall_frontend::onnx::{self, proto::ModelProto};

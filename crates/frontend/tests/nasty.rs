@@ -1,5 +1,5 @@
-//! Files that are wrong, by accident or on purpose: an error or a node's problem that names the
-//! place, never a panic.
+//! Tests of the ONNX reader on files that are wrong, by accident or on purpose, and on mutated
+//! bytes: the reader must give an error or a node's problem that names the place, and never panic.
 
 use squall_testing::onnx as build;
 

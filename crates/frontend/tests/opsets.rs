@@ -1,4 +1,6 @@
-//! One computation in the spellings of different opsets, and operators no shared model uses.
+//! Tests of the ONNX reader: one computation in the spellings of different opsets (axes as
+//! attributes or operands, slices, splits, pads) must have the same shapes; and operators that no
+//! network of the shared folder uses.
 
 use squall_testing::onnx as build;
 
@@ -21,7 +23,7 @@ fn one(
     x(opset, dims).node(op, &["x"], &["y"], attributes).shape("y")
 }
 
-/// The same with integer operands after `x`.
+/// The shape of `y` made by one node of `x` and integer operands.
 fn with(
     opset: i64,
     dims: &[i64],

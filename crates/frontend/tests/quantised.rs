@@ -1,4 +1,6 @@
-//! Quantised models: what each form is read as, and what is refused, by the node's name.
+//! Tests of the ONNX reader on quantised models built in memory: which nodes each form of
+//! quantisation becomes (`frontend/src/onnx/reader/quantised.rs`), and which scales, zero points
+//! and blocks are refused, by the node's name.
 
 use squall_testing::onnx as build;
 

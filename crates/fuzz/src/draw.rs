@@ -1,4 +1,6 @@
-//! Choices, from a seed or from the bytes of a fuzzer.
+//! The source of choices for the generators of hostile files: [`Draw`] gives numbers, names and
+//! picks, either from a seed (without end) or from the bytes of a fuzzer, which thereby searches
+//! among structures instead of bytes. The same seed or bytes give the same choices.
 
 /// A source of choices. Of the same seed or bytes all choices are the same.
 pub struct Draw<'a> {
@@ -48,7 +50,7 @@ impl<'a> Draw<'a> {
         self.below(n) + 1 == n
     }
 
-    /// One of some.
+    /// A pick among some things.
     pub fn one<'t, T: ?Sized>(&mut self, of: &[&'t T]) -> &'t T {
         of[self.below(of.len())]
     }

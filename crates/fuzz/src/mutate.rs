@@ -1,4 +1,6 @@
-//! Damage to files that were right: bits, cuts, repeats, exchanged numbers and words.
+//! Damages files that were right: flipped bits, cuts, repeats, exchanged numbers, lines and words.
+//! Input: a [`Draw`](crate::Draw) and the bytes of a file; output: damaged bytes, which
+//! `cargo xtask campaign` and the tests give to readers.
 
 use crate::draw::Draw;
 

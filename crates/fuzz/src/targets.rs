@@ -1,5 +1,6 @@
-//! The entry points: readers of every format, each over any bytes. A target panics where its reader
-//! does, or where what it gives breaks a promise.
+//! The readers under test: for each format a [`Target`], a function that reads arbitrary bytes and
+//! panics only where the reader has a fault or its result breaks a promise (it does not print and
+//! parse back, for example). cargo-fuzz and `tests/corpus.rs` run them.
 
 use crate::{Draw, generate};
 use squall_core::Workload;
@@ -17,7 +18,8 @@ pub struct Target {
     pub run: fn(&[u8]),
 }
 
-/// All of them. Those whose names begin with `structure_` take the bytes as choices of a generator.
+/// All targets. Targets whose names begin with `structure_` take the bytes as choices of a
+/// generator.
 pub const TARGETS: &[Target] = &[
     Target { name: "onnx", run: read_onnx },
     Target { name: "operators", run: |b| _ = import_ops(&text(b), "fuzz") },

@@ -1,5 +1,6 @@
-//! The targets of cargo-fuzz without cargo-fuzz: over the corpus, over damage to it, and over what
-//! is drawn from seeds. `SQUALL_FUZZ_CASES` says how many of each (300 by default).
+//! Runs the targets of cargo-fuzz without cargo-fuzz: over the stored corpus, over damaged copies
+//! of it, and over files drawn from seeds. No target may panic. `SQUALL_FUZZ_CASES` says how many
+//! files of each kind (300 by default).
 
 use squall_fuzz::targets::TARGETS;
 use squall_fuzz::{Draw, generate, mutate};

@@ -1,4 +1,8 @@
-//! A set of nodes that may be one kernel, with what the kernel computes.
+//! A fusion candidate: a set of nodes of a model that may be one kernel, with the workload (tensor
+//! expression) that the kernel computes and the origin of each of its inputs. The fusion rules
+//! (`rules/`) make candidates by the constructors here, one for each form: a group around an
+//! operator, a group with elementwise work ahead, attention, a chain of operators. A solver
+//! (`solvers/`) chooses the candidates that cover the model.
 
 use crate::feed::Feed;
 use crate::fuse::group::Group;
@@ -17,27 +21,28 @@ use squall_core::{DType, Workload};
 pub struct FusionCandidate {
     /// The rule that found it.
     pub rule: String,
-    /// A readable name, of which those of tasks are made.
+    /// A readable name, from which the task's name is made.
     pub name: String,
     /// The nodes that it covers; the first stands for it in messages.
     pub nodes: Vec<usize>,
-    /// What its inputs are made of, one for each input of the workload.
+    /// The origins of its inputs, one for each input of the workload.
     pub feeds: Vec<Feed>,
-    /// What it gives, one value for each output of the workload.
+    /// The values that it writes, one for each output of the workload.
     pub outputs: Vec<ValueId>,
-    /// What it computes, over values that lie as in the model; the formats of its tensors are those
-    /// of the inputs and stages here.
+    /// The expression that it computes, over values that lie as in the model; the formats of its
+    /// tensors are those of the inputs and stages here.
     pub workload: Workload,
-    /// In which further layouts each of the values that it touches may lie, for itself.
+    /// Further layouts in which a value that it reads or writes may lie while the others lie as in
+    /// the model.
     pub layouts: Vec<(ValueId, Layout)>,
 }
 
-/// Whether a device's kernels make operators one behind the other ([`chain`]) as one: its sketches
-/// say it, which this crate does not see.
+/// Whether the sketches of a device make operators one behind the other ([`chain`]) as one kernel.
+/// This crate does not see the sketches, so the caller gives this function.
 pub type MakesChain = fn(&Workload) -> bool;
 
 impl FusionCandidate {
-    /// The kernel that a group of nodes is.
+    /// The candidate of a single group of nodes.
     pub fn of_group(rule: &str, view: &View<'_>, group: &Group) -> Result<FusionCandidate, String> {
         let kernel = group.kernel()?;
         let made = FusionCandidate {

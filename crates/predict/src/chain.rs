@@ -1,7 +1,10 @@
-//! The chain: one value after another, each given the problem and the values before it. A
-//! perceptron reads the problem; every knob has a head that adds to its view of the problem a table
-//! vector for each earlier value. Values without a legal completion take no part, in the loss and
-//! in scoring alike, so the probabilities of a space's configurations add up to one.
+//! The chain of choices: a network that chooses the values of a configuration one after another,
+//! each given the problem and the values before it. Input: an encoded problem; output: a
+//! log-probability for each candidate of its tuner space. A perceptron reads the problem; every
+//! knob has a head that adds to its view of the problem a table vector for each earlier value.
+//! Values without a legal completion take no part, in the loss and in scoring alike, so the
+//! probabilities of a space's configurations add up to one. `solver.rs` combines chains with
+//! rankers (`ranker.rs`).
 
 use crate::features::{EncodedProblem, Featurizer};
 use crate::nn::vector::{dot_within, exp, gelu, gelu_backward, wide};

@@ -1,5 +1,6 @@
-//! Checkpoints of training: every network's state after its last whole epoch. Training that resumes
-//! from one gives the same predictor as training without the interruption.
+//! Checkpoints of the predictor's training: a file with every network's state after its last whole
+//! epoch. Training that resumes from one gives the same predictor as training without the
+//! interruption. `solvers.rs` keeps a checkpoint while it trains.
 
 use crate::nn::Adam;
 use crate::options::Options;
@@ -12,7 +13,7 @@ use std::path::Path;
 const VERSION: u32 = 4;
 const KEY: &str = "squall checkpoint";
 
-/// What training has done so far. A training begins with [`Checkpoint::default`].
+/// The work that training has done so far. A training begins with [`Checkpoint::default`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Checkpoint {
     header: Header,

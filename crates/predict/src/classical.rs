@@ -1,8 +1,8 @@
-//! The classical baselines of the paper's Table II: one classifier for each knob, on the problem's
-//! standardised numbers. A configuration's score is the product of its knobs' probabilities.
-//! Decision tree and random forest (Breiman 2001) split on 32 bins of each number by Gini's
-//! impurity; Gaussian naive Bayes; linear support vector machines, one against the rest (Pegasos,
-//! Shalev-Shwartz et al. 2011). The nearest neighbours are
+//! The classical baselines of the paper's Table II (Mahmood, Khan, Afzal; see `options.rs`): one
+//! classifier for each knob, on the problem's standardised numbers. A configuration's score is the
+//! product of its knobs' probabilities. Decision tree and random forest (Breiman 2001) split on 32
+//! bins of each number by Gini's impurity; Gaussian naive Bayes; linear support vector machines,
+//! one against the rest (Pegasos, Shalev-Shwartz et al. 2011). The nearest neighbours are
 //! [`Method::Neighbours`](crate::Method::Neighbours).
 
 use crate::features::{EncodedProblem, Featurizer};

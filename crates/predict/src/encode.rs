@@ -1,8 +1,10 @@
-//! The encoding of problems as numbers and tokens.
+//! Encodes a problem (a layer's sizes and words on a device) as the numbers and tokens that
+//! networks read.
 //!
-//! Sizes enter three times: as logarithms, which extrapolate; as what divides them and what tiles
-//! of 8 to 64 waste of them; and as tokens, one for each size that occurred often. A size that
-//! never occurred has the token 0, and the model has to rely on the other two.
+//! Sizes enter three times: as logarithms, which extrapolate; as their powers of two and other
+//! divisors and the waste of tiles of 8 to 64; and as tokens, one for each size that occurred
+//! often. A size that never occurred has the token 0, and the model has to rely on the other two.
+//! [`Encoder`] learns vocabulary and scales from the training problems.
 
 use crate::memory::Metric;
 use serde::{Deserialize, Serialize};
@@ -29,7 +31,7 @@ const PRODUCTS: &[&[&str]] = &[&["oh", "ow"], &["n", "oh", "ow"], &["a", "b"]];
 const VOLUMES: &[&[&str]] =
     &[&["n", "b", "oh", "ow"], &["n", "a", "h", "w"], &["n", "a", "b", "oh", "ow"]];
 
-/// How problems of one solver become tokens and numbers; learned from its training problems.
+/// The encoder of one solver's problems; learned from its training problems.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Encoder {

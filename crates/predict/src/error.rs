@@ -1,4 +1,6 @@
-//! Questions that no predictor answers and training that cannot go on, each with its reason.
+//! The errors of predictors: questions that a predictor cannot answer (another solver or device
+//! than it was trained for), and training that cannot go on, each with its reason in words for the
+//! user. Files that cannot be read have errors of their own in `tensors.rs`.
 
 use squall_core::forecast::FamilyError;
 

@@ -1,6 +1,7 @@
-//! What the models of a solver see. A [`Featurizer`] holds what training learned of the data apart
-//! from networks; it turns a problem into an [`EncodedProblem`] with its candidates and its nearest
-//! neighbours among the training answers, and both into the inputs of the networks.
+//! The inputs of the models of one solver. [`Featurizer`] holds the facts that training learned
+//! apart from networks; it turns a problem into an [`EncodedProblem`]: numbers and tokens, the
+//! candidates of its tuner space, and the votes of its nearest neighbours among the training
+//! answers. `ranker.rs`, `chain.rs` and `paper.rs` read these.
 
 use crate::encode::{Encoder, sizes_of};
 use crate::memory::{CHANNELS, Memory, Metric, NOWHERE, Neighbour, Query, Votes, columns};
@@ -21,9 +22,9 @@ pub struct Featurizer {
     pub family: Arc<Family>,
     /// Where each knob's values begin when the values of all knobs are laid one after another.
     pub offsets: Vec<usize>,
-    /// How many values all knobs have together.
+    /// The number of values of all knobs together.
     pub values: usize,
-    /// What training learned of the data.
+    /// The facts that training learned of the data.
     pub facts: Facts,
     /// Distances that are not learned.
     fixed: Metric,
@@ -38,10 +39,11 @@ pub struct Featurizer {
     problems: Vec<u32>,
 }
 
-/// What training learned of the data, apart from networks. It is kept in the predictor file.
+/// The facts that training learned of the data, apart from networks. They are kept in the predictor
+/// file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
-    /// How problems are encoded.
+    /// The encoder of problems.
     pub encoder: Encoder,
     /// The device and the precision of each row.
     pub rows: Vec<(String, String)>,

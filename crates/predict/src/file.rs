@@ -1,8 +1,9 @@
 //! The predictor file: one safetensors file, packed by gzip (before version 5 it was not). Its
 //! metadata holds `squall`, a JSON header that describes the predictor (version, families,
 //! vocabularies, sizes, curves, held-out scores, digest of the data, seed); its tensors hold the
-//! remembered answers and the networks' parameters, by name. Whatever does not fit together is
-//! refused with its reason before anything is predicted.
+//! remembered answers and the networks' parameters, by name. A file whose parts do not fit together
+//! is refused with the reason before anything is predicted. `squall train` writes such files,
+//! `squall predict` reads them.
 
 use crate::chain::{Chain, ChainSizes};
 use crate::classical;
@@ -59,7 +60,7 @@ struct RowHeader {
     device: String,
     precision: String,
     facts: FactsHeader,
-    /// Of the paper's models: width of the LSTMs.
+    /// The width of the LSTMs of the paper's models.
     hidden: usize,
     curve: Vec<Epoch>,
 }

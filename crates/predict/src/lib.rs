@@ -1,6 +1,7 @@
-//! Predictions of tuned parameters: models learn from what tuning found for many problems, and give
-//! for a new problem the most probable configurations of its tuner space, best first, each legal
-//! and each with its probability.
+//! Predictors of tuned parameters: models learn from the configurations that tuning found for many
+//! problems, and give for a new problem the most probable configurations of its tuner space, best
+//! first, each legal and each with its probability (docs/predictor.md). [`task`] does so for
+//! Squall's own tasks, [`find`] chooses MIOpen's solvers.
 //!
 //! This crate does no IO but reading and writing predictor files, and reads no clock, environment
 //! or global random state: equal seeds and equal examples give equal predictors.

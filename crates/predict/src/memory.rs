@@ -1,6 +1,6 @@
-//! The training answers and a search for the nearest of them. Alone it is the nearest-neighbour
-//! baseline; the networks see the votes of neighbours as features. While training, a problem never
-//! sees its own answer.
+//! The training answers (problems with their tuned configurations) and the search for those nearest
+//! to a problem. The search alone is the nearest-neighbour baseline; the networks read the
+//! neighbours' votes as features. While training, a problem never sees its own answer.
 
 use crate::nn::vector::wide;
 use serde::{Deserialize, Serialize};

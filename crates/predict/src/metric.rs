@@ -1,8 +1,9 @@
-//! Learned distances between problems: the weights of coordinates and words under which the votes
+//! Learns the distance between problems: the weights of coordinates and words under which the votes
 //! of neighbours make the answers of training problems likeliest, where each problem does not vote
 //! for itself (neighbourhood components analysis, Goldberger et al. 2004, with one weight for each
 //! coordinate and L1 distances). The best kernel depends on some sizes, some products of sizes and
-//! what tiles waste of them, and not on others; the answers of tuning show which.
+//! the waste of tiles, and not on others; the answers of tuning show which. Output: a
+//! [`Metric`](crate::memory::Metric) for `memory.rs`.
 
 use crate::memory::{Memory, Metric, Query, columns};
 use crate::nn::vector::{exp, wide};
@@ -37,7 +38,7 @@ const WORD: f32 = 3.0;
 /// The initial share of the row's frequency in the likelihood of an answer, as a logit.
 const RARE: f32 = -1.5;
 
-/// How distances are learned.
+/// The data and the options of learning distances.
 pub struct Learning<'a> {
     /// The seed of the choice and the order of anchors.
     pub seed: u64,

@@ -1,15 +1,15 @@
-//! How good predictions are: P@k, the share of problems whose tuned vector is among the first k
-//! (the paper's Perfect Prediction); the same by kernel, where several vectors compile to one;
-//! negative log-likelihood; calibration.
+//! Measures of how good predictions are: P@k, the share of problems whose tuned vector is among the
+//! first k (the paper's Perfect Prediction); the same by kernel, where several vectors compile to
+//! one; negative log-likelihood; calibration. `study/src/forecast` reports them.
 
 use serde::{Deserialize, Serialize};
 
-/// What a prediction for a problem with a known answer was worth.
+/// The result of a prediction for a problem with a known answer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// How many candidates stand before the truth; `None` where the tuner space lacks it.
+    /// The number of candidates before the truth; `None` where the tuner space lacks it.
     pub rank: Option<usize>,
-    /// How many stand before the first that compiles to the truth's kernel.
+    /// The number of candidates before the first that compiles to the truth's kernel.
     pub kernel_rank: Option<usize>,
     /// The log-probability of the truth.
     pub log_likelihood: f64,
@@ -28,7 +28,7 @@ impl Outcome {
 /// A share of problems with its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Share {
-    /// So many of `of`.
+    /// The number of problems that count, out of `of`.
     pub hits: usize,
     /// Problems.
     pub of: usize,

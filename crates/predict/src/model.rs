@@ -1,5 +1,6 @@
-//! The trained model of one solver, the counts of the examples that it was made from, and its
-//! scores.
+//! The trained model of one solver: the default ensemble (`solver.rs`) or one of the baselines
+//! (`rows.rs`), with the counts of its examples and its scores. Input: a problem; output: the k
+//! most probable configurations. A predictor (`predictor.rs`) holds one model for each solver.
 
 use crate::checkpoint::Checkpoint;
 use crate::metrics::{Outcome, negative_log_likelihood, precision_at, rounded};

@@ -1,11 +1,14 @@
-//! Which model is trained and how: the kinds of models, the ways to answer, the settings of
-//! training. The text form of [`Options`] stands in predictor files and checkpoints.
+//! The options of a predictor's training: which kind of model, which ways to answer, how many
+//! networks and epochs. The text form of [`Options`] stands in predictor files and checkpoints.
+//!
+//! The paper that names here refer to is "Optimal Kernel Tuning Parameter Prediction using Deep
+//! Sequence Models" (Mahmood, Khan, Afzal).
 
 use crate::chain::ChainSizes;
 use crate::ranker::RankerSizes;
 use serde::{Deserialize, Serialize};
 
-/// Which model is trained.
+/// The kind of model that is trained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -28,7 +31,7 @@ pub enum Kind {
 pub enum PaperModel {
     /// An LSTM encoder and an LSTM decoder into which each chosen value is fed back.
     EncoderDecoder,
-    /// The same with attention over the encoder's outputs.
+    /// An LSTM encoder and decoder with attention over the encoder's outputs.
     Attention,
     /// Attention without feeding values back.
     Attention2,
@@ -52,7 +55,7 @@ pub enum Classical {
     Svm,
 }
 
-/// Which part of a model answers.
+/// The part of a model that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {

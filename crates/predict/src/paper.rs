@@ -1,6 +1,6 @@
 //! The five sequence models of "Optimal Kernel Tuning Parameter Prediction using Deep Sequence
-//! Models" (Mahmood, Khan, Afzal), for comparison. A problem is a sequence of tokens; a model
-//! answers with one soft-max for each knob.
+//! Models" (Mahmood, Khan, Afzal), for comparison with our own. Input: a problem as a sequence of
+//! tokens; output: one soft-max for each knob.
 //!
 //! Three models decode value by value with an LSTM: the encoder-decoder and its variant with
 //! attention feed each value back, "attention-2" does not. The hybrids read the tokens with
@@ -38,11 +38,11 @@ pub struct Sequence {
     /// later those of the values of the knob before.
     fed: Vec<Matrix>,
     heads: Vec<Linear>,
-    /// Of the models with attention: what the attended memory adds to each head.
+    /// In the models with attention, the layers by which the attended memory adds to each head.
     attended: Vec<Linear>,
 }
 
-/// What encoding problems leaves for decoding and for the backward pass.
+/// The values that encoding problems leaves for decoding and for the backward pass.
 #[derive(Default)]
 struct Encoded {
     /// Tokens of a problem.
@@ -70,13 +70,13 @@ impl Encoded {
     }
 }
 
-/// The gradients of what encoding gave.
+/// The gradients of the values that encoding gave.
 struct EncodedGradient {
-    /// Of the summary.
+    /// The gradient of the summary.
     summary: Vec<f32>,
-    /// Of every output of a single encoder.
+    /// The gradient of every output of a single encoder.
     memory: Vec<f32>,
-    /// Of its last cell.
+    /// The gradient of its last cell.
     cell: Vec<f32>,
 }
 

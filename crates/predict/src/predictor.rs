@@ -1,5 +1,6 @@
-//! A predictor: trained models of several solvers or of Squall's own tasks, and the description
-//! that it carries of itself.
+//! A predictor: trained models of several solvers, or one model of Squall's own tasks, and its
+//! description of itself (data, options, scores). [`Predictor::train`] makes one from examples,
+//! `predict` answers for a problem, and `file.rs` saves and loads it.
 
 use crate::checkpoint::Checkpoint;
 use crate::error::PredictError;
@@ -23,9 +24,9 @@ pub struct Info {
     pub data: String,
     /// The number of examples of each solver, device and precision, by what they were used for.
     pub rows: Vec<RowCount>,
-    /// How test rows were held out; absent where none were.
+    /// The split by which test rows were held out; absent where none were.
     pub split: Option<Split>,
-    /// How it was trained.
+    /// The options of its training.
     pub options: Options,
     /// Scores on the test rows.
     pub scores: Vec<Score>,

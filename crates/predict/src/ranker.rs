@@ -1,5 +1,6 @@
-//! The candidate ranker: scores a whole configuration given the problem, so that all of its values
-//! are weighed together. A perceptron reads the problem. Each candidate is the sum of its values'
+//! The candidate ranker: a network that scores a whole configuration given the problem, so that all
+//! of its values are weighed together. Input: an encoded problem and its candidates; output:
+//! log-probabilities. A perceptron reads the problem. Each candidate is the sum of its values'
 //! embeddings, its derived features, its neighbours' votes and the problem's query, and a second,
 //! smaller perceptron makes a score of that. Two terms are added to the score: one per value, given
 //! by the problem (bilinear), and one linear in the features. The scores of a space go through a

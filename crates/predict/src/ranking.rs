@@ -1,5 +1,6 @@
-//! From log-probabilities of a problem's candidates to answers and to what the answers are worth,
-//! and the baseline of the nearest neighbours, whose log-probabilities need no network.
+//! Turns the log-probabilities of a problem's candidates into answers (the k most probable, with
+//! probabilities) and into scores against a known answer. The baseline of the nearest neighbours,
+//! whose log-probabilities need no network, is here, too.
 
 use crate::features::{EncodedProblem, Featurizer};
 use crate::memory::NOWHERE;

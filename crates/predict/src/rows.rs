@@ -1,6 +1,7 @@
-//! Models that are trained for each device and precision apart, as in the paper: its own five, the
-//! classical ones that it compares with, and the nearest neighbours. A row is one device in one
-//! precision.
+//! Models that are trained for each device and precision apart (a row), as in the paper: its own
+//! five, the classical ones that it compares with, and the nearest neighbours. Input: examples of a
+//! solver; output: [`RowModels`], which answer for a problem by the model of its row. The default
+//! model, `solver.rs`, is one for all rows instead.
 
 use crate::classical;
 use crate::features::{EncodedProblem, Featurizer};

@@ -1,8 +1,8 @@
-//! The default model of a solver: candidate rankers and chains over the same encoded problems. The
-//! first chain scores every candidate of the tuner space, all networks score those that it finds
-//! likeliest, and the mean of their log-probabilities, weighted and sharpened so that validation
-//! answers are likeliest, is the answer (docs/decisions/0019). Every candidate has a probability,
-//! so the k best are exact.
+//! The default model of a solver: candidate rankers (`ranker.rs`) and chains (`chain.rs`) over the
+//! same encoded problems. The first chain scores every candidate of the tuner space, all networks
+//! score those that it finds likeliest, and the mean of their log-probabilities, weighted and
+//! sharpened so that validation answers are likeliest, is the answer (docs/decisions/0019). Every
+//! candidate has a probability, so the k best are exact.
 
 use crate::chain::{Chain, ChainScratch, ChainSizes};
 use crate::features::{EncodedProblem, Facts, Featurizer, Selection};
@@ -25,11 +25,12 @@ use squall_core::forecast::{Example, Family, FamilyError, Part, Problem};
 const MEMBERS: usize = 6;
 const MEMBERS_OF_LISTED: usize = 4;
 
-/// This many of them hold validation out: they decide after how many passes to stop and how to mix.
-/// The others learn the validation examples too, for as many passes as were best for those.
+/// The number of networks that hold validation out: they decide after how many passes to stop and
+/// how to mix. The others learn the validation examples too, for as many passes as were best for
+/// those.
 const HOLDERS: usize = 2;
 
-/// How many of `members` networks hold validation out: all where they are few.
+/// The number of `members` networks that hold validation out: all where they are few.
 fn holders(members: usize) -> usize {
     if members < 2 * HOLDERS { members } else { HOLDERS }
 }
@@ -38,7 +39,7 @@ fn holders(members: usize) -> usize {
 /// large data needs too, and 28.
 pub const STEPS: usize = 3100;
 
-/// How many passes are made over a number of examples; 0 asks for the default.
+/// The number of passes over a number of examples; 0 asks for the default.
 fn passes(asked: usize, examples: usize) -> usize {
     if asked > 0 { asked } else { (STEPS * 64 / examples.max(1)).clamp(14, 28) }
 }

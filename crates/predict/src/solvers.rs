@@ -1,6 +1,6 @@
-//! The models of all solvers, trained beside each other: solvers are dealt out to threads, the
+//! Trains the models of all solvers beside each other: solvers are dealt out to threads, the
 //! largest first, and a large one has several. The thread that asked for the training alone has the
-//! checkpoint, hears of every epoch, and says whether to go on; nothing depends on how the others
+//! checkpoint, hears of every epoch, and says whether to go on; no result depends on how the others
 //! take turns.
 
 use crate::checkpoint::{Checkpoint, NetworkId};
@@ -16,17 +16,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a predictor is trained on, and how.
+/// The data and the options of a training.
 #[derive(Clone, Copy)]
 pub struct TrainingRequest<'a> {
     /// The families; one without examples is passed over.
     pub families: &'a [Arc<Family>],
     /// Problems of all families with the values that tuning found.
     pub examples: &'a [Example],
-    /// How test rows are held out; they are scored. Without it all examples that are not for
-    /// validation are learned.
+    /// The split by which test rows are held out; they are scored. Without it all examples that are
+    /// not for validation are learned.
     pub split: Option<Split>,
-    /// What is trained, and how.
+    /// The kind of model and the options of its training.
     pub options: &'a Options,
 }
 

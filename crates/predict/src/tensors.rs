@@ -1,6 +1,6 @@
-//! What predictor files and checkpoints have in common: both are safetensors files, whose tensors
-//! are written and read here by name, type and shape. Whatever does not fit is refused with its
-//! reason.
+//! The common form of predictor files and checkpoints: both are safetensors files, whose tensors
+//! are written and read here by name, type and shape. A tensor that does not fit is refused with
+//! the reason ([`FileError`]).
 
 use flate2::Compression;
 use flate2::read::{GzDecoder, GzEncoder};

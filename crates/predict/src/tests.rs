@@ -1,5 +1,6 @@
-//! The whole predictor on a small family of our own, whose best configurations follow a rule: tile
-//! `t` should cover `a`, `u` follows `b`, and `v` may not exceed `t`.
+//! Tests of the whole predictor on a small made family, whose best configurations follow a rule:
+//! tile `t` should cover `a`, `u` follows `b`, and `v` may not exceed `t`. All kinds of models must
+//! learn the rule, answers must be legal, and damaged files are refused.
 
 mod networks;
 mod resume;

@@ -1,7 +1,7 @@
 //! The training loop that all networks share: batches cut into shards for the threads, AdamW under
-//! a cosine, the loss on validation after every epoch, the best parameters kept. Shards are the
-//! same however many threads there are, and their gradients are added in order, so a seed gives the
-//! same network on one core as on sixteen.
+//! a cosine schedule, the loss on validation after every epoch, the best parameters kept. A network
+//! implements [`Learner`]. Shards are the same however many threads there are, and their gradients
+//! are added in order, so a seed gives the same network on one core as on sixteen.
 
 use crate::features::{EncodedProblem, Featurizer};
 use crate::nn::{Adam, ParameterLayout, cosine, vector, zeroed};
@@ -12,13 +12,13 @@ use squall_core::forecast::{FamilyError, Instance, Problem};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Parts of a batch, each of which one thread works on at a time.
+/// The number of parts of a batch; one thread works on a part at a time.
 const SHARDS: usize = 2;
 
 /// Problems that are learned together.
 #[derive(Clone, Copy)]
 pub struct Batch<'a> {
-    /// What is known of the solver.
+    /// The facts that are known of the solver.
     pub featurizer: &'a Featurizer,
     /// The problems, each with the family's instance for it.
     pub problems: &'a [(&'a EncodedProblem, Instance<'a>)],
@@ -117,12 +117,12 @@ impl State {
 /// An encoded problem with a known answer, and the problem that it was made from.
 pub type Labelled<'a> = (&'a EncodedProblem, &'a Problem);
 
-/// What a network is trained on.
+/// The problems that a network is trained on.
 #[derive(Clone, Copy)]
 pub struct Problems<'a> {
     /// The problems that it learns.
     pub learned: &'a [Labelled<'a>],
-    /// Those that tell when to stop.
+    /// The problems that tell when to stop.
     pub held: &'a [Labelled<'a>],
 }
 

@@ -1,5 +1,6 @@
-//! What the training of every model shares: the examples by their use, encoded problems, progress,
-//! and networks that are trained from where a checkpoint has them.
+//! The steps that the training of every kind of model shares: examples by their use
+//! ([`TrainingData`]), encoded problems, progress for the caller, and networks that are trained
+//! from the state in which a checkpoint has them. The loop itself is in `train.rs`.
 
 use crate::checkpoint::{Checkpoint, NetworkId};
 use crate::features::{EncodedProblem, Featurizer};
@@ -14,18 +15,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 
-/// What a model of a solver is made from. All examples are of the family and inside their tuner
-/// space. `part` says which of them all networks learn, and which decide when to stop and how to
-/// mix.
+/// The data from which the model of a solver is trained. All examples are of the family and inside
+/// their tuner space. `part` says which of them all networks learn, and which decide when to stop
+/// and how to mix.
 #[derive(Clone)]
 pub struct TrainingData<'a> {
     /// The kernel family.
     pub family: Arc<Family>,
     /// Problems with the values that tuning found.
     pub examples: &'a [&'a Example],
-    /// What an example is used for.
+    /// The use of an example.
     pub part: &'a (dyn Fn(&Problem) -> Part + Sync),
-    /// What is trained, and how.
+    /// The kind of model and the options of its training.
     pub options: &'a Options,
 }
 
@@ -36,12 +37,12 @@ impl<'a> TrainingData<'a> {
     }
 }
 
-/// How far training is. A callback is given it after every epoch and every few batches.
+/// The progress of training. A callback is given it after every epoch and every few batches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress<'a> {
     /// The solver.
     pub solver: &'a str,
-    /// What is trained: `distances`, `ranker`, `chain`, `sequence model` or `classifiers`.
+    /// The part that is trained: `distances`, `ranker`, `chain`, `sequence model` or `classifiers`.
     pub network: &'static str,
     /// Which network of its kind, from 0, and how many there are.
     pub member: (usize, usize),

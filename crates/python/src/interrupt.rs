@@ -1,5 +1,6 @@
-//! Work beside a Python interpreter that goes on: other threads of the user run, events reach a
-//! callback, and Ctrl-C ends the work in good order.
+//! Runs long work (tuning, exporting) beside a Python interpreter that goes on: the work has a
+//! thread of its own and the interpreter is released, so other threads of the user run, events
+//! reach a Python callback, and Ctrl-C ends the work in good order.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -8,11 +9,11 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// How long a signal may wait until it is seen.
+/// The time for which a signal may wait until it is seen.
 const POLL: Duration = Duration::from_millis(50);
 
-/// The wish to stop that waits for compilers and for locked stores look at: one for the process, as
-/// signals are. It is set while a run ends early.
+/// The flag by which waits for compilers and for locked stores end: one for the process, as signals
+/// are. It is set while a run ends early.
 fn hurry() -> &'static AtomicBool {
     static HURRY: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     HURRY.get_or_init(|| {
@@ -27,7 +28,7 @@ fn hurry() -> &'static AtomicBool {
     })
 }
 
-/// What work asks of the calling thread.
+/// A request of the work to the calling thread.
 pub enum Message {
     /// The listener is told a line of JSON.
     Event(String),

@@ -1,6 +1,6 @@
-//! The extension module `squall._squall`: a door to the crate `squall` that holds no policy. The
-//! package's public names are Python's, in `python/squall`; what comes from here is plain values
-//! and JSON.
+//! The extension module `squall._squall` of the Python package: functions over the crate `squall`,
+//! without any policy of its own. The package's public names are defined in Python, in
+//! `python/squall`; this module takes and gives plain values and JSON (docs/python.md).
 
 mod interrupt;
 mod network;
@@ -9,7 +9,7 @@ mod tune;
 
 use pyo3::prelude::*;
 
-/// What the package's Python files use.
+/// The functions and classes that the package's Python files use.
 #[pymodule]
 mod _squall {
     #[pymodule_export]

@@ -1,5 +1,6 @@
-//! Networks from Python: a model leaves as a C library, which Python's side then calls. This module
-//! holds no kernel of it.
+//! Networks from Python: [`export`] writes a model as a C library and builds it, as `squall export`
+//! does; the package's Python code (`python/squall`) then loads the library and calls it. This
+//! module runs no kernel itself.
 
 use crate::interrupt::{Callers, Message, beside};
 use crate::raised;
@@ -13,7 +14,7 @@ use squall::{
 };
 use std::path::PathBuf;
 
-/// What a caller of [`export`] can say, as keyword arguments of Python's side.
+/// The options of [`export`], as keyword arguments of Python's side.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct ExportOptions {

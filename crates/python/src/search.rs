@@ -1,5 +1,6 @@
-//! Search alone: spaces, and a search that is asked for configurations and told their times.
-//! Configurations are positions of values; Python's side knows the values themselves.
+//! Search alone, for users who measure themselves: a space of parameters with restrictions, and a
+//! search that is asked for configurations and told their times (ask and tell). Configurations are
+//! positions of values; Python's side knows the values themselves.
 
 use crate::raised;
 use pyo3::exceptions::PyValueError;

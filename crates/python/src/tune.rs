@@ -1,5 +1,6 @@
-//! Tuning and what is known from it: each function takes a plain request as JSON-like values and
-//! gives JSON.
+//! Tuning from Python, and the answers that follow from it: tuning, tasks, records, predictions,
+//! choices of solvers. Each function takes a plain request as JSON-like values, calls the crate
+//! `squall`, and gives JSON.
 
 use crate::interrupt::{Callers, Message, beside};
 use crate::raised;
@@ -13,7 +14,7 @@ use squall::{
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 
-/// What a caller of [`tune`] can say, as keyword arguments of Python's side.
+/// The options of [`tune`], as keyword arguments of Python's side.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct TuneOptions {

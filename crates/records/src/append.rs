@@ -1,4 +1,8 @@
-//! Appending to a store: records of this process, and those of others, which are looked at before.
+//! Adds records to a store: those that this process has just made, and those of other stores and
+//! files, which are checked first (`check.rs`). Each record has an identity (a hash of candidate,
+//! device and toolchain), and a store keeps one trial of each; `append` returns whether a record
+//! was new. Tuning sessions append each trial (`squall/src/recorder.rs`) before the search hears of
+//! it.
 
 use crate::check::{Other, Taken, fault};
 use crate::error::StoreError;
@@ -8,7 +12,7 @@ use crate::wire;
 use rusqlite::{OptionalExtension, TransactionBehavior};
 use squall_core::{Outcome, Record};
 
-/// How much later than every other of its task a record is, in seconds.
+/// The seconds by which a record that is made now is dated after every other record of its task.
 const LATER: f64 = 1e-6;
 
 impl Store {

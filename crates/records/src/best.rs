@@ -1,4 +1,7 @@
-//! Summaries of a store by task, device and toolchain, and the record that holds each of them.
+//! Summaries of a store: for each task, device and toolchain the number of trials, the baseline's
+//! time, and the record that holds the task, that is, of the best candidate by the rules of
+//! `standings.rs`. Input: a [`Query`]; output: summaries or records. Exports, reports and runs of
+//! networks take their kernels from these records.
 
 use crate::error::StoreError;
 use crate::query::Query;
@@ -33,7 +36,7 @@ pub struct Summary {
     seq: Option<i64>,
 }
 
-/// What is known of a record when the best is chosen.
+/// The fields of a record by which the best is chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     /// Its task.

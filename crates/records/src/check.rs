@@ -1,18 +1,20 @@
-//! Records of others, looked at before they are taken over: a false time would be the best one for
-//! ever.
+//! Checks the records of others before a store takes them over: a false time would be the best one
+//! for ever. Input: a record; output: the reason why it cannot be right (an impossible time or
+//! date, an id that is not the workload's), or nothing. [`Taken`] counts the new, known and refused
+//! records of an import.
 
 use crate::error::StoreError;
 use squall_core::space::pieces;
 use squall_core::{DeviceIdentity, Objective, Outcome, Record, TaskId, Workload, is_untuned};
 
-/// Longer than any kernel runs, in nanoseconds: eleven days.
+/// The longest time of a kernel that is taken over, in nanoseconds: eleven days.
 const LONGEST: f64 = 1e15;
 /// The first moment that no record is of, in seconds since 1970: the year 10000.
 const NEVER: f64 = 253_402_300_800.0;
-/// Reasons that are told one by one.
+/// The most reasons that are listed one by one.
 const TOLD: usize = 5;
 
-/// What came of taking records over.
+/// The result of taking records over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// Records that were new.

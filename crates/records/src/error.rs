@@ -1,4 +1,6 @@
-//! The errors of a store. Their messages name the file and the remedy.
+//! The errors of a store that cannot be opened, read or written ([`StoreError`]). Each message
+//! names the file, and `remedy` says what the user can do. SQLite's own errors become one of these
+//! variants, so callers never see them.
 
 use crate::wait::{holders, named};
 use rusqlite::ErrorCode;
@@ -150,7 +152,7 @@ impl StoreError {
     }
 }
 
-/// What became of the records of a store that is gone.
+/// The fate of the records of a store that is gone, in words.
 fn kept(rescued: Option<&Path>) -> String {
     match rescued {
         Some(p) => format!("all its records stand in `{}`", p.display()),

@@ -1,4 +1,6 @@
-//! Examples in a store: problems that others tuned, with the values that they found.
+//! Examples in a store: problems that others tuned, with the values that they found
+//! (`core/src/forecast`). `squall import` adds them from MIOpen's databases, and the predictors'
+//! training reads them. Of a problem that was tuned several times the newest answer is valid.
 
 use crate::error::StoreError;
 use crate::schema::v2;

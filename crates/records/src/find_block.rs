@@ -1,4 +1,6 @@
-//! Find databases in a store: lines as others wrote them, packed, a block for each import.
+//! The lines of MIOpen's find databases in a store (which solvers others timed for a problem): each
+//! import adds one packed block with the lines that the store lacks. Of a key that occurs in
+//! several blocks the newest line is valid. `squall/src/find` trains choosers of solvers on them.
 
 use crate::error::StoreError;
 use crate::schema::v3;
@@ -10,7 +12,7 @@ use rusqlite::TransactionBehavior;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 
-/// What an import of find lines did.
+/// The result of an import of find lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FindAdded {
     /// Keys that the store did not have on this device.
@@ -21,7 +23,7 @@ pub struct FindAdded {
     pub known: u64,
 }
 
-/// Beyond this a block is damaged: no import makes one.
+/// The most bytes of a block; a larger one is damaged, since no import makes it.
 const MOST_BYTES: u64 = 4 << 30;
 
 impl Store {

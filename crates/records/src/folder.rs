@@ -1,10 +1,10 @@
 //! A folder as a store, for processes that share no server: each process writes lines of records
-//! ([`wire`]) into a file that is its own, and reads those of all others when it opens the folder.
+//! ([`wire`]) into a file of its own, and reads the files of all others when it opens the folder.
 //!
 //! No file ever has two writers, and lines are only appended, so the folder may lie on a network's
-//! disk, where SQLite's locks cannot be trusted. What a process has read is held in memory as a
-//! store of the usual form, so that every question is answered as by a file. A process that was
-//! killed leaves whole lines and at most one that was not finished, which readers pass over.
+//! disk, where SQLite's locks cannot be trusted. The records that a process has read are held in
+//! memory as a store of the usual form, so every question is answered as by a file. A process that
+//! was killed leaves whole lines and at most one unfinished line, which readers pass over.
 
 use crate::check::fault;
 use crate::error::StoreError;
@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-/// A line of a stranger's file that is longer holds no record.
+/// The longest line of a stranger's file that may hold a record.
 const LONGEST_LINE: u64 = 64 << 20;
 
 impl Store {

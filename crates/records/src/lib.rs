@@ -1,17 +1,17 @@
-//! The store: every trial that was ever made, in one embedded database file. Append-only (the
-//! database itself refuses to change or delete a record), versioned (a record written today
-//! loads for ever), safe under `kill -9` (one transaction a record) and under several writers.
+//! The store: every trial that was ever made, in one embedded database file (SQLite). It is
+//! append-only (the database itself refuses to change or delete a record), versioned (a record
+//! written today loads for ever), and safe under `kill -9` (one transaction a record) and under
+//! several writers.
 //!
-//! [`Store`] is the file, [`Query`] chooses records, [`wire`] is their text form,
-//! [`Store::best`] says which candidate holds each task, and [`Store::serving`] which of several
-//! devices' candidates serves at a place. Beside its records a store keeps examples for predictors
-//! ([`Store::examples`]), lines of find databases ([`Store::find_lines`]) and wishes: what was used
-//! untuned ([`Wish`]).
+//! [`Store`] is the file, [`Query`] chooses records, [`wire`] is their text form, [`Store::best`]
+//! says which candidate holds each task, and [`Store::serving`] which of several devices'
+//! candidates serves at a place. Beside its records a store keeps examples for predictors
+//! ([`Store::examples`]), lines of find databases ([`Store::find_lines`]) and wishes, tasks whose
+//! kernels were used untuned ([`Wish`]).
 //!
 //! A folder is a store, too, for processes that share no server: each writes a file of its own.
-//!
-//! Records of others are looked at before they are taken over ([`fault`]), databases of others run
-//! nothing of theirs, and locks of others are waited for as [`Patience`] says.
+//! Records of others are checked before they are taken over ([`fault`]), SQL in databases of others
+//! is never run, and locks of others are waited for as [`Patience`] says.
 
 mod append;
 mod best;

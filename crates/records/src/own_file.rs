@@ -1,4 +1,6 @@
-//! The one file that a process writes in a folder of records, and the files that such a folder has.
+//! The file of lines that one process writes in a folder of records (`folder.rs`): created under a
+//! name that no other process has, flushed once a transaction, and written anew elsewhere where the
+//! folder went away. The list of files that such a folder holds is here, too.
 
 use crate::error::StoreError;
 use crate::wait::identity;
@@ -8,9 +10,9 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Files of lines in a folder end so, those of processes and those that users put there.
+/// The ending of files of lines in a folder, both of processes and of users who put files there.
 const LINES: &str = "jsonl";
-/// Stores in a folder end so; they are read only.
+/// The ending of stores in a folder, which are only read.
 pub(crate) const STORES: &str = "squall";
 
 /// Whether a path names a folder of records: it says so by a slash at its end, or it is a folder in

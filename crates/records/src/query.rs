@@ -1,4 +1,6 @@
-//! The choice of records that a caller reads.
+//! [`Query`], a choice of records of a store, by task, name, kind, device, toolchain and number.
+//! Input: the caller's wishes; output: the `WHERE` clause of the SQL statement by which `store.rs`
+//! and `best.rs` read records.
 
 use squall_core::{RecordKind, TaskId};
 

@@ -1,4 +1,6 @@
-//! Which record serves a task at a place: the one answer for exports, layouts, runs and pages.
+//! Which record serves a task at a place (a device with its toolchain): the one answer for exports,
+//! layouts, runs of networks and reports. Input: a query and a place; output: records, the nearest
+//! first.
 //!
 //! Of each device and toolchain a task has one record that holds it ([`Store::best`], by
 //! [`Standings`](crate::Standings)). The record serves whose device is nearest to the place: the
@@ -20,7 +22,7 @@ pub struct Place {
     pub toolchain: String,
 }
 
-/// How far the place of a record is from another place; less is nearer.
+/// The distance of a record's place from another place; less is nearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Nearness {
     /// 0 is the same device, 1 the same machine with other caches, 2 another machine.

@@ -1,12 +1,13 @@
-//! The candidate that holds a task, from the times of all its candidates. One definition for the
-//! store and for sessions, so that a report and a later export name the same winner.
+//! The standings of a task: which candidate holds it, from the times of all its candidates. Input:
+//! records in the order in which they were made; output: the holder. The store and tuning sessions
+//! use this one definition, so a report and a later export name the same winner.
 //!
-//! Times of different minutes do not compare well, since the machine's speed changes.
-//! Therefore trials are compared with trials, and the winner of the last run-off holds the task.
-//! Only a candidate that was in no run-off yet can take it without one, if its trial was faster
-//! than the holder's by more than [`REMATCH_MARGIN`].
-//! A run-off of whole networks decides as one of kernels does, and leaves the times as they are:
-//! those of steps of a network are longer than those of kernels alone.
+//! Times of different minutes do not compare well, since the machine's speed changes. Therefore
+//! trials are compared with trials, and the winner of the last run-off (kernels timed in turns)
+//! holds the task. Only a candidate that was in no run-off yet can take it without one, if its
+//! trial was faster than the holder's by more than [`REMATCH_MARGIN`]. A run-off of whole networks
+//! decides as one of kernels does, and leaves the times as they are: those of steps of a network
+//! are longer than those of kernels alone.
 
 use squall_core::{Nanos, RecordKind};
 use std::collections::BTreeMap;

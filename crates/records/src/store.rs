@@ -1,5 +1,7 @@
-//! The store's file: opening, reading, merging. Each record is a transaction; the
-//! write-ahead log lets readers and one writer work at once, and other writers wait.
+//! The store's file: opening, reading, merging and verifying one SQLite database of records. Each
+//! record is a transaction; the write-ahead log lets readers and one writer work at once, and other
+//! writers wait. A store that is removed or replaced while it is open is noticed, and its records
+//! are written to a file beside it. `append.rs` adds records, `best.rs` chooses among them.
 
 use crate::check::Taken;
 use crate::error::StoreError;
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Files beside a store that was removed, of which the first free one takes its records.
+/// The number of names beside a removed store that are tried; the first free one takes its records.
 const RESCUES: u32 = 100;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 

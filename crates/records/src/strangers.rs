@@ -1,6 +1,7 @@
-//! Databases that a stranger may have written: what stands in their schema is data here, and no
-//! statement runs for ever. A view, a trigger or a computed column in the place of ours would run
-//! the stranger's SQL.
+//! Protects this process from databases that a stranger wrote: a view, a trigger or a computed
+//! column in the place of one of our tables would run the stranger's SQL. The schema is checked to
+//! hold plain tables only, and the steps of each statement are bounded. `store.rs` calls this for
+//! every file that it opens.
 
 use crate::error::StoreError;
 use crate::schema::{v1, v2, v3, v4};
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The tables whose names are ours.
+/// The names of a store's tables.
 const TABLES: [&str; 4] = ["record", "example", "find_block", "wish"];
 /// Steps of SQLite's machine between two looks at the limit.
 const SLICE: i32 = 100_000;

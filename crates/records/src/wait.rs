@@ -1,11 +1,13 @@
-//! Waiting for the locks of other processes: for how long, who holds them, and who ends the wait.
+//! Waiting for the locks that other processes hold on a store: how long ([`Patience`]), which
+//! processes hold them (as Linux lists them in `/proc/locks`), and who can end the wait. SQLite
+//! calls `Wait::again` while a file is locked.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How a locked store is waited for.
+/// The rules by which a locked store is waited for.
 #[derive(Clone)]
 pub struct Patience {
     /// After this time the operation fails.
@@ -38,7 +40,7 @@ pub fn set_patience(patience: Patience) -> bool {
     PATIENCE.set(patience).is_ok()
 }
 
-/// One connection's waits.
+/// The waits of one connection.
 pub(crate) struct Wait {
     path: PathBuf,
     patience: Patience,

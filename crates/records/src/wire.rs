@@ -1,5 +1,6 @@
-//! The text form of a record: one line of JSON, the same in the store's `body` column and in
-//! exported files. Numbers come back bit for bit, so that a record keeps its identity.
+//! The text form of a record: one line of JSON, the same in the store's `body` column, in folders
+//! of records and in exported files. Numbers come back bit for bit, so a record keeps its identity;
+//! a number that JSON cannot express is refused.
 
 use squall_core::{Outcome, Record};
 

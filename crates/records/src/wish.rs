@@ -1,5 +1,7 @@
-//! Wishes: tasks whose kernels were used on a device without having been tuned there. A worker that
-//! tunes while a machine is idle begins with them.
+//! Wishes in a store: tasks whose kernels were used on a device without having been tuned there,
+//! with the number of uses and the seconds spent in them. Programs add wishes when they export or
+//! run untuned kernels; a worker that tunes while a machine is idle (`squall/src/polite`) begins
+//! with the most expensive.
 
 use crate::error::StoreError;
 use crate::schema::v4;
@@ -17,7 +19,7 @@ pub struct Wish {
     pub workload: String,
     /// The device on which it was used.
     pub device: String,
-    /// How often it was asked for.
+    /// The number of times that it was asked for.
     pub uses: u64,
     /// Seconds that were spent in it, as far as they are known.
     pub seconds: f64,

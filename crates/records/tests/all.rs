@@ -1,4 +1,6 @@
-//! The integration tests of the crate `squall-records` as one program: a program is linked once.
+//! The integration tests of the crate `squall-records` (the store of trials), linked as one program
+//! because linking is slow. Each module opens stores in temporary folders and checks one subject:
+//! folders, faults, older versions, examples.
 
 mod examples;
 mod find_blocks;

@@ -1,4 +1,6 @@
-//! Examples in a store.
+//! Tests of examples in a store (problems that others tuned, `records/src/example.rs`): each
+//! problem comes back once with its last answer, and a store of schema version 1 takes examples
+//! once it is upgraded.
 
 use squall_core::forecast::{Example, Problem};
 use squall_records::Store;

@@ -1,4 +1,5 @@
-//! Lines of find databases in a store.
+//! A test of the lines of MIOpen's find databases in a store (`records/src/find_block.rs`): the
+//! newest line of a key is valid, and a line that the store has is not added again.
 
 use squall_records::{FindAdded, Store};
 

@@ -1,4 +1,6 @@
-//! A folder as a store: many processes, a file each, and what may happen to them.
+//! Tests of a folder as a store: many processes with a file each, files that users put there,
+//! processes that are killed, a folder that goes away, and merging in any order with the same
+//! winners.
 
 use proptest::test_runner::{Config, TestRunner};
 use squall_core::*;

@@ -1,5 +1,6 @@
-//! The store against records that cannot be right, databases of strangers, files that go away,
-//! locks that stay and clocks that were put back.
+//! Tests of a store (`records/src/store.rs`) against hostile or unlucky surroundings: records that
+//! cannot be right, databases of strangers, files that go away, locks that stay, and clocks that
+//! were put back.
 
 use squall_core::*;
 use squall_records::*;

@@ -1,5 +1,6 @@
-//! The store against what may happen to it: kills, several writers, damage, full disks,
-//! read-only folders, other versions.
+//! Tests of a store (`records/src/store.rs`) against the faults that it must survive: processes
+//! that are killed, several writers, damaged files, full disks, read-only folders, and files of
+//! other schema versions.
 
 use squall_core::*;
 use squall_records::*;

@@ -1,5 +1,6 @@
-//! A store and its lines as version 2 of the schema wrote them: trials on a CPU and on a GPU,
-//! beside a pacemaker, and examples of another tool. They load for ever.
+//! A test that a store and its lines load for ever as version 2 of the schema wrote them
+//! (`records/src/schema/v2.rs`): trials on a CPU and on a GPU, beside a pacemaker, and examples of
+//! another tool.
 
 use squall_core::forecast::{Example, Problem};
 use squall_core::*;

@@ -1,5 +1,5 @@
-//! A store as version 3 of the schema wrote it: the records of version 2, an example, and a block
-//! of a find database. It loads for ever, and takes wishes once it was opened for writing.
+//! A test that a store loads for ever as version 3 of the schema wrote it (the records of version
+//! 2, an example and a block of a find database), and takes wishes once it is opened for writing.
 
 use squall_core::{Objective, Record, TaskId};
 use squall_records::{Query, Store, Wish, wire};

@@ -1,5 +1,6 @@
-//! Curves of all strategies on the synthetic problems: geometric means over problems and seeds
-//! of the best time over that of perfect code.
+//! Prints curves of all search strategies, and of variants that lack a part, on the synthetic
+//! problems of `landscape.rs`: geometric means over problems and seeds of the best time over that
+//! of perfect code, by the number of trials.
 //!
 //! `cargo run --release -p squall-search --example ablation [seeds] [trials]`
 

@@ -1,7 +1,9 @@
-//! Which task gets the next trials: Ansor's gradient scheduler (Zheng et al., OSDI 2020). Every
-//! task has its first few trials, in order of its expected share of the time, before any gain is
-//! estimated. Then trials go where the sum of best time x count is expected to fall fastest:
-//! partly by how fast it fell lately, partly by how far it might still fall.
+//! The allocator: decides which task of a model gets the next trials (Ansor's gradient scheduler,
+//! Zheng et al., OSDI 2020). Input: the tasks' sizes and counts, and the times of their trials as
+//! they come; output: a task. Every task has its first few trials, in order of its expected share
+//! of the time, before any gain is estimated. Then trials go where the sum of best time x count is
+//! expected to fall fastest: partly by how fast it fell lately, partly by how far it might still
+//! fall. `squall/src/session.rs` asks it.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -26,7 +28,7 @@ pub const FIRST_TRIALS: usize = 4;
 /// A byte that must be moved takes about as long as so many operations of a tuned kernel.
 const OPERATIONS_PER_BYTE: f64 = 4.0;
 
-/// What the allocator knows about a task beforehand.
+/// The facts about a task that the allocator is given beforehand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskWeight {
     /// The number of calls of the task in the model.

@@ -1,5 +1,7 @@
-//! One suite for all strategies: legal only, never repeats, stops when nothing is left, obeys
-//! the number asked for, deterministic, survives failures and trials of other tunables.
+//! The conformance suite of search strategies: every strategy proposes legal candidates only, never
+//! one twice, at most the number asked for, stops when nothing is left, gives the same proposals
+//! for the same seed and outcomes, and survives failures and trials of other tunables. The list of
+//! strategies under test is here.
 
 mod in_order;
 

@@ -1,5 +1,6 @@
-//! Synthetic tuning problems: tiling spaces with an analytic cost that has valleys, cache-like
-//! cliffs, ridges between knobs, failures and noise, all from a seed. For tests and curves.
+//! Synthetic tuning problems for tests and for the example `ablation`: tiling spaces with an
+//! analytic cost that has valleys, cache-like cliffs, ridges between knobs, failures and noise, all
+//! from a seed. A [`Landscape`] is a tunable whose times are computed instead of measured.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -1,6 +1,7 @@
-//! What is known about a task while it is tuned: every candidate that was proposed or told, its
-//! outcome, and the features that were computed. The parts of a strategy share one ledger, so that
-//! none of them repeats a proposal of another.
+//! The ledger of a search: every candidate of a task that was proposed or measured, its outcome,
+//! and the features that were computed. The parts of a strategy (evolution, descents) share one
+//! ledger, so that none repeats a proposal of another; it also knows which tunables vary the same
+//! algorithm.
 
 use crate::moves::Shape;
 use crate::statistics::samples;
@@ -61,7 +62,7 @@ pub(crate) struct Ledger {
     index: PointMap<usize>,
     /// `None` where the point cannot be realized.
     features: PointMap<Option<Arc<[f32]>>>,
-    /// Of points that were told.
+    /// The features of points that were told.
     rows: PointMap<Option<Arc<[f32]>>>,
     width: usize,
     best: Option<usize>,

@@ -1,29 +1,31 @@
-//! Moves between configurations of one space: steps along a knob, factors traded between the
-//! levels of a tiled axis, diagonals, and repair of an illegal point. Descent walks them all in
-//! order; evolution draws from them.
+//! Moves between configurations of one space: steps along a knob, factors traded between the levels
+//! of a tiled axis (Ansor's mutation of tile sizes), diagonals, crossover, and repair of an illegal
+//! point. Input: a configuration; output: legal neighbours or a child. Descent walks all neighbours
+//! in order; evolution draws moves at random.
 
 use rand::{Rng, RngExt};
 use squall_core::space::{Knob, Role};
 use squall_core::{Configuration, Prefix, Space};
 use std::collections::BTreeMap;
 
-/// Of a hundred mutations, those that draw another register tile.
+/// The number of mutations, out of a hundred, that draw another register tile.
 const RETILED: u32 = 10;
 
 /// Positions of a configuration's values.
 pub(crate) type Indices = Vec<usize>;
 
-/// A space with what moves need to know of it.
+/// A space with the facts about its knobs that moves need.
 pub(crate) struct Shape {
     space: Space,
-    /// Of each knob the numbers, or nothing where its values are words.
+    /// The numbers of each knob, or nothing where its values are words.
     numbers: Vec<Option<Vec<i64>>>,
     /// Tile knobs of equal axis, two or more.
     axes: Vec<Vec<usize>>,
     /// The tile knobs of the deepest level of all: on CPUs they are the register tile, of which a
     /// reduction's tiles, whose levels are fewer, are no part.
     innermost: Vec<usize>,
-    /// What crossover inherits together: the tile knobs of an axis, every other knob alone.
+    /// The groups of knobs that crossover inherits together: the tile knobs of an axis, every other
+    /// knob alone.
     groups: Vec<Vec<usize>>,
 }
 

@@ -1,4 +1,6 @@
-//! The list of all strategies: a strategy is added by its file and one entry here.
+//! The list of all search strategies by name, with summaries for the command line, and the
+//! ablations, variants that lack a part on purpose. A new strategy is a file in `strategy/` or
+//! `flat/` and one entry here or in `flat::STRATEGIES`.
 
 use crate::cost_model::NoModel;
 use crate::flat::{self, Random};

@@ -1,5 +1,6 @@
-//! Statistics that decide whether one kernel is faster than another: what a trial's samples say and
-//! Welch's two-sample t-test.
+//! Statistics for the search: a trial's samples and their median, Welch's two-sample t-test, which
+//! decides whether one kernel is faster than another (Droplet search moves only where it is
+//! significant), and rank correlation, which judges cost models.
 
 use squall_core::{Outcome, median};
 

@@ -1,7 +1,7 @@
 //! Squall's own studies, behind the commands that show them: search strategies against each other
-//! on real kernels ([`strategies`], `squall bench search`), and predictors of tuning databases
-//! against the models of the literature ([`forecast`], `squall evaluate`). Users who tune, predict
-//! and run need nothing of it.
+//! on real kernels ([`strategies`], `squall bench search`), predictors of tuning databases against
+//! the models of the literature ([`forecast`], `squall evaluate`), and choosers of MIOpen's solvers
+//! ([`find`]). Users who tune, predict and run do not need this crate.
 
 pub mod find;
 pub mod forecast;

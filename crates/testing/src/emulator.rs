@@ -1,5 +1,6 @@
-//! A GPU that is none: the library in `crates/measure/tests/emulator` stands for driver, NVRTC and
-//! NVML.
+//! An emulated GPU for tests on machines without one: the library in
+//! `crates/measure/tests/emulator` stands for the CUDA driver, NVRTC and NVML, and compiles kernels
+//! for the CPU with g++. Output: the environment variables under which a process finds it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

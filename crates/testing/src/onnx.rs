@@ -1,4 +1,6 @@
-//! Small models made by hand for the tests of the reader.
+//! Builds small ONNX models in memory for tests of several crates: `Build::new(17).input("x",
+//! &[2]).node("Neg", &["x"], &["y"], &[]).output("y")`. Output: the bytes of a file, or the model
+//! that the reader (`frontend/src/onnx`) makes of it.
 #![allow(missing_docs)] // functions are named after the parts of a file that they make
 
 use prost::Message;

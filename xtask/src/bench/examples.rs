@@ -1,5 +1,5 @@
-//! `cargo xtask bench examples`: what tuning gains on the kernels of `examples/kernels/`, and how
-//! soon.
+//! `cargo xtask bench examples`: how much tuning gains on the users' kernels of
+//! `examples/kernels/`, and how soon.
 //!
 //! Each is tuned with 50 trials and then timed beside its untuned defaults and the compiler's -O3
 //! of the plain loop, by one measurer. With `--exhaustive`, the space of one task of each is

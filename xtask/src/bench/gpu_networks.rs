@@ -1,6 +1,7 @@
-//! `cargo xtask bench gpu-networks`: a folder with everything that a machine with a GPU needs to
-//! time whole networks, Squall's beside PyTorch's, and to compare their outputs, in one call: the
-//! release build, the script below, and the peers' own script from where it lies.
+//! `cargo xtask bench gpu-networks`: makes a folder with everything that a machine with a GPU needs
+//! to time whole networks, Squall's beside PyTorch's, and to compare their outputs, in one call:
+//! the release build, the script `gpu_networks.py`, and the script of the other libraries. With
+//! `--here` it runs on this machine and keeps the result in `benches/runs/`.
 
 use super::{circumstances, keep, read, run, text};
 use serde_json::json;
@@ -18,7 +19,7 @@ const USAGE: &str =
   ARGUMENT..    of the script: --tune SECONDS, --compile none, --batch N, --precision f32,bf16 ..";
 
 const NETWORKS: &str = "resnet18,mobilenet_v2,squeezenet1_1,resnet50,densenet121,vit_b_16,bert";
-/// What runs on the machine with the GPU.
+/// The script that runs on the machine with the GPU.
 const SCRIPT: &str = include_str!("gpu_networks.py");
 
 struct Settings {

@@ -1,5 +1,6 @@
-//! Libraries held to AVX2 on a machine that has more, so that they and kernels of x86-64-v3 are
-//! compared with the same instructions.
+//! Holds other libraries to AVX2 on a machine that has more instructions, so that they and kernels
+//! of the level x86-64-v3 are compared with the same instructions. `bench cpu --isa` uses it; the
+//! shim that answers CPUID is `held.c`.
 
 use super::run;
 use std::fs;

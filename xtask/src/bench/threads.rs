@@ -1,6 +1,7 @@
-//! `cargo xtask bench threads`: how much faster kernels tuned for two threads are than those tuned
-//! for one. Where the machine's own peak does not scale, as on the two threads of one physical
-//! core, no kernel can: the command then says so and stops, unless `--anyway` is given.
+//! `cargo xtask bench threads`: how much faster kernels tuned for two threads are than kernels
+//! tuned for one. Where the machine's own peak does not scale, as on the two threads of one
+//! physical core, no kernel can scale: the command then says so and stops, unless `--anyway` is
+//! given. The result goes to `benches/runs/`.
 
 use super::{Bench, WORKLOADS, circumstances, keep, output, read_output, run, text};
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Dense work: what arithmetic limits.
+/// Dense workloads, which arithmetic limits.
 const DENSE: [&str; 4] =
     ["resnet18_conv2_3x3", "resnet18_conv4_3x3", "resnet50_conv2_1x1", "matmul_1024"];
 const TRIALS: &str = "64";

@@ -1,5 +1,6 @@
-//! `cargo xtask bench trust`: whether rematches can be trusted on this machine. Four pairs of tuned
-//! kernels are compared twenty times each; the result goes to `benches/runs/`.
+//! `cargo xtask bench trust`: whether rematches (two kernels measured in turns until a test
+//! separates them) can be trusted on this machine. Four pairs of tuned kernels are compared twenty
+//! times each, one pair of which is a true tie; the counts go to `benches/runs/`.
 
 use super::{Bench, circumstances, keep, read_output, run, text};
 use serde_json::{Value, json};

@@ -1,4 +1,6 @@
-//! Files that are right, made once by the program under test: what the cases damage.
+//! The valid files that a campaign's cases damage (a model, a store, a predictor, a built network),
+//! made once by the program under test, and a fake runner that answers with a file. Cases receive
+//! them as a [`Base`].
 
 use super::options::Options;
 use super::sandbox::{Sandbox, wait};

@@ -1,5 +1,7 @@
-//! Faults while tuning: signals, dead children, stores and disks that go away, compilers that lie,
-//! limits, pipes, many writers. After each of them all that was reported must be in the store.
+//! The faults that a campaign brings about while `squall` tunes: signals, dead children, stores and
+//! disks that go away, compilers that lie, limits, pipes, many writers. Each is a function that
+//! starts a session in a sandbox and returns a verdict: after a fault every trial that was reported
+//! must be in the store.
 
 use super::base::{Base, SMALL, script};
 use super::other;
@@ -19,7 +21,7 @@ pub struct Fault {
     pub name: &'static str,
     /// Its share.
     pub weight: usize,
-    /// Brings it about; what came of it.
+    /// Brings the fault about and returns the verdict.
     pub run: fn(&Base, &mut Draw<'_>, &Sandbox) -> Verdict,
 }
 

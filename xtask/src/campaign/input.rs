@@ -1,5 +1,6 @@
-//! Hostile inputs: for each format what is drawn, what the program is asked to do with it, and
-//! whether it must refuse.
+//! The hostile inputs of a campaign: for each format a function that draws files into a sandbox
+//! (from `crates/fuzz`'s generators, or by damaging valid files) and returns the commands to run
+//! over them, with the rule whether they must fail. The list of formats is here.
 
 use super::base::Base;
 use super::sandbox::{Sandbox, judge};
@@ -12,7 +13,7 @@ use squall_fuzz::{Draw, generate, mutate};
 pub struct Input {
     /// Its name.
     pub name: &'static str,
-    /// How often it is drawn.
+    /// The weight with which it is drawn.
     pub weight: usize,
     /// Puts the files into the sandbox; what to do with them.
     pub make: fn(&Base, &mut Draw<'_>, &Sandbox) -> Task,

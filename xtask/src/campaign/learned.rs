@@ -1,5 +1,6 @@
-//! Files that something was learned into, or that it is learned from: predictors, choosers, find
-//! databases, machine models.
+//! Hostile inputs of learned files and of the files that they are learned from: predictors,
+//! choosers of solvers, find databases, machine models. Each function puts damaged files into the
+//! sandbox and returns the commands that read them. `input.rs` lists them.
 
 use super::base::{Base, SMALL};
 use super::sandbox::Sandbox;

@@ -1,5 +1,6 @@
-//! What a network is run from: plans, weights and constants of built programs, the weights of an
-//! exported library, arrays, test data, assignments.
+//! Hostile inputs of built networks: damaged plans, constants and weights beside a network's
+//! program, weights of an exported library, arrays, test data, assignments. Each function puts the
+//! files into the sandbox and returns the commands that read them. `input.rs` lists them.
 
 use super::base::Base;
 use super::sandbox::Sandbox;

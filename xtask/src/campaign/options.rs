@@ -1,4 +1,6 @@
-//! What the user asks of a campaign.
+//! The command line of `cargo xtask campaign`, which gives hostile inputs and faults to the built
+//! binary: its usage text, the parser that gives [`Options`] (numbers of cases, seed, limits), and
+//! the search for the binary that was built last.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +22,7 @@ usage: cargo xtask campaign [--cases N] [--faults N] [--seed K] [--short] [--job
 A case is drawn from its seed. A bad one is kept in target/campaign/SEED/bad/KIND-NAME-SEED with its
 files, the command that shows it again, and what it printed.";
 
-/// What was asked for.
+/// The options that were given.
 pub struct Options {
     /// Hostile inputs.
     pub cases: usize,

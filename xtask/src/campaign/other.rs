@@ -1,5 +1,6 @@
-//! Faults beside tuning: a network's runner that dies, merges and exports that are killed in the
-//! middle, a cache that a power cut damaged.
+//! Faults of a campaign that do not concern tuning: a network's program that is killed while it is
+//! timed, merges and exports that are killed in the middle, a cache that a power cut damaged.
+//! `fault.rs` lists them.
 
 use super::base::Base;
 use super::sandbox::Sandbox;

@@ -1,5 +1,6 @@
-//! The folder of a case and the processes in it: limits, what they printed, and whether anything
-//! was touched that lies outside.
+//! The folder of a campaign's case and the processes in it: limits of time and memory, their
+//! output, and checks whether a file outside of the folder was touched. A case puts files here and
+//! runs commands; the verdict follows from a [`Ran`].
 
 use super::verdict::Verdict;
 use std::fs::{self, File};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Memory that a case may address, in KiB: 4 GiB.
 const MEMORY: u64 = 4 << 20;
-/// What lies outside of the folder in which a case runs.
+/// The contents of a file outside of the folder in which a case runs.
 const SECRET: &str = "mine";
 
 /// A case's folder: `in` is where it runs, `outside` is not to be touched, `tmp` and `home` are its
@@ -20,13 +21,13 @@ pub struct Sandbox {
     binary: PathBuf,
 }
 
-/// How a process ended.
+/// The end of a process.
 pub struct Ran {
     /// None where its time was over.
     pub status: Option<ExitStatus>,
     /// The first of what it printed.
     pub out: String,
-    /// The same of what it complained of.
+    /// The first of what it wrote to its error stream.
     pub err: String,
 }
 

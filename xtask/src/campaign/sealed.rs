@@ -1,5 +1,6 @@
-//! Files that carry digests or are packed: damage inside, under a seal that is right again, so that
-//! it comes to the reader behind the seal.
+//! Damages files that carry digests or are packed, and seals them again with a right digest, so
+//! that the damage reaches the reader behind the check: predictors, choosers, packed databases,
+//! weights of exported libraries. The hostile inputs of `learned.rs` and `network.rs` use it.
 
 use flate2::Compression;
 use flate2::read::{GzDecoder, GzEncoder, ZlibDecoder, ZlibEncoder};

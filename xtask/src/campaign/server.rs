@@ -1,5 +1,6 @@
-//! A fleet's server that dies, stops, comes back or never was one. A program that was built without
-//! fleets, and a machine without PostgreSQL, leave these cases out.
+//! Faults of a fleet's server (PostgreSQL, with which many machines share records): it dies, stops,
+//! comes back, or another program answers at its address. A program that was built without fleets,
+//! and a machine without PostgreSQL, leave these cases out. `fault.rs` lists them.
 
 use super::base::{Base, SMALL};
 use super::sandbox::{Sandbox, judge};

@@ -1,4 +1,6 @@
-//! Stores and databases of strangers: damaged by bytes, and made by SQL.
+//! Hostile inputs of stores and databases: a store whose bytes are damaged or whose schema was
+//! changed by SQL, and MIOpen's SQLite databases with strange tables. Each function puts the file
+//! into the sandbox and returns the commands that read it. `input.rs` lists them.
 
 use super::base::Base;
 use super::sandbox::Sandbox;
@@ -6,7 +8,7 @@ use super::task::Task;
 use rusqlite::Connection;
 use squall_fuzz::{Draw, mutate};
 
-/// What is asked of a stranger's store.
+/// The commands that read a stranger's store.
 fn commands(draw: &mut Draw<'_>) -> Task {
     Task::of(match draw.below(6) {
         0 => &["records list --store s.squall"],

@@ -1,4 +1,6 @@
-//! What is asked of the program under test, once the files of a case lie there.
+//! The commands that a campaign runs over the files of a case, and the rules for judging them: must
+//! the first fail, how long may each take, must times be positive. `input.rs` makes tasks and runs
+//! them.
 
 /// Commands to run over files; the first that is bad counts.
 pub struct Task {
@@ -30,7 +32,7 @@ impl Task {
         }
     }
 
-    /// The same, of which the first must fail.
+    /// The same task, of which the first command must fail where `bad`.
     pub fn fails_if(mut self, bad: bool) -> Task {
         self.must_fail = bad;
         self

@@ -1,4 +1,6 @@
-//! A tuning session in a sandbox: what it reported, what its store holds, and how it ended.
+//! A tuning session in a campaign's sandbox: starts `squall tune`, follows the trials that it
+//! reports, sends it signals, and at the end compares the reports with the records in its store.
+//! The faults of `fault.rs` are built on it.
 
 use super::base::SMALL;
 use super::sandbox::{Ran, Sandbox, kill_group, wait};
@@ -14,7 +16,7 @@ use std::time::{Duration, Instant};
 /// The store of these sessions.
 pub const STORE: &str = "tuned.squall";
 
-/// How long any of it may take on a busy machine.
+/// The time that a session may take on a busy machine.
 pub const LONG: Duration = Duration::from_secs(240);
 
 /// A running session.
@@ -26,7 +28,7 @@ pub struct Tuning {
     pub reported: Vec<String>,
 }
 
-/// How it ended.
+/// The end of a session.
 pub struct Outcome {
     /// Exit code; none where it was killed or its time was over.
     pub code: Option<i32>,
@@ -34,7 +36,7 @@ pub struct Outcome {
     pub signal: Option<i32>,
     /// Whether its time was over.
     pub is_late: bool,
-    /// What it complained of.
+    /// The text of its error stream.
     pub err: String,
 }
 

@@ -1,9 +1,11 @@
-//! What came of a case, and the table of all.
+//! The verdict on a campaign's case (right, panic, hang, too much memory, escape from its folder,
+//! missing trial, ..), the line by which a finished case is kept in the campaign's list, and the
+//! table of all verdicts.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-/// What came of a case. Everything but the first is bad, and says what was seen.
+/// The result of a case. Every variant but the first is bad, and says what was seen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// It did what it should.
@@ -97,14 +99,14 @@ pub struct Done {
     pub id: String,
     /// Its kind.
     pub name: String,
-    /// What came of it.
+    /// The verdict.
     pub verdict: Verdict,
     /// How long it took.
     pub seconds: f64,
 }
 
 impl Done {
-    /// It as a line.
+    /// The case as a line.
     pub fn line(&self) -> String {
         format!("{}\t{}\t{:.3}\t{}", self.id, self.name, self.seconds, self.verdict)
     }

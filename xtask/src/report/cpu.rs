@@ -1,4 +1,6 @@
-//! Tables of what was measured on CPUs: kernels, networks, threads, rematches, examples.
+//! Makes the documents' tables of measurements on CPUs for `cargo xtask tables`: kernels and
+//! networks beside other libraries, threads, rematches, examples. Input: JSON files of
+//! `benches/runs/`; output: Markdown. `report.rs` lists the tables by name.
 
 use super::run::{RunValue, Runs};
 use super::table::{Against, Table, bold, geometric_mean, milliseconds, minutes, percent, ratio};

@@ -1,4 +1,6 @@
-//! Tables of what was measured on an NVIDIA H200 beside PyTorch.
+//! Makes the documents' tables of measurements on an NVIDIA H200 beside PyTorch for
+//! `cargo xtask tables`: kernels at batch 1 and 16, and whole networks. Input: JSON files of
+//! `benches/runs/`; output: Markdown. `report.rs` lists the tables by name.
 
 use super::run::{RunValue, Runs};
 use super::table::{Against, Table, bold, geometric_mean, ratio, three_digits};

@@ -1,4 +1,6 @@
-//! Tables of what predictions are worth: P@1/P@10/P@100 in per cent.
+//! Makes the documents' tables of the predictors' quality: P@1/P@10/P@100 in per cent, by split and
+//! model, and the shares of tuned speed on Squall's own tasks. Input: a run file of
+//! `benches/runs/`; output: Markdown. `report.rs` lists the tables.
 
 use super::run::{RunValue, Runs};
 use super::table::{Table, bold, geometric_mean, ratio};

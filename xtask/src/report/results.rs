@@ -1,5 +1,6 @@
-//! The README's results: whole networks beside the better library on three machines, as one table
-//! and one picture (`docs/results.svg`).
+//! Makes the README's results for `cargo xtask tables`: whole networks beside the better library on
+//! three machines, as one Markdown table and one picture (`docs/results.svg`). Input: run files of
+//! `benches/runs/`, read by `cpu.rs` and `gpu.rs`.
 
 use super::run::Runs;
 use super::table::{Against, Table, bold, milliseconds, ratio};

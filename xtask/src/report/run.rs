@@ -1,4 +1,6 @@
-//! Files of `benches/runs/`, read with errors that name the file and the place in it.
+//! Reads the files of `benches/runs/`, JSON results of benchmarks, with errors that name the file
+//! and the place in it. The files of this folder that make tables take their numbers from a
+//! [`RunValue`], for example `run.part().list("scores")`.
 
 use serde_json::Value;
 use std::fs;

@@ -1,4 +1,6 @@
-//! Tables of search strategies against each other.
+//! Makes the documents' tables of search strategies against each other for `cargo xtask tables`, on
+//! real kernels and on recorded spaces. Input: files of `benches/runs/`; output: Markdown.
+//! `report.rs` lists the tables by name.
 
 use super::run::Runs;
 use super::table::{Table, bold};

@@ -1,5 +1,6 @@
 //! A Markdown table of N columns with the run files that it was made from, and the ways in which
-//! figures are written.
+//! numbers are written (ratios, three digits, milliseconds). The files that make the documents'
+//! tables use it.
 
 pub struct Table<const N: usize> {
     head: [&'static str; N],

@@ -1,4 +1,6 @@
-//! Tables are made from run files and the repository's own are up to date.
+//! Tests of `cargo xtask tables`, which writes the documents' tables from benchmark results: every
+//! table can be made from its run files, the repository's own documents agree with them, and stale
+//! or misnamed tables are found.
 
 use super::*;
 

@@ -1,6 +1,6 @@
-//! The rule against circles between C files: a file uses another where it calls a function of the
-//! library (`rt_..`) that the other defines. Headers are left out, and so are functions that are
-//! handed on without a call.
+//! The rule of `cargo xtask tidy` against circles between C files: a file uses another where it
+//! calls a function of the library (`rt_..`) that the other defines. Headers are left out, and so
+//! are functions that are handed on without a call.
 
 use super::cycles::strongly_connected;
 use super::repository::{Repository, SourceFile};

@@ -1,5 +1,6 @@
-//! Rules about crates: which of ours each may depend on, and what outside of the process each may
-//! touch. The tables are ARCHITECTURE.md's, row by row.
+//! The rules of `cargo xtask tidy` about crates: which of ours each may depend on, and what outside
+//! of the process each may touch (files, processes, clock, environment, terminal, unsafe code). The
+//! tables are ARCHITECTURE.md's, row by row.
 
 use super::repository::{Repository, SourceFile};
 

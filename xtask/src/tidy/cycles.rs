@@ -1,8 +1,9 @@
-//! The rule against circles between files: within a crate, files use each other in one direction.
-//! A module and the modules inside it are one thing: a child may use what its parents define, and
-//! a parent its children, and neither counts as an edge. Names that a parent only passes on
-//! (`use child::Thing` in `mod.rs`, found as `super::Thing`) are followed to the file that defines
-//! them, so that passing a name through the parent hides no circle.
+//! The rule of `cargo xtask tidy` against circles between Rust files: within a crate, files use
+//! each other in one direction. A module and the modules inside it are one thing: a child may use
+//! the names that its parents define, and a parent its children's, and neither counts as an edge.
+//! Names that a parent only passes on (`use child::Thing` in `mod.rs`, found as `super::Thing`) are
+//! followed to the file that defines them, so that passing a name through the parent hides no
+//! circle.
 
 use super::repository::{Repository, for_tests};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -1,5 +1,6 @@
-//! The page of promises, docs/reliability.md: each names the tests that hold it, and each of them
-//! is in the file that the page says.
+//! The rule of `cargo xtask tidy` about docs/reliability.md, the page of promises to users: each
+//! row of its tables names the tests that hold the promise, and each of these tests must be in the
+//! file that the page says.
 
 use super::repository::Repository;
 use std::collections::HashSet;

@@ -1,5 +1,6 @@
-//! What the rules of `cargo xtask tidy` look at: the sources of the repository, read and parsed
-//! once, and its documents.
+//! The input of the rules of `cargo xtask tidy`: the Rust and C sources of the repository, read and
+//! parsed once ([`SourceFile`]: path, text, syntax tree, whether it is a test), and its documents.
+//! Each rule takes a [`Repository`] and returns faults.
 
 use std::collections::HashSet;
 use std::fs;

@@ -1,4 +1,6 @@
-//! Rules about text: files, lines, names, words in comments, documents.
+//! The rules of `cargo xtask tidy` about text: files open with a comment that says what they own
+//! and have at most 600 lines of 100 columns, names of files say something, comments use plain
+//! words, dependencies have reasons, documents are there and short enough.
 
 use super::repository::{Repository, stem};
 

@@ -1,7 +1,10 @@
-//! Attention: two products with a softmax between them, over rows of the first. A tile of rows is
-//! carried through all stages: its scores, which the plain loops would keep for all rows at once,
-//! stay in a near cache, and memory grows with the tokens, not with their square. Each product has
-//! a register tile of rows by vectors; the maxima and sums of a row run in vector lanes.
+//! The CPU sketch of attention: two matrix products with a softmax between them
+//! (`core/src/operator/attention.rs` builds the workload). Input: a workload; output: a sketch,
+//! that is, its loop nest and the schedule primitives of each configuration. A tile of rows is
+//! carried through all stages: its scores, which plain loops would keep for all rows at once, stay
+//! in a near cache, and memory grows with the tokens, not with their square. Each product has a
+//! register tile of rows by vectors; the maxima and sums of a row run in vector lanes.
+//! `gpu/attention` has the sketches for GPUs.
 
 use super::short::{parallel, split, unroll, vectorize};
 use super::{Facts, Sketch, attempt, divisors, powers, rows, start};
@@ -22,18 +25,19 @@ enum Part {
     Elementwise,
 }
 
-/// A stage with the names of its loops: rows' batch axes aside, its last axis and its reduction.
+/// A stage of the workload with the names of its loops beside those over rows: its last axis and
+/// its reduction.
 #[derive(Clone)]
 struct Link {
     stage: String,
     part: Part,
-    /// The last axis, where it is not a row's own number.
+    /// The last axis with its extent, where it is not an axis of rows.
     across: Option<(String, i64)>,
     reduction: Option<(String, i64)>,
 }
 
-/// The chain of stages around two products, and the axes of rows; none where the workload is
-/// another.
+/// The chain of stages around two products, and the axes of rows; none where the workload has
+/// another form.
 fn links(f: &Facts<'_>) -> Option<(Vec<Link>, Vec<Axis>)> {
     let w = f.workload;
     let products = |s: &Stage| s.body.loads().len() == 2 && s.reduction.is_some();
@@ -75,7 +79,7 @@ fn sketch(f: &Facts<'_>) -> Option<Sketch> {
     let (links, of_rows) = links(f)?;
     let w = f.workload;
     let (mut n, mut prefix) = start(w);
-    let mut shared = join(w, &links, &of_rows, (&mut n, &mut prefix))?;
+    let mut shared = join(w, &links, &of_rows, &mut n, &mut prefix)?;
     let space = space(f, &links, of_rows.last()?.extent)?;
     let row = shared.pop()?;
     // The second factor of the first product, which its lanes read across.
@@ -107,12 +111,13 @@ fn sketch(f: &Facts<'_>) -> Option<Sketch> {
     })
 }
 
-/// Gives all stages one loop over each of the axes of rows; the loops' names.
+/// Gives all stages one common loop over each axis of rows; returns the loops' names.
 fn join(
     w: &Workload,
     links: &[Link],
     rows: &[Axis],
-    (n, prefix): (&mut Nest, &mut Vec<Primitive>),
+    n: &mut Nest,
+    prefix: &mut Vec<Primitive>,
 ) -> Option<Vec<String>> {
     let name = |axis: &Axis, stage: &str| format!("{}_{stage}", axis.name);
     for l in links.iter().filter(|l| l.across.is_some()) {

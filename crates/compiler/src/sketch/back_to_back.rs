@@ -1,7 +1,9 @@
-//! Two operators one behind the other, in parts: an axis that both share is cut, and each part of
-//! what the first makes is read by the second while a near cache holds it (Halide's `compute_at`).
-//! Each operator keeps the sketches and knobs that it has alone, at the size of a part: the kernel
-//! is a loop over the parts around the nests of both.
+//! The CPU sketches of two operators one behind the other as one kernel (CUTLASS's back-to-back
+//! fusion). An axis that both share is cut into parts, and each part of the first operator's result
+//! is read by the second while a near cache holds it (Halide's `compute_at`). Input: a workload
+//! that joins two operators (`core/src/operator/chain.rs`); output: sketches. Each operator keeps
+//! the sketches and knobs that it has alone, at the size of a part: the kernel is a loop over the
+//! parts around the loop nests of both.
 
 mod parts;
 
@@ -18,33 +20,33 @@ use squall_core::{Configuration, RealizeError, Space, Target, Workload, is_untun
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// So many sizes of parts are offered, the largest that fit.
+/// The number of sizes of parts that are offered, the largest that fit.
 const SIZES: usize = 3;
-/// So many sketches of each operator are offered.
+/// The number of sketches of each operator that are offered.
 const EACH: usize = 3;
-/// What the names of these sketches begin with.
+/// The beginning of these sketches' names.
 const PREFIX: &str = "b2b@";
-/// What the names of the knobs of the first and of the second operator begin with.
+/// The beginnings of the names of the first and of the second operator's knobs.
 const KNOBS: [&str; 2] = ["first_", "second_"];
 
-/// How the kernels of two operators become one.
+/// Two operators whose kernels become one, and the parts in which they do.
 pub(crate) struct BackToBack {
-    /// Those of one part each.
+    /// The sketches of the two operators, each of one part.
     parts: [Arc<Sketch>; 2],
-    /// How many parts there are.
+    /// The number of parts.
     count: i64,
     /// Where the parts of tensors lie, by their names.
     cuts: Arc<HashMap<String, Cut>>,
     /// The names of the inputs of both, in their order.
     inputs: Vec<String>,
-    /// The name of what lies between.
+    /// The name of the first operator's result, which the second reads.
     between: String,
     threads: usize,
 }
 
-/// What a sketch of a name makes of the candidates of its operators alone, each a tunable's
-/// name and a configuration's text: a text to find the nearest configuration of. None where the
-/// sketch is of other ones.
+/// A configuration's text for the back-to-back sketch of this name, made of a candidate of each
+/// operator alone (a tunable's name and a configuration's text): the sketch's space looks for the
+/// nearest configuration. None where the sketch is of other operators' sketches.
 pub fn of_operators(name: &str, operators: [(&str, &str); 2]) -> Option<String> {
     let mut parts = name.strip_prefix(PREFIX)?.split('+').skip(1);
     let fits = operators.iter().all(|(tunable, _)| parts.next() == Some(tunable));
@@ -95,7 +97,8 @@ fn along(f: &Facts<'_>, between: usize, dims: &[Option<usize>]) -> Vec<Sketch> {
     let is_last = dim + 1 == e.axes.len();
     let places: &[bool] = if is_last { &[false] } else { &[false, true] };
     let ways = sizes.iter().flat_map(|&size| places.iter().map(move |&last| (size, last)));
-    ways.flat_map(|way| of_size(f, between, dims, way).unwrap_or_default()).collect()
+    let make = |(size, last)| of_size(f, between, dims, size, last).unwrap_or_default();
+    ways.flat_map(make).collect()
 }
 
 /// Of the sizes that fit, the largest and those that are half of the one before or less: of whole
@@ -116,13 +119,14 @@ fn spread(mut fitting: Vec<i64>) -> Vec<i64> {
     list
 }
 
-/// The sketches of parts of a size, in which what lies between has the cut axis where it is, or
-/// last.
+/// The sketches of parts of a size, in which the first operator's result has the cut axis where the
+/// model has it, or last.
 fn of_size(
     f: &Facts<'_>,
     between: usize,
     dims: &[Option<usize>],
-    (size, last): (i64, bool),
+    size: i64,
+    last: bool,
 ) -> Option<Vec<Sketch>> {
     let w = f.workload;
     let source = w.stage_source(between);
@@ -229,7 +233,7 @@ impl BackToBack {
         let between = self.declare_between(nests, &mut n)?;
         let mut body = Vec::new();
         for of in nests {
-            let slots = self.slots(of, (&inputs, &between), &mut n)?;
+            let slots = self.slots(of, &inputs, &between, &mut n)?;
             let vars: Vec<Var> = of.vars.iter().map(|v| n.new_var(v)).collect();
             let in_part = |part| InPart { of, slots: &slots, part };
             body.extend(remapped(&of.body, &in_part(part), &vars));
@@ -313,7 +317,8 @@ impl BackToBack {
     fn slots(
         &self,
         of: &Nest,
-        (inputs, between): (&HashMap<String, Slot>, &Slot),
+        inputs: &HashMap<String, Slot>,
+        between: &Slot,
         n: &mut Nest,
     ) -> Option<Vec<Slot>> {
         let ahead = self.of_parts(of);
@@ -375,13 +380,13 @@ struct Slot {
 /// Where an operator's elements are in a buffer.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Place {
-    /// Where it has them.
+    /// At the places where the operator's own nest has them.
     Same,
-    /// So many further along a dimension in each part.
+    /// At this step further along a dimension in each part.
     Along { dim: usize, step: i64 },
     /// In the part's own slice of a buffer with one more dimension.
     Ahead,
-    /// One behind the other.
+    /// One behind the other, in a single row.
     Row,
 }
 

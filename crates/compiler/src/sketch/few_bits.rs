@@ -1,9 +1,10 @@
-//! Products of floats with weights of few bits ([`FewBits`]). Their kernels come from a text
-//! ([`plain::few_bits`]) in which knobs are macros: no schedule opens two codes of a byte in vector
-//! lanes, or multiplies them by bytes that a kernel quantised itself. The schedule beside it has
-//! the loops of the text, from which features, the cost formula and the general predictor see
-//! what a configuration reads how often. Its loops over rows have whole parts only: where the rows
-//! have few divisors, it has fewer of them together than the text.
+//! The CPU sketches of matrix products with weights of 4 or 8 bits ([`FewBits`]). Their kernels
+//! come from a C text ([`plain::few_bits`]) in which knobs are macros, because no schedule unpacks
+//! the two codes of a byte in vector lanes, or multiplies them by bytes that a kernel quantised
+//! itself. Beside the text stands a schedule with the same loops, from which the compiler's
+//! features, the cost formula and the general predictor see how often a configuration reads each
+//! operand. The schedule's loops over rows have whole parts only: where the rows have few divisors,
+//! it has fewer of them together than the text.
 
 use super::short::{parallel, split, unroll, vectorize};
 use super::tile::AMX;
@@ -15,13 +16,13 @@ use squall_core::operator::{FewBits, FewBitsZero};
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{Bytes, Configuration, KernelSource, Language, RealizeError, Space, Target};
 
-/// The name of the sketch for vectors; that for AMX has it behind AMX's.
+/// The name of the sketch for vectors; the sketch for AMX tiles has AMX's prefix before it.
 const NAME: &str = "few_bits";
-/// The rows that AMX's text takes at once at least, and those that it takes together.
+/// The least number of rows for AMX's text, and the number of rows that it takes together.
 const FEWEST: i64 = 32;
 const TOGETHER: i64 = 64;
-/// Bytes of activations that are kept at once at most, and those that are kept at least where
-/// there are as many: beyond a second-level cache, and too few to be worth reading weights for.
+/// The most bytes of activations that are kept at once (more would not stay in a second-level
+/// cache), and the least (fewer are not worth reading the weights for).
 const MOST_KEPT: i64 = 4 << 20;
 const LEAST_KEPT: i64 = 1 << 14;
 /// About how many times fewer cycles the text takes than the schedule, which opens each code anew
@@ -29,7 +30,7 @@ const LEAST_KEPT: i64 = 1 << 14;
 const BY_FLOATS: f32 = 4.0;
 const BY_BYTES: f32 = 16.0;
 const BY_TILES: f32 = 64.0;
-/// The schedule unrolls no more rows.
+/// The most rows that the schedule unrolls.
 const MOST_UNROLLED: i64 = 16;
 
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {

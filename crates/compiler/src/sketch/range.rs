@@ -1,6 +1,8 @@
-//! The largest element of what an operator gives, with the steps that follow from it: the
-//! operator's own sketches, in which elements are compared where they would be stored. The range of
-//! a quantisation in every run is such a workload (`core/src/operator/range.rs`).
+//! The CPU sketches of an operator that is followed by the search for the largest element of its
+//! result, as a dynamic quantisation needs (`core/src/operator/range.rs` builds the workload).
+//! Output: the operator's own sketches, their names with `,range` at the end, in which each element
+//! is compared where it would be stored, so that the result itself is never stored (primitive
+//! `ReduceAtStore`).
 
 use super::{Facts, Primitives, Sketch, derive_wanted};
 use crate::nest::{Nest, Scope, lower, remapped};
@@ -11,10 +13,11 @@ use squall_core::operator::{is_read_alone, operators};
 use squall_core::workload::{Axis, Reducer, Stage};
 use squall_core::{TensorKind, Workload};
 
-/// What the names of these sketches end in.
+/// The end of these sketches' names.
 const MARK: &str = ",range";
 
-/// The buffer of what was compared so far, one element for each of the innermost dimension.
+/// The name of the buffer with the largest elements so far, one for each place of the innermost
+/// dimension.
 const PARTIAL: &str = "largest";
 
 /// The name of the sketch with the same knobs that finds the largest element, or, where `name` is
@@ -27,7 +30,8 @@ fn named(name: &str) -> String {
     format!("{name}{MARK}")
 }
 
-/// One for each sketch of the operator. Several threads would compare at the same place.
+/// The sketches, one for each sketch of the operator. There are none for several threads, which
+/// would compare at the same place.
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     if f.target.threads > 1 {
         return Vec::new();

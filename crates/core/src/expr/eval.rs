@@ -1,4 +1,7 @@
-//! Evaluation of expressions in double precision. It defines what a kernel must compute.
+//! Evaluation of scalar expressions in double precision, and rounding to the formats of tensors
+//! (`f16`, `bf16`, bytes). These functions define the right result of a kernel:
+//! [`Workload::evaluate`](crate::Workload::evaluate) and the compiler's interpreter of loop nests
+//! (`compiler/src/nest/interpret.rs`) call them, and tests compare generated code with both.
 
 use super::{Affine, Binary, Cond, DType, Expr, Source, Unary, Var};
 

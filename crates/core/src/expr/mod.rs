@@ -1,9 +1,12 @@
-//! Scalar expressions over affine tensor accesses: the language in which both a
-//! [`Workload`](crate::Workload) and the compiler's loop nests state what is computed.
+//! Scalar expressions over affine tensor accesses, such as
+//! `max(X[n, c, p + r, q + s] * W[k, c, r, s], 0)`: the language in which both a
+//! [`Workload`](crate::Workload) (the tensor expression that a kernel computes) and the compiler's
+//! loop nests state computations.
 //!
-//! Variables and sources are numbers, and what contains the expression says what they mean: in a
-//! workload's stage, variable `i` is its `i`-th axis (spatial axes first, then reduction axes) and
-//! source `s` its `s`-th tensor; in a loop nest they number loop variables and buffers.
+//! Variables and sources are numbers, and the text around the expression gives them their meaning:
+//! in a workload's stage, variable `i` is its `i`-th axis (spatial axes first, then reduction axes)
+//! and source `s` its `s`-th tensor; in a loop nest they number loop variables and buffers.
+//! `eval.rs` evaluates expressions, `print.rs` prints them, and `core/src/text.rs` parses them.
 
 mod eval;
 mod print;
@@ -403,7 +406,7 @@ pub enum Expr {
     Load {
         /// What is read.
         source: Source,
-        /// One index for each dimension.
+        /// An index for each dimension.
         index: Vec<Affine>,
     },
     /// A function of one value.

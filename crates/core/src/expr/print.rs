@@ -1,4 +1,7 @@
-//! Expressions as text; [`text`](crate::text) reads them back.
+//! Prints expressions, indices and conditions as text, such as `X[n, c, p + r] * W[k, c, r]`;
+//! [`text`](crate::text) parses them back. The caller gives names to the numbered variables and
+//! tensors through the trait [`Names`]: workloads and loop nests print their own names with the
+//! same code.
 
 use super::{Affine, Binary, Cond, Expr, Source, Unary, Var};
 use std::fmt;

@@ -1,10 +1,12 @@
-//! A [`Program`] over many points at once: a tree of prefixes, level by level, and of every node a
-//! column of numbers. The same numbers as point by point, but an instruction of the program is
-//! decoded once a level, and its loop is one that compilers make vector code of.
+//! Evaluates a [`Program`] (compiled expressions over a problem's sizes and a kernel's knobs) at
+//! many points at once. The points form a tree of prefixes: a node of level k fixes the first k
+//! knobs. Each expression becomes one column of numbers per level, so an instruction is decoded
+//! once a level and its loop is one that compilers vectorise. `family.rs` lists the legal vectors
+//! of a problem and computes features by it.
 //!
 //! Columns hold f64, in which whole numbers up to 2^51 are exact, division included; not-a-number
-//! stands for undefined. Where a number is larger, everything is given up ([`TooLarge`]) and the
-//! caller goes point by point.
+//! stands for undefined. A larger number ends the evaluation with [`TooLarge`], and the caller
+//! evaluates point by point.
 
 use super::program::{Op, Program, Schedule, UNDEFINED};
 use std::cell::RefCell;
@@ -13,12 +15,13 @@ use std::cell::RefCell;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLarge;
 
-/// Beyond this, sums and quotients of whole numbers might be rounded.
+/// The largest number whose sums and quotients are certainly exact.
 const LIMIT: f64 = (1u64 << 51) as f64;
-/// A tree is not grown beyond so many prefixes of one length.
+/// The most prefixes of one length in a tree.
 const MOST: usize = 1 << 22;
 
-/// The prefixes of one length: for each, which one it extends and the position of its last value.
+/// The prefixes of one length: for each, the prefix that it extends and the position of its last
+/// value.
 #[derive(Debug, Default)]
 pub(super) struct ColumnLevel {
     pub parents: Vec<u32>,
@@ -28,7 +31,7 @@ pub(super) struct ColumnLevel {
 /// Columns over a growing tree.
 pub(super) struct Columns<'a> {
     program: &'a Program,
-    /// What the problem fixes, by node.
+    /// The values that the problem fixes, by node.
     base: Vec<f64>,
     /// Level k + 1 stands at k.
     pub levels: Vec<ColumnLevel>,
@@ -210,7 +213,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// One instruction for a whole level; whether its numbers are held exactly.
+    /// Computes one instruction for a whole level; returns whether its numbers are held exactly.
     fn compute(&self, node: u32, level: usize, out: &mut [f64]) -> bool {
         let at = |i: &u32| self.side(*i, level);
         let two = |a: &u32, b: &u32, out: &mut [f64], f: &dyn Fn(Side, Side, &mut [f64])| {

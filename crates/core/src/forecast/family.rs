@@ -1,7 +1,9 @@
-//! A solver's kernel family: knobs, legality, tuner space and derived features, compiled from the
-//! expressions of its [`FamilySpec`].
+//! The kernel family of one of MIOpen's solvers: its knobs, the rules that say which values are
+//! legal for a problem, its tuner space and derived features. Input: a [`FamilySpec`], whose rules
+//! are expressions in text; [`Family::new`] compiles them. A [`Family`] then answers for a
+//! [`Problem`] which vectors (one value per knob) are legal and what their features are.
 //!
-//! A *legal* vector is one that the kernel accepts. The *tuner space*, which predictions come from,
+//! A *legal* vector is one that the kernel accepts. The *tuner space*, from which predictions come,
 //! holds the vectors that the solver's own exhaustive search times: the legal vectors of a main set
 //! of values or, where none of them is legal, of a spare set.
 
@@ -14,7 +16,7 @@ use crate::text::TextError;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Candidate sets that are kept, for problems with the same one.
+/// The number of candidate sets that are kept for later problems with the same set.
 const KEPT: usize = 64;
 
 /// A family, ready to use. See [`FamilySpec`].

@@ -1,5 +1,7 @@
-//! Families of solvers whose constraints are unknown: their space is the list of vectors that occur
-//! in examples.
+//! Families of solvers whose constraints are not known: their space is the list of vectors (one
+//! value per knob) that occur in tuned examples. Input: a solver's name and its examples; output: a
+//! [`Family`], the same type as for families with rules. `squall/src/forecast` makes one where
+//! MIOpen's databases name a solver without a rule file.
 
 use super::Example;
 use super::family::Family;

@@ -1,9 +1,10 @@
-//! The data that predictors learn from and are asked about: problems ([`Problem`]), the values that
-//! tuning found for them ([`Example`]), and families of kernels ([`Family`]): their knobs, what is
-//! legal for which problem, and what a choice means for the hardware.
+//! The data that the predictors of kernel configurations learn from and are asked about: problems
+//! ([`Problem`], a layer's sizes on a device), the values that tuning found for them ([`Example`]),
+//! and families of kernels ([`Family`]: their knobs, the rules of legality, and derived features).
 //!
 //! The words follow MIOpen, whose databases are the largest that are public: a *solver* is one way
 //! to compute a convolution, and serialises its tuned values in a fixed order.
+//! `frontend/src/miopen` reads the databases into these types; `predict/` trains networks on them.
 
 mod columns;
 mod family;
@@ -23,7 +24,7 @@ use serde::{Deserialize, Serialize};
 /// A problem for a solver on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Problem {
-    /// The solver, for instance `ConvAsm1x1U`.
+    /// The solver, for example `ConvAsm1x1U`.
     pub solver: String,
     /// `gfx900_56`: the architecture and, where known, the number of compute units.
     pub device: String,

@@ -1,11 +1,13 @@
-//! Many expressions over the same inputs, compiled for evaluation point by point: equal parts are
-//! one node, and a node is computed again only when the last knob it depends on changes. Walking a
-//! space in order therefore costs little more than its distinct prefixes.
+//! Compiles many expressions over the same inputs (a problem's sizes and a kernel's knobs) into one
+//! list of instructions, and evaluates it point by point. Equal subexpressions are one node, and a
+//! node is computed again only when the last knob that it depends on changes, so walking a space in
+//! order costs little more than its distinct prefixes. `family.rs` evaluates its rules and features
+//! by this; `columns.rs` is the form for many points at once.
 
 use crate::space::Term;
 use std::collections::HashMap;
 
-/// What a division by zero or an overflow gives, and all that is computed from it.
+/// The value of a division by zero or an overflow, and of every expression that reads one.
 pub(super) const UNDEFINED: i64 = i64::MIN;
 
 /// One instruction; operands are nodes.
@@ -29,8 +31,8 @@ pub(super) enum Op {
     Or(Box<[u32]>),
 }
 
-/// Expressions by node; inputs are numbered, and each has a level: 0 for what the problem fixes,
-/// k + 1 for knob k.
+/// Expressions by node; inputs are numbered, and each has a level: 0 for numbers that the problem
+/// fixes, k + 1 for knob k.
 #[derive(Debug, Default)]
 pub(super) struct Program {
     ops: Vec<Op>,
@@ -39,7 +41,7 @@ pub(super) struct Program {
     names: HashMap<String, u32>,
 }
 
-/// What has to be computed at each level for some expressions, operands before their users.
+/// The nodes to compute at each level for some expressions, operands before their users.
 #[derive(Debug, Default)]
 pub(super) struct Schedule(Vec<Vec<u32>>);
 
@@ -142,7 +144,7 @@ impl Program {
         (0..self.ops.len()).filter(fixed).map(|i| i as u32).collect()
     }
 
-    /// Which nodes expressions need.
+    /// For each node whether some expressions need it.
     fn used(&self, roots: &[u32]) -> Vec<bool> {
         let mut used = vec![false; self.ops.len()];
         for &r in roots {

@@ -1,5 +1,7 @@
-//! The specification of a kernel family, as files hold it, all in the constraint language over
-//! knobs and the problem's fields; and what can be wrong with one.
+//! The specification of a kernel family as files hold it: knobs with their values, definitions, and
+//! rules as text in the language of constraints (`core/src/space/language.rs`), such as `tile <= a`
+//! or `b % x == 0`. `family.rs` compiles it; `frontend/src/miopen/family/*.toml` are such files,
+//! and predictor files contain them. The errors of a wrong specification are here, too.
 
 use crate::space::SpaceError;
 use crate::text::TextError;

@@ -1,11 +1,12 @@
-//! Fixed splits into training, validation and test: a hash of the key decides, so that all reports
-//! that name a split are about the same rows, and a test key is not trained on for another device
-//! either.
+//! Fixed splits of tuned problems into training, validation and test data. A hash of the problem's
+//! key (or of its layer) decides the part, so all reports that name a split are about the same
+//! rows, and a problem that is tested on one device is not trained on for another. Input: a
+//! [`Problem`]; output: a [`Part`].
 
 use super::Problem;
 use serde::{Deserialize, Serialize};
 
-/// How rows are held out.
+/// The unit by which rows are held out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Split {

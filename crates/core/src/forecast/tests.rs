@@ -1,4 +1,6 @@
-//! What a family of kernels says of a problem: its space, its rules, its derived numbers.
+//! Tests of the kernel families of MIOpen's solvers (`family.rs`, `program.rs`, `columns.rs`): the
+//! tuner space of small made families, their rules and derived features, and that evaluation by
+//! prefixes and by columns gives the same numbers as the expressions' definition.
 
 use super::*;
 use crate::space::{Knob, Names, Role, Term, Value};

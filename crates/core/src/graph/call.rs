@@ -1,11 +1,13 @@
-//! The application of an operator to operands of known types and shapes: what a plain operator is
-//! generated from.
+//! The call of one operator with operands of known types and shapes, as data: the input from which
+//! the compiler generates a plain operator, C code for one node that no tuned kernel covers
+//! (`compiler/src/plain`). Input: a node of a model; output: an [`OperatorCall`], or the operand
+//! whose type or shape is unknown.
 
 use super::{Attribute, Constant, Model, Node, ValueId};
 use crate::DType;
 use std::collections::BTreeMap;
 
-/// More elements than a constant operand of an [`OperatorCall`] brings along.
+/// The most elements that a constant operand of an [`OperatorCall`] brings along.
 pub const MOST_CALL_ELEMENTS: usize = 4096;
 
 /// Operators whose results' extents depend on their operands' elements. The shapes that inference

@@ -1,4 +1,7 @@
-//! Constant tensors: numbers of four types in memory, which hold those of every type exactly.
+//! Constant tensors: the elements of weights and of values that are computed when a model is read.
+//! Elements of all types are kept in one of four (`f32`, `f64`, `i64`, `bool`) that holds them
+//! exactly; `bytes` and `of_bytes` convert to and from the type's own form in memory. Evaluators
+//! (`graph/fold`) take and give constants.
 
 use crate::DType;
 use std::borrow::Cow;

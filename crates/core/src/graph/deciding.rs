@@ -1,10 +1,13 @@
-//! Which inputs of a model decide shapes: a model is specialised to their values before it runs.
+//! Finds the inputs of a model whose values decide shapes, such as the target shape of a `Reshape`
+//! that is computed from an input. Input: a model; output: these inputs. `squall/src/given.rs`
+//! makes the values that a user gives for them constants of the network before it runs.
 
 use super::{Model, Node, ValueId};
 use crate::text::shown;
 use std::collections::HashSet;
 
-/// What inference says of an operand that must be known and is not, behind the operand's name.
+/// The end of the message by which inference refuses an operand whose elements are not known; the
+/// operand's name stands before it.
 pub const NOT_KNOWN: &str = "is not known before the model runs";
 
 /// The inputs on whose elements the shapes of nodes wait, in the model's order: where they are

@@ -1,30 +1,34 @@
-//! Under which conditions each step of a list has to run: what only one branch of an `If` needs
-//! runs where the run takes that branch.
+//! The conditions under which each step of a list has to run: a step whose results only one branch
+//! of an `If` needs runs where the run takes that branch. Input: steps in an order of execution,
+//! each with the values that it reads and gives, and the results of the whole; output: for each
+//! step a list of booleans with the value that each must have.
 //!
-//! A `Choose` needs its condition and the operand that it hands on. What a step's results are
-//! needed for, step by step back from the results of the whole, therefore says when it is needed:
-//! where all that reads them is needed under a condition, so is the step. A step that is needed
-//! reads nothing that was not, since what it reads is needed whenever it is.
+//! The analysis goes from the results backwards. A `Choose` (the node that stands for an `If`)
+//! needs its condition and one of its operands, depending on the condition; where every reader of a
+//! value is needed under a condition, the step that makes the value is, too. A step that runs
+//! therefore never reads the result of one that did not. `graph/src/demand.rs` uses this for
+//! networks, `compiler/src/plain/regions` for loops.
 
 use super::infer::{is_choice, region};
 use super::{Attribute, Model, Node, ValueId};
 use crate::DType;
 use std::collections::{BTreeSet, HashMap};
 
-/// Booleans with what each has to be, by their roots.
+/// Booleans with the value that each must have, by their roots.
 pub type Conditions = BTreeSet<(ValueId, bool)>;
 
-/// What a step reads and gives.
+/// The values that a step reads and gives.
 #[derive(Clone, Debug, Default)]
 pub struct Reads {
     /// Each value that is read, with the conditions under which the step needs it once it runs.
     pub needs: Vec<(ValueId, Conditions)>,
-    /// What it gives.
+    /// The values that the step gives.
     pub gives: Vec<ValueId>,
 }
 
 impl Reads {
-    /// What a node of a model reads; `root` gives the value whose memory another one is.
+    /// The values that a node of a model reads and gives; `root` gives the value whose memory
+    /// another one is.
     pub fn of(node: &Node, root: &dyn Fn(ValueId) -> ValueId, dtypes: &Types<'_>) -> Reads {
         let gives = node.outputs.clone();
         let always = |v: &ValueId| (root(*v), Conditions::new());

@@ -1,6 +1,7 @@
-//! A model as data: nodes over values, in an order of execution. Readers of files make one
-//! ([`Model`]), the graph's stages take one; what operators mean ([`infer`], [`fold`]) lies here
-//! because both ask it. A model has a text that prints and parses back ([`text`]).
+//! A neural network as data, a [`Model`]: nodes (applications of ONNX operators) over values, in an
+//! order of execution. `frontend/src/onnx` makes one from a file; the crate `graph` covers it with
+//! kernels. Shape inference ([`infer`]) and constant folding ([`fold`]) lie here because both
+//! crates call them. A model has a text that prints and parses back ([`text`]).
 
 mod call;
 mod constant;
@@ -22,9 +23,9 @@ use std::collections::{BTreeMap, HashMap};
 /// The index of a value in [`Model::values`].
 pub type ValueId = usize;
 
-/// More elements than any value may have.
+/// The most elements of any value.
 pub const MOST_ELEMENTS: i64 = 1 << 40;
-/// More elements than a constant may have to be kept in memory.
+/// The most elements of a constant that is kept in memory.
 pub const MOST_CONSTANT_ELEMENTS: i64 = 1 << 22;
 
 /// A model: nodes in an order of execution, every shape known where the problem of a node does not
@@ -35,9 +36,9 @@ pub struct Model {
     pub nodes: Vec<Node>,
     /// All values: inputs, weights, and what nodes produce.
     pub values: Vec<Value>,
-    /// What the caller gives; initializers are none of them.
+    /// The values that the caller gives; initializers are none of them.
     pub inputs: Vec<ValueId>,
-    /// What the model answers.
+    /// The values that the model gives.
     pub outputs: Vec<ValueId>,
     /// The version of the standard operators.
     pub opset: i64,

@@ -1,5 +1,6 @@
-//! The text of a model. Floats beyond the first 64 of a tensor's elements stay in the model's file:
-//! the text names the weight and leaves its elements out.
+//! The text of a model, printed and parsed back (`squall explain --stage model`). Floats beyond the
+//! first 64 of a tensor's elements stay in the model's file: the text names the weight and leaves
+//! its elements out.
 //!
 //! ```text
 //! model "net" opset 17
@@ -19,7 +20,7 @@ use crate::text::TextError;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Write as _};
 
-/// More floats of a constant than its text holds.
+/// The most floats of a constant that its text holds.
 const MOST_FLOATS: usize = 64;
 
 impl Model {

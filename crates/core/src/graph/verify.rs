@@ -1,5 +1,6 @@
-//! What every model keeps: names are unique, nodes stand in an order of execution, and what is said
-//! of a value agrees.
+//! Checks a model: names are unique, nodes stand in an order of execution, and a value's type and
+//! shape agree with its constant. Input: a model; output: nothing, or a message with the name of
+//! the wrong node or value. Parsers of texts and the graph's rewritings end with this check.
 
 use super::{Attribute, Constant, Model, Value, ValueId, elements};
 use std::collections::HashSet;

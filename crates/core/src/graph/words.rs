@@ -1,6 +1,7 @@
-//! Lines of words: the form of the texts of models and of the graph's stages. A word is bare or
-//! stands between double quotes, where a backslash escapes; names of files are always quoted, so
-//! that they may hold anything. Empty lines and lines that begin with `#` are skipped.
+//! The lexer of line-based texts: a line is a list of words, which are bare or stand between double
+//! quotes, where a backslash escapes. Models and the graph's stages (candidates, assignments,
+//! plans) have texts of this form, such as `node "conv" "Conv"`. Names of files are always quoted,
+//! so they may hold any character. Empty lines and lines that begin with `#` are skipped.
 
 use crate::DType;
 use crate::graph::elements;

@@ -1,5 +1,8 @@
-//! Attention: a product, its softmax along each row, and the product of that with another matrix,
-//! as one computation. What a row is divided by is divided by once, at the end.
+//! Attention as one workload: `softmax(scores) x values`, two matrix products with a softmax along
+//! the rows between them. Input: the workloads of the scores and of the second product; output: one
+//! workload of all stages, or the reason why they do not fit. Each row is divided by its sum of
+//! powers once, at the end. `graph/src/candidate.rs` builds it; `compiler/src/sketch/attention.rs`
+//! (CPUs) and `compiler/src/sketch/gpu/attention` make kernels of it.
 
 use super::{checked, fresh};
 use crate::expr::{Affine, Binary, Expr, Source, Unary, Var};
@@ -7,7 +10,8 @@ use crate::workload::{Axis, Reducer, Reduction, Stage, Workload};
 use crate::{DType, TensorKind};
 use std::collections::HashSet;
 
-/// More tokens than a tile of rows may hold: two of them take a quarter of a megabyte.
+/// The most tokens of which a tile of rows may hold the scores: two rows of so many take a quarter
+/// of a megabyte.
 const MOST_TOKENS: i64 = 1 << 14;
 
 /// A softmax has three stages: the largest of each row, powers, and their sum.

@@ -1,16 +1,19 @@
-//! Where two operators meet in a workload that has both ([`chain`](super::chain)), and along which
-//! axes both can be made part by part while a near cache holds a part of what lies between.
+//! Analysis of a workload that has two operators one behind the other, of which the second alone
+//! reads the first's result ([`chain`](super::chain) builds it): the stage where the operators
+//! meet, and the axes along which both can be computed part by part, while a near cache holds a
+//! part of the first's result. `compiler/src/sketch/back_to_back.rs` makes kernels of it.
 
 use crate::TensorKind;
 use crate::expr::{Affine, Expr, Source, Var};
 use crate::workload::{Input, Stage, Workload};
 
-/// A part has so many elements along the axis that is cut, at least.
+/// The least number of elements that a part has along the axis that is cut.
 const LEAST_PART: i64 = 4;
 
-/// The stage that lies between the operators: the last that is elementwise in what the first
-/// reduces, and that alone of the first is read behind it. Of a first operator with several
-/// reductions, such as a norm of rows, the first that parts the stages before the last reduction.
+/// The stage whose result the second operator reads: the last that is elementwise in the first
+/// operator's sums and is the only stage of the first operator that later stages read. Where the
+/// first operator has several reductions, as a norm of rows has, it is the first stage that
+/// separates the stages before the last reduction from the rest.
 pub fn between_operators(w: &Workload) -> Option<usize> {
     let reduces = |s: &Stage| s.reduction.is_some() && !s.body.loads().is_empty();
     let first = w.stages.iter().position(reduces)?;

@@ -1,19 +1,21 @@
-//! Kernels over bytes that hold quantised numbers, beside products and convolutions: sums and
-//! products of two, and pools of images whose channels lie last.
+//! Workloads over bytes that hold quantised numbers, beside convolutions and products (those are in
+//! `quantised.rs`): rounding floats to bytes, sums and products of two tensors, and pools of images
+//! whose channels lie last. Input: sizes; output: a workload.
 //!
-//! A byte `b` stands for `(b - zero) * scale`. What scales and zero points say is in a weight `F`
-//! of a few floats, so that kernels of one shape are one task. Results are rounded to the nearest
-//! whole number, ties to even, and saturated.
+//! A byte `b` stands for `(b - zero) * scale`. Scales and zero points reach a kernel as a weight
+//! `F` of a few floats, so that kernels of one shape are one task. Results are rounded to the
+//! nearest whole number, ties to even, and saturated. `graph/src/fuse/anchor/bytes.rs` builds these
+//! workloads.
 
 use super::quantised::{ByteRange, ByteSum, OFFSET_UNIT, padded};
 use super::window::Window;
 use super::written;
 use crate::Workload;
 
-/// More elements than a kernel's tensor has.
+/// The most elements of a kernel's tensor.
 const MOST: i64 = 1 << 31;
 
-/// A sum of tensors of so many bytes.
+/// The workload of a sum of one or two tensors of `elements` bytes.
 pub fn byte_sum(elements: i64, sum: ByteSum) -> Result<Workload, String> {
     if !(1..=MOST).contains(&elements) || !(1..=2).contains(&sum.addends) {
         return Err(format!("a sum of {} tensors of {elements} bytes", sum.addends));
@@ -169,7 +171,7 @@ impl BytePool {
         let [h, w] = self.windows()?;
         let &BytePool { n, c, kernel: [r, s], .. } = self;
         let axes = format!("n: {n}, p: {}, q: {}, c: {c}", h.positions(), w.positions());
-        let (copy, x) = padded(("u8", c, border), n, h, w);
+        let (copy, x) = padded("u8", c, border, n, h, w);
         let parameters = if value.contains("F[") { "weight F: f32[2]\n" } else { "" };
         written(&format!(
             "workload pool\ndata X: u8[{n}, {}, {}, {c}]\n{parameters}{copy}stage M: f32[{axes}] = \

@@ -1,20 +1,21 @@
-//! Operators one behind the other as one computation: each reads what the one before makes as its
-//! first input, and that alone of what the one before has. What lies between them is stored by
-//! none (after the fused tiles of Halide's `compute_at`, PLDI 2013). Which of these are one kernel
-//! on a device, its sketches say.
+//! Operators one behind the other as one workload: each reads the result of the operator before as
+//! its first input, and no other stage of it. No result between them has to be stored (after the
+//! fused tiles of Halide's `compute_at`, PLDI 2013). Input: the operators' workloads; output: the
+//! joined workload. `graph/src/rules/chain.rs` offers each chain to the sketches of the device,
+//! which say whether they can make it one kernel.
 
 use super::back_to_back::between_operators;
 use super::joined::behind;
 use crate::workload::Workload;
 
-/// The kind of two operators.
+/// The kind of a workload of two operators, the second of which reads the first's result.
 pub const BACK_TO_BACK: &str = "back_to_back";
 /// The kind of a depthwise convolution with the pointwise ones beside it, of two or three
 /// operators: see [`Separable`](super::Separable).
 pub const SEPARABLE: &str = "separable_conv2d";
-/// The kinds that texts of such operators may have. There are two for the same operators, because
-/// CPUs' and GPUs' kernels of them were stored under one each: a device's sketch takes its own, and
-/// where both are taken the first is meant.
+/// The kinds that texts of operators one behind the other may have. There are two for the same
+/// operators, because CPUs' and GPUs' kernels of them were stored under one each: a device's sketch
+/// takes its own, and where both are taken the first is meant.
 pub const CHAINS: [&str; 2] = [SEPARABLE, BACK_TO_BACK];
 
 /// The workload of operators one behind the other. Not possible where they do not fit, or where one

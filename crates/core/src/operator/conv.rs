@@ -1,4 +1,7 @@
-//! Convolutions of images: plain, grouped and depthwise.
+//! Convolutions of images `[n, c, h, w]`: plain, grouped and depthwise, forward, as models and
+//! operator lines have them. Input: the sizes of a [`Conv`]; output: its workload in canonical
+//! form, with a stage that pads the image where padding is given. `convolution.rs` writes the text,
+//! for all directions and layouts.
 
 use super::convolution::{Channels, ConvAxis, Convolution, Direction};
 use super::window::Window;

@@ -1,17 +1,19 @@
-//! Convolutions of one to three dimensions in the three directions that training needs, with their
-//! channels first or last. Backward data is a transposed convolution as well.
+//! Convolutions of one to three dimensions in the three directions that training needs (forward,
+//! gradient of the data, gradient of the weights), with their channels first or last. Input: the
+//! sizes of a [`Convolution`]; output: a workload. A gradient of the data is a transposed
+//! convolution as well.
 //!
-//! Indices of a workload are affine, and a stride in a backward pass is none: of the gradient at
-//! `h` only those taps `r` count for which `h + pad - dilation r` is a multiple of the stride. So
-//! the gradient is computed in blocks of `stride` elements, `h = stride i + y`, whose elements are
-//! axes (*phases*) of their own. Each phase is a dense convolution with every `stride`-th tap, and
-//! a stage over the weight alone, which is computed ahead of the call, arranges the taps.
+//! Indices of a workload are affine, and a strided gradient is not: of the gradient at `h` only
+//! those taps `r` count for which `h + pad - dilation r` is a multiple of the stride. So the
+//! gradient is computed in blocks of `stride` elements, `h = stride i + y`, whose elements are axes
+//! (*phases*) of their own. Each phase is a dense convolution with every `stride`-th tap, and a
+//! stage over the weight alone, which is computed ahead of the call, arranges the taps.
 
 use super::window::Window;
 use super::written;
 use crate::Workload;
 
-/// Which gradient is computed.
+/// The direction of a convolution: the forward pass, or one of the gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// The output of image and filters.
@@ -22,7 +24,7 @@ pub enum Direction {
     BackwardWeights,
 }
 
-/// Where images have their channels; gradients of filters lie likewise.
+/// The place of the channels in the order of an image's axes; gradients of filters lie likewise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Channels {
     /// NCHW, NCDHW.

@@ -1,11 +1,14 @@
-//! Elementwise kernels: any expression of tensors that broadcast to one shape.
+//! Elementwise kernels: any expression of tensors that broadcast to one shape, such as `x * s + t`.
+//! Input: the steps as one expression over operands, and the output's shape; output: a workload
+//! whose axes are merged where all operands traverse them alike, so that equal computations over
+//! `[2, 3, 4]` and `[24]` are one task.
 
 use super::{Epilogue, checked, substitute, varies};
 use crate::expr::{Affine, Expr, Source, Var};
 use crate::workload::{Axis, Input, Stage};
 use crate::{DType, TensorKind, Workload};
 
-/// The kernel of steps that read operands only, over the output's shape. Axes that all operands
+/// The workload of steps that read operands only, over the output's shape. Axes that all operands
 /// traverse alike are merged into one.
 pub fn elementwise(steps: &Epilogue, shape: &[i64]) -> Result<Workload, String> {
     if shape.iter().any(|e| !(1..=1 << 40).contains(e)) {

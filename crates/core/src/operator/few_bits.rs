@@ -1,6 +1,8 @@
-//! Products of floats with weights of few bits, in the packed form that
-//! [`nbits`](crate::graph::infer::nbits) describes. The expression says exactly what is computed;
-//! kernels of it come from a text with knobs, since no schedule opens codes as vectors do.
+//! Matrix products of floats with weights of 4 or 8 bits, in the packed form that
+//! [`nbits`](crate::graph::infer::nbits) describes. Input: the sizes and formats of a [`FewBits`];
+//! output: a workload whose expression unpacks codes exactly; `FewBits::of` recognises such a
+//! workload again. `compiler/src/sketch/few_bits.rs` makes its kernels from a text with knobs,
+//! since no schedule of the expression unpacks codes as vector instructions do.
 
 use super::written;
 use crate::expr::{Expr, Unary};
@@ -17,7 +19,7 @@ pub struct FewBits {
     pub k: i64,
     /// Columns.
     pub n: i64,
-    /// Of a code: 4 or 8.
+    /// Bits of a code: 4 or 8.
     pub bits: i64,
     /// Elements of the reduction that share a scale.
     pub block: i64,

@@ -1,4 +1,7 @@
-//! Products in other formats than 32-bit floats.
+//! Rewrites a workload of 32-bit floats to another format: with `f16` or `bf16` its inputs and
+//! output have 16 bits, while sums stay in 32; with `tf32` the tensors stay as they are and factors
+//! of products are rounded, as libraries do where their users allow it.
+//! `squall/src/in_precision.rs` makes a model's tasks in a format by this.
 
 use super::{BACK_TO_BACK, checked};
 use crate::expr::{Affine, Binary, Expr, Var};
@@ -6,7 +9,7 @@ use crate::workload::{Reducer, Stage};
 use crate::{DType, Workload};
 
 /// A workload of 32-bit floats in another format. A format of 16 bits becomes that of all inputs
-/// and of the output, while what is computed between them stays 32-bit floats: see [`in_half`].
+/// and of the output, while the values computed between them stay 32-bit floats: see [`in_half`].
 /// Tf32 leaves all tensors as they are and allows factors to be rounded to it, as libraries do
 /// where their users allow it.
 pub fn in_format(mut w: Workload, format: DType) -> Result<Workload, String> {

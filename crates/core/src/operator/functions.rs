@@ -1,5 +1,7 @@
-//! The elementwise functions of neural nets as expressions. No function branches on its argument:
-//! piecewise functions are written with `max` and `min`, which every target has.
+//! The elementwise functions of neural networks as expressions: `relu`, `gelu`, `swish`, `clip` and
+//! others, each from an argument's expression to an expression. No function branches on its
+//! argument: piecewise functions are written with `max` and `min`, which every target has.
+//! `core/src/operators/elementwise.rs` uses them as the formulas of ONNX operators.
 
 use crate::expr::{Binary, Expr, Unary};
 

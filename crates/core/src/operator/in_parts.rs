@@ -1,4 +1,8 @@
-//! An operator that reads its first input in parts: a concatenation that is never made.
+//! An operator that reads the parts of a concatenation instead of its result, so that the
+//! concatenation need not be computed. Input: the operator's workload, a dimension of its first
+//! input and the extents of the parts; output: a workload with one input for each part and a stage
+//! that selects the part of each element. `compiler/src/sketch/tile/parts.rs` splits the loop
+//! between the parts.
 
 use super::{checked, fresh};
 use crate::expr::{Affine, Cond, Expr, Source, Var};
@@ -6,7 +10,7 @@ use crate::workload::{Input, Stage, Workload};
 use crate::{DType, TensorKind};
 use std::collections::HashSet;
 
-/// The stage that says which part an element is in.
+/// The name of the stage that selects the part in which an element is.
 const STAGE: &str = "N";
 
 /// The workload whose first input is the concatenation of parts of these extents along a dimension.

@@ -1,5 +1,6 @@
-//! Two workloads as one: the second's inputs, but for the first, and its stages come behind those
-//! of the first, whose result they read.
+//! Joins two workloads of which the second reads the first's result: the second's inputs (but for
+//! the first) and stages are added behind those of the first, under names that are still free.
+//! `chain.rs` and `range.rs` build their workloads by it.
 
 use super::{checked, fresh};
 use crate::TensorKind;

@@ -1,4 +1,6 @@
-//! Matrix products, single and batched.
+//! Matrix products, single and batched: `Y[b, m, n] = sum(k) A[b, m, k] * B[b, k, n]`. Input: the
+//! sizes of a [`MatMul`], which operands are stored transposed and which are weights; output: its
+//! workload in canonical form. Readers of models and of operator lines build their products by it.
 
 use super::written;
 use crate::{TensorKind, Workload};

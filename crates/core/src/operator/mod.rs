@@ -1,8 +1,11 @@
-//! Builders of canonical workloads: one text for one computation, so that equal kernels of a
-//! model, of another exporter and of an operator line are one task.
+//! Builders of workloads (tensor expressions) in canonical form, one file for each kind of
+//! operator: `Conv`, `MatMul`, `Pool`, `Softmax` and others. One computation has one text, so equal
+//! kernels of two models, of another exporter and of an operator line are one task.
 //!
-//! An operator builds its plain workload; [`Epilogue::attach`] adds the elementwise steps that
-//! follow it, as one final stage.
+//! A builder makes the workload of the operator alone; [`Epilogue::attach`] adds the elementwise
+//! steps that follow it as one final stage (a bias, an activation), and `precede` adds those ahead
+//! of it. `graph/src/candidate.rs` calls the builders for models, `frontend/src/ops` for operator
+//! lines.
 
 mod attention;
 mod back_to_back;

@@ -1,6 +1,9 @@
-//! A product of rows that are normalised, as one computation: a layer norm (arXiv 1607.06450) or a
-//! softmax and the product that alone reads it. What the norm takes of whole rows, its statistics,
-//! comes first; the rest of it is elementwise ahead of the product.
+//! Recognises a matrix product whose rows are normalised first, as one workload: a layer norm
+//! (arXiv 1607.06450) or a softmax and the product that alone reads it. Input: a workload; output:
+//! a [`Normed`]: the statistics of whole rows (mean, deviation, sum of powers) as steps, and the
+//! product with the rest of the norm as elementwise work ahead of it.
+//! `compiler/src/sketch/gpu/contract` makes one kernel of it, whose threads compute the steps first
+//! (`compiler/src/sketch/gpu/row_steps.rs`).
 
 use super::written_out::{MOST_STAGES, with_written_out, written_out};
 use super::{BACK_TO_BACK, between_operators, fresh, operators};
@@ -9,7 +12,7 @@ use crate::expr::{Affine, Binary, DType, Expr, Source, Var};
 use crate::workload::{Input, Reducer, Stage, Workload};
 use std::collections::HashSet;
 
-/// A reduction of each row, or a number that is made of such.
+/// A step over rows: a reduction of each row, or a number that is computed from reductions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RowStep {
     /// A reduction over the elements of the row. Its body has the variables of the rows, then that
@@ -19,8 +22,8 @@ pub enum RowStep {
     Number(Expr),
 }
 
-/// What such a workload computes. In expressions of steps, a load without indices of source `i` is
-/// the result of step `i`; all others are of inputs.
+/// A product of normalised rows. In expressions of steps, a load without indices of source
+/// `i` is the result of step `i`; all other loads are of inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Normed {
     /// The steps, each of which reads those before it.
@@ -35,7 +38,8 @@ pub struct Normed {
 }
 
 impl Normed {
-    /// What a workload computes, if it is of this form; its tensors are of 32-bit floats.
+    /// The normed product that a workload computes, if it is of this form; its tensors are of
+    /// 32-bit floats.
     pub fn of(w: &Workload) -> Option<Normed> {
         let is_float = |t: DType| t == DType::F32;
         let are_floats = w.inputs.iter().all(|i| is_float(i.dtype))

@@ -1,4 +1,6 @@
-//! Pooling over windows of images.
+//! Pooling over windows of images `[n, c, h, w]`: the largest value or the mean of each window.
+//! Input: the sizes of a [`Pool`]; output: its workload. Padding never is the largest; whether it
+//! counts in a mean is a flag, as in ONNX.
 
 use super::window::{Window, padding};
 use super::written;

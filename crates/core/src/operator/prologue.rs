@@ -1,5 +1,7 @@
-//! Elementwise steps ahead of an operator: what a convolution or a product reads is computed where
-//! it is read, such as a batch normalisation and its ReLU, or the gate of a channel.
+//! Elementwise steps ahead of an operator: the values that a convolution or a product reads are
+//! computed where it reads them, for example a batch normalisation and its ReLU, or the gate of a
+//! channel. Input: the steps, and the operator's workload; output: one workload with a stage of the
+//! steps in front, or the reason why it is not possible. `graph/src/candidate.rs` calls it.
 
 use super::{Epilogue, checked, read, substitute};
 use crate::expr::{Affine, Expr, Source, Var};
@@ -7,7 +9,7 @@ use crate::workload::{Axis, Stage, Workload};
 use crate::{DType, TensorKind};
 use std::collections::HashSet;
 
-/// The stage that computes what the operator reads.
+/// The name of the stage that computes the values that the operator reads.
 const STAGE: &str = "N";
 
 impl Epilogue {

@@ -1,11 +1,13 @@
-//! Convolutions and products of bytes: data without sign by weights with one, exact sums of 32
-//! bits, and a result that is scaled, rounded and saturated to bytes again.
+//! Workloads of convolutions and matrix products of bytes: unsigned data by signed weights, exact
+//! sums of 32 bits, and a result that is scaled, rounded and saturated to bytes again, or floats
+//! where zero points are known in the run alone. Input: the sizes of a [`Conv`] or [`MatMul`];
+//! output: a workload for CPUs.
 //!
 //! A result is `max(min(round(C * (S * c) + Z * 64), 255), 0)`, where `C` is the sum of products of
 //! bytes, `c` a power of two by the number of products, and `S` and `Z` have a number for each
-//! channel. In them is all that quantised models say: `S = sx sw / sy / c` of their scales, in `Z`
-//! the bias, the zero point of the result, and `-zx sum(w)` for the data's zero point `zx`, with
-//! which images are padded. Channels lie last in memory, four of them in an element.
+//! channel. They hold all that a quantised model says: `S = sx sw / sy / c` of its scales, and in
+//! `Z` the bias, the zero point of the result, and `-zx sum(w)` for the data's zero point `zx`,
+//! with which images are padded. Channels lie last in memory, four of them in an element.
 
 use super::conv::Conv;
 use super::matmul::MatMul;
@@ -13,15 +15,15 @@ use super::window::{Window, inside};
 use super::written;
 use crate::{TensorKind, Workload};
 
-/// What [`Conv::in_bytes`] and [`MatMul::in_bytes`] multiply a channel's offset by.
+/// The factor that [`Conv::in_bytes`] and [`MatMul::in_bytes`] apply to a channel's offset.
 pub const OFFSET_UNIT: f64 = 64.0;
 /// Root mean square of the product of two random bytes, with and without sign.
 const BYTES: f64 = 10_900.0;
-/// The same of a byte without sign and a random number between -1 and 1.
+/// Root mean square of the product of an unsigned byte and a random number between -1 and 1.
 const BYTE_AND_FLOAT: f64 = 85.0;
 
-/// What sums of so many products are scaled by, beside their channel's own scale: a power of two
-/// that brings sums of random factors into the range of a byte.
+/// The factor of sums of so many products, beside their channel's own scale: a power of two that
+/// brings sums of random factors into the range of a byte.
 pub fn sum_unit(products: i64, is_depthwise: bool) -> f64 {
     let each = if is_depthwise { BYTE_AND_FLOAT } else { BYTES };
     let spread = each * (products.max(1) as f64).sqrt() / OFFSET_UNIT;
@@ -62,9 +64,9 @@ impl ByteRange {
 /// to the next step makes no more than a step then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteSum {
-    /// One or two.
+    /// The number of tensors: one or two.
     pub addends: usize,
-    /// Of the result.
+    /// The range of the result's bytes.
     pub range: ByteRange,
 }
 
@@ -93,7 +95,7 @@ impl ByteSum {
     }
 }
 
-/// What becomes of a product's or a convolution's scaled sums.
+/// The steps that follow the scaled sums of a product or a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteResult {
     /// The range of the bytes that they are rounded to.
@@ -112,7 +114,7 @@ impl ByteResult {
     }
 
     /// The stage that scales, rounds and saturates sums.
-    fn stage(self, (sums, axes, index): (&str, &str, &str), channel: &str, unit: f64) -> String {
+    fn stage(self, sums: &str, axes: &str, index: &str, channel: &str, unit: f64) -> String {
         let scaled =
             format!("{sums}[{index}] * (S[{channel}] * {unit:?}) + Z[{channel}] * {OFFSET_UNIT:?}");
         let first = self.range.of(&scaled);
@@ -157,7 +159,7 @@ impl MatMul {
              f32[{n}]\nweight Z: f32[{n}]\n{}stage T: i32[m: {m}, n: {n}] = sum(k: {fours}) \
              dot(A[m, k], B[n, k])\n{}",
             result.inputs(&format!("{m}, {n}")),
-            result.stage(("T", &format!("m: {m}, n: {n}"), "m, n"), "n", unit)
+            result.stage("T", &format!("m: {m}, n: {n}"), "m, n", "n", unit)
         ))
     }
 }
@@ -187,7 +189,7 @@ impl Conv {
         let (row, column) = (h.index("p", "r"), w.index("q", "s"));
         if self.is_depthwise() && k == c {
             let axes = format!("n: {n}, k: {k}, p: {}, q: {}", h.positions(), w.positions());
-            let (copy, x) = bordered(("u8", c, "E[0]"), n, h, w);
+            let (copy, x) = bordered("u8", c, "E[0]", n, h, w);
             let border = if copy.is_empty() { "" } else { "data E: u8[4]\n" };
             return written(&format!(
                 "workload depthwise_conv2d\ndata X: u8[{n}, {}, {}, {c}]\ndata D: f32[1]\nweight \
@@ -200,7 +202,7 @@ impl Conv {
         let fours = c / groups / 4;
         let Grouped { axes, channel, channels, first } = self.grouped();
         let axes = format!("n: {n}, {axes}, p: {}, q: {}", h.positions(), w.positions());
-        let (copy, x) = bordered(("u8x4", c / 4, "E[0]"), n, h, w);
+        let (copy, x) = bordered("u8x4", c / 4, "E[0]", n, h, w);
         let border = if copy.is_empty() { "" } else { "data E: u8x4[1]\n" };
         let (read, image) = (format!("n, {row}, {column}, {first}"), self.fours_of_image());
         written(&format!(
@@ -255,7 +257,7 @@ impl Conv {
             (format!("n: {n}, p: {p}, q: {q}, k: {k}"), format!("{n}, {p}, {q}, {k}"));
         if self.is_depthwise() && k == c {
             let unit = sum_unit(r * s, true);
-            let (copy, x) = padded(("u8", c, zero), n, h, w);
+            let (copy, x) = padded("u8", c, zero, n, h, w);
             return written(&format!(
                 "workload depthwise_conv2d\ndata X: u8[{n}, {}, {}, {c}]\nweight W: f32[{r}, {s}, \
                  {c}]\nweight S: f32[{c}]\nweight Z: f32[{c}]\n{}{copy}stage C: f32[{axes}] = \
@@ -263,7 +265,7 @@ impl Conv {
                 self.h,
                 self.w,
                 result.inputs(&shape),
-                result.stage(("C", &axes, "n, p, q, k"), "k", unit)
+                result.stage("C", &axes, "n, p, q, k", "k", unit)
             ));
         }
         let of_group = c / groups;
@@ -275,7 +277,7 @@ impl Conv {
         }
         fits(of_group.saturating_mul(r).saturating_mul(s))?;
         let (fours, unit) = (of_group / 4, sum_unit(of_group * r * s, false));
-        let (copy, x) = padded(("u8x4", c / 4, zero), n, h, w);
+        let (copy, x) = padded("u8x4", c / 4, zero, n, h, w);
         let image = self.fours_of_image();
         let Grouped { axes, channel, channels, first } = self.grouped();
         let axes = format!("n: {n}, p: {p}, q: {q}, {axes}");
@@ -286,7 +288,7 @@ impl Conv {
              i32[{axes}] = sum(r: {r}, s: {s}, c: {fours}) dot({x}[n, {row}, {column}, {first}], \
              W[{channel}, r, s, c])\n{}",
             result.inputs(&format!("{n}, {p}, {q}, {channels}")),
-            result.stage(("C", &axes, &index), channel, unit)
+            result.stage("C", &axes, &index, channel, unit)
         ))
     }
 }
@@ -294,18 +296,22 @@ impl Conv {
 /// The line of the stage that copies `X[n, h, w, c]` with its border into `P`, and the name of the
 /// tensor to read; an empty line where nothing is padded.
 pub(super) fn padded(
-    (format, channels, zero): (&str, i64, u8),
+    format: &str,
+    channels: i64,
+    zero: u8,
     n: i64,
     h: Window,
     w: Window,
 ) -> (String, &'static str) {
     let border = if format == "u8" { u32::from(zero) } else { u32::from_le_bytes([zero; 4]) };
-    bordered((format, channels, &border.to_string()), n, h, w)
+    bordered(format, channels, &border.to_string(), n, h, w)
 }
 
 /// The same with a border of any expression.
 fn bordered(
-    (format, channels, border): (&str, i64, &str),
+    format: &str,
+    channels: i64,
+    border: &str,
     n: i64,
     h: Window,
     w: Window,

@@ -1,7 +1,9 @@
-//! What a quantisation in every run does behind an operator: it reads the operator's result twice,
-//! once for the largest element, from which the scale follows, and once to round it. Both can be
-//! made where the result is made, so that the result is never stored: the operator is computed
-//! twice then, which is cheaper where each element takes few operations.
+//! Joins an operator with the dynamic quantisation of its result. The quantisation reads the result
+//! twice: once for the largest element, from which the scale follows, and once to round it.
+//! `range_of` and `rounded_behind` make one workload each, of the operator and the search for the
+//! largest or the rounding, so that the result is never stored: the operator is computed twice
+//! then, which is cheaper where each element takes few operations. `graph/src/candidate.rs` builds
+//! them, `compiler/src/sketch/range.rs` makes the kernels.
 
 use super::joined::Joined;
 use crate::expr::{Affine, Expr, Source, Var};

@@ -1,9 +1,11 @@
-//! A depthwise convolution with the pointwise ones beside it, as one computation: separable
-//! convolutions (Sifre, 2014; MobileNet, arXiv 1704.04861) and inverted residuals (MobileNetV2,
-//! arXiv 1801.04381). A part of the channels that the depthwise convolution goes over is made of
-//! the input, gone over, and added to the result, so that what lies between is stored by none.
-//! A pooling behind a convolution is of the same form, and so are two products one behind the
-//! other, as a transformer's hidden layer has them, where nothing goes over windows.
+//! Recognises a depthwise convolution with the pointwise ones beside it as one computation:
+//! separable convolutions (Sifre, 2014; MobileNet, arXiv 1704.04861) and inverted residuals
+//! (MobileNetV2, arXiv 1801.04381). Input: a workload; output: its normal form, a [`Separable`], of
+//! which `compiler/src/sketch/gpu/separable` makes one kernel: it computes the depthwise
+//! convolution's channels in parts, each from the input to the result, so that the tensors between
+//! the convolutions are not stored. A pooling behind a convolution has the same form, and so have
+//! two products one behind the other, as in a transformer's hidden layer, where nothing goes over
+//! windows.
 
 mod find;
 #[cfg(test)]
@@ -121,22 +123,22 @@ impl Separable {
         self.var(0)
     }
 
-    /// Those of rows and columns.
+    /// The variables of rows and columns.
     pub fn at(&self) -> [Var; 2] {
         [self.var(1), self.var(2)]
     }
 
-    /// That of the channels of the result.
+    /// The variable of the channels of the result.
     pub fn output(&self) -> Var {
         self.var(3)
     }
 
-    /// Those of the windows' places.
+    /// The variables of the places of a window.
     pub fn kernel(&self) -> [Var; 2] {
         [self.var(4), self.var(5)]
     }
 
-    /// Those that the first product sums over.
+    /// The variables that the first product sums over.
     pub fn input(&self) -> Vec<Var> {
         let count = self.expand.as_ref().map_or(0, |e| e.0.extents.len());
         (0..count).map(|i| self.var(6 + i)).collect()

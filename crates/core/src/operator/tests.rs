@@ -1,4 +1,6 @@
-//! Texts of the canonical workloads, and what they compute against plain loops.
+//! Tests of the builders of workloads in this folder: the canonical texts of convolutions, matrix
+//! products, pools and normalisations, and that the texts, evaluated, compute the same numbers as
+//! plain loops over the definition.
 
 use super::functions::{add, hard_swish, mul, relu};
 use super::*;

@@ -1,4 +1,7 @@
-//! Sliding windows: their sizes, checked, where they read, and the padding around what they read.
+//! Sliding windows along one axis of an image: checked sizes (extent, kernel, stride, padding,
+//! dilation), the number of positions, the text of the index that position `p` and tap `r` read,
+//! such as `2*p + r`, and the line of the stage that pads an image. The builders of convolutions
+//! and pools write their workloads' texts with it.
 
 /// One axis of a sliding window.
 #[derive(Clone, Copy, Debug)]

@@ -1,12 +1,15 @@
-//! The value of a stage as an expression of what it is made of, with the stages between written
-//! out.
+//! Inlines stages of a workload: the value of one tensor as an expression in which the elementwise
+//! stages that it reads are replaced by their own expressions (TVM's `compute_inline`). Input: a
+//! workload, a tensor and an index; output: an expression over inputs and the tensors that the
+//! caller keeps, or nothing where a sum would have to be inlined. `separable/find.rs` and
+//! `normed.rs` recognise forms of workloads with it.
 
 use crate::expr::{Affine, Expr, Source};
 use crate::workload::Workload;
 
-/// Workloads of more stages than these are of no form that is looked for.
+/// The most stages of a workload in which a form is looked for.
 pub const MOST_STAGES: usize = 32;
-/// Expressions in which so many loads are written out are too large.
+/// The most loads of an expression that is written out; larger ones are given up.
 const MOST_LOADS: u32 = 1024;
 
 /// The value of a tensor at a place, with stages between written out, down to those that are
@@ -17,18 +20,19 @@ pub fn written_out(
     at: &[Affine],
     kept: &dyn Fn(Source) -> bool,
 ) -> Option<Expr> {
-    value(w, (of, at), kept, &mut MOST_LOADS.clone())
+    value(w, of, at, kept, &mut MOST_LOADS.clone())
 }
 
-/// An expression of tensors with the stages that it reads written out so.
+/// An expression of tensors, in which the stages that it reads are written out like this.
 pub fn with_written_out(w: &Workload, e: &Expr, kept: &dyn Fn(Source) -> bool) -> Option<Expr> {
     inner(w, e, &mut Affine::clone, kept, &mut MOST_LOADS.clone())
 }
 
-/// The same, where so many loads may be left.
+/// As [`written_out`], where `left` counts the loads that may still be added.
 fn value(
     w: &Workload,
-    (of, at): (Source, &[Affine]),
+    of: Source,
+    at: &[Affine],
     kept: &dyn Fn(Source) -> bool,
     left: &mut u32,
 ) -> Option<Expr> {
@@ -54,7 +58,7 @@ fn inner(
 ) -> Option<Expr> {
     let mut is_known = true;
     let made = e.rewrite(&mut |a| there(a), &mut |e| match &e {
-        Expr::Load { source, index } if is_known => value(w, (*source, index), kept, left)
+        Expr::Load { source, index } if is_known => value(w, *source, index, kept, left)
             .unwrap_or_else(|| {
                 is_known = false;
                 e.clone()

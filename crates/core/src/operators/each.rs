@@ -1,5 +1,7 @@
-//! Operators that compute each element of those at the same place: as a formula, which fusion
-//! makes steps of kernels of, and as C.
+//! The types of a row that computes each element on its own: the formula (an expression over the
+//! operands' elements) by which fusion makes the operator a step of a kernel, and its C, by which a
+//! plain operator is generated. `elementwise.rs` has the rows; `graph/src/fuse/step.rs` reads the
+//! formulas.
 
 use super::{Fold, Infer, Row, row};
 use crate::expr::{Expr, Unary};
@@ -7,14 +9,14 @@ use crate::graph::Attribute;
 use crate::graph::fold::Function;
 use crate::graph::infer::Ctx;
 
-/// How an element is computed.
+/// The ways in which an element is computed.
 #[derive(Clone, Copy)]
 pub struct Each {
     /// As an expression of its operands; none where the operator joins no kernel.
     pub formula: Option<Formula>,
     /// Whether the order of its operands does not matter.
     pub commutes: bool,
-    /// What the step is called in names of kernels, where that is not the operator's name.
+    /// The step's name in names of kernels, where that is not the operator's name.
     pub called: Option<fn(&Operands) -> Option<&'static str>>,
     /// As C; none where plain C is written by a function of its own.
     pub c: Option<CTexts>,
@@ -46,15 +48,15 @@ impl Formula {
 /// whole numbers wrap around.
 #[derive(Clone, Copy)]
 pub struct CTexts {
-    /// One or two.
+    /// The number of operands: one or two.
     pub operands: usize,
-    /// Of floats.
+    /// The text for floats.
     pub of_floats: &'static str,
-    /// Of whole numbers.
+    /// The text for whole numbers.
     pub of_whole: &'static str,
-    /// Of whole numbers without a sign, where that is another.
+    /// The text for whole numbers without a sign, where that is another.
     pub of_unsigned: Option<&'static str>,
-    /// Of booleans.
+    /// The text for booleans.
     pub of_booleans: &'static str,
 }
 
@@ -118,7 +120,7 @@ pub(super) const fn each(name: &'static str, infer: Infer) -> Row {
 
 const NEW: Each = Each { formula: None, commutes: false, called: None, c: None, attributes: &[] };
 
-/// What rows of elementwise operators say.
+/// The facts that rows of elementwise operators state.
 impl Row {
     const fn each(&self) -> Each {
         match self.each {

@@ -1,5 +1,7 @@
-//! Operators that work on each element alone, with NumPy's broadcasting between operands. A new one
-//! is a row here.
+//! The rows of ONNX's elementwise operators (`Add`, `Relu`, `Gelu`, ..), with NumPy's broadcasting
+//! between operands. A row states shapes, evaluator, formula and C of an operator, for example
+//! `each("Abs", ..).is(Unary::Abs).c("F(fabs)(x)", ..)`; a new elementwise operator is a new row
+//! here. `operators/mod.rs` has the table of all families.
 
 use super::each::each;
 use super::{Moving, Operands, Row};

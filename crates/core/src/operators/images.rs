@@ -1,4 +1,8 @@
-//! Operators of images: convolutions, pools, norms of channels, samples.
+//! The rows of ONNX's operators on images: convolutions, pools, normalisations of channels,
+//! resizing and sampling. A row names the function that infers shapes (`graph/infer/conv_pool.rs`,
+//! `graph/infer/vision.rs`) and states facts: `spreads` (threads can share the loops of its plain
+//! C), `moves_data`, `keeps_sign`, and limits for the user's documentation. `operators/mod.rs` has
+//! the table of all families.
 
 use super::{Row, row};
 use crate::graph::infer::{conv_pool, vision};

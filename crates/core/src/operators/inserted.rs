@@ -1,4 +1,7 @@
-//! Operators that only readers of models write: packed weights, bytes, choices, regions.
+//! The rows of Squall's own operators, which no ONNX file has: readers and rewritings of models
+//! insert them, for packed weights of few bits, quantised bytes, choices between branches, and
+//! regions. A row names the function that infers shapes and, where constants are packed, the
+//! evaluator. `operators/mod.rs` has the table of all families.
 
 use super::{Row, row};
 use crate::graph::fold;

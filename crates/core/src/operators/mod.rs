@@ -1,8 +1,10 @@
-//! What is known of each operator of ONNX, in one row: types and shapes of its results, how it is
-//! evaluated where its operands are known, the formula by which it joins kernels, its plain C, and
-//! facts that rewritings ask for. Nothing else lists operators by these properties. Families are
+//! The table of ONNX operators: one [`Row`] each, with the function that infers the results' types
+//! and shapes, the evaluator for known operands, the formula by which it becomes a step of a fused
+//! kernel, its plain C, and facts that rewritings ask for (does it only move data, is its result
+//! never negative). Nothing else lists operators by these properties (decision 0092). Families are
 //! files; the functions that a row names lie in [`infer`](crate::graph::infer) and
-//! [`fold`](crate::graph::fold).
+//! [`fold`](crate::graph::fold). The reader of ONNX files, the graph and the generators of plain C
+//! all look operators up here.
 
 mod each;
 mod elementwise;
@@ -33,13 +35,14 @@ pub type Infer = fn(&Ctx) -> Result<Vec<Output>, String>;
 /// Makes the results of operands that are known, of the types and shapes that were inferred.
 pub type Evaluator = fn(&Ctx, &[Output]) -> Result<Vec<Constant>, String>;
 
-/// One operator.
+/// An operator with all that is known of it.
 pub struct Row {
     /// As in files.
     pub name: &'static str,
     infer: Infer,
     fold: Fold,
-    /// How it computes an element of those at the same place, if it does.
+    /// Its formula and its C, if it computes each element from the operands' elements at the same
+    /// place.
     pub each: Option<Each>,
     /// Which operands' elements it only puts into new places. The others say where to, and must be
     /// known.
@@ -61,7 +64,7 @@ pub struct Row {
 enum Fold {
     Never,
     By(Evaluator),
-    /// It is a function of one number.
+    /// By a function of one number.
     Each(Function),
 }
 
@@ -70,9 +73,9 @@ enum Fold {
 pub enum Moving {
     /// None: the operator computes.
     No,
-    /// Those of all operands.
+    /// The elements of all operands.
     All,
-    /// Those of operands at these places.
+    /// The elements of operands at these places.
     Only(&'static [usize]),
 }
 

@@ -1,4 +1,7 @@
-//! Products of matrices, norms of rows, and products of quantised tensors.
+//! The rows of ONNX's matrix products, normalisations of rows, and products of quantised tensors. A
+//! row names the function that infers shapes (`graph/infer/matmul.rs`, `graph/infer/quantized.rs`),
+//! the evaluator where there is one, and limits for the user's documentation; `spreads` says that
+//! threads can share the loops of its plain C. `operators/mod.rs` has the table of all families.
 
 use super::{Row, row};
 use crate::graph::fold;

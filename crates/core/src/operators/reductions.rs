@@ -1,4 +1,8 @@
-//! Operators that combine the elements along axes.
+//! The rows of ONNX's operators that combine the elements along axes: `ReduceSum` and its family,
+//! `ArgMax`, `CumSum`, `TopK`. A row names the function that infers shapes
+//! (`graph/infer/reduce.rs`) and the evaluator where there is one, and states facts: `keeps_sign`,
+//! and `spreads` (threads can share the loops of its plain C). `operators/mod.rs` has the table of
+//! all families.
 
 use super::{Row, row};
 use crate::graph::fold;

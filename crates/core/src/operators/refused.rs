@@ -1,4 +1,6 @@
-//! Operators without a row: those that no model may use, and those that hold other nodes.
+//! The ONNX operators that have no row in the table (`operators/mod.rs`): those that no model may
+//! use, each with the reason that users read, and those that hold other nodes (`If`, `Loop`, ..),
+//! which the reader replaces by their nodes.
 
 /// Operators of the standard domain that no model may use, with the reason.
 pub const REFUSED: &[(&str, &str)] = &[

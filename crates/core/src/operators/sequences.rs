@@ -1,4 +1,6 @@
-//! Operators of sequences: attention, recurrent networks.
+//! The rows of ONNX's operators over sequences: attention, recurrent networks, rotary embeddings
+//! and caches of keys. A row names the function that infers shapes (`graph/infer/sequence.rs`) and
+//! limits for the user's documentation. `operators/mod.rs` has the table of all families.
 
 use super::{Row, row};
 use crate::graph::infer::sequence;

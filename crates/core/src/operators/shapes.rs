@@ -1,4 +1,8 @@
-//! Operators of shapes and of places: elements are moved or made, and nothing is computed.
+//! The rows of ONNX's operators that move elements or make shapes, without arithmetic: `Reshape`,
+//! `Transpose`, `Slice`, `Concat`, `Shape` and others. A row names the function that infers shapes
+//! (`graph/infer/shape_ops.rs`) and the evaluator (`graph/fold`), and says whose elements move
+//! (`moves`) or that only the shape changes (`renames`). `operators/mod.rs` has the table of all
+//! families.
 
 use super::{Moving, Row, row};
 use crate::graph::fold;

@@ -1,4 +1,7 @@
-//! Transforms of signals, windows, and Einstein's sums.
+//! The rows of ONNX's operators on signals (Fourier transforms, windows such as `HannWindow`), of
+//! `Det` and of `Einsum`. A row names the function that infers shapes (`graph/infer/signal.rs`) and
+//! limits for the user's documentation; `spreads` says that threads can share the loops of its
+//! plain C. `operators/mod.rs` has the table of all families.
 
 use super::{Row, row};
 use crate::graph::infer::signal;

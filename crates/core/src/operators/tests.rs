@@ -1,4 +1,6 @@
-//! Evaluators against definitions by index, element for element.
+//! Tests of the table of ONNX operators and of the evaluators that fold constants: each evaluator
+//! (`Transpose`, `Slice`, `Pad`, `Gather`, ..) must give, element for element, the numbers of the
+//! definition by index, on random shapes and attributes.
 
 use super::*;
 use crate::graph::Tensor;

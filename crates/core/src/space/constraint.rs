@@ -1,5 +1,7 @@
-//! Constraint terms: integer arithmetic, comparison and logic over knobs, and their partial
-//! evaluation as knobs are bound.
+//! Constraint terms, such as `tile_m * tile_n <= 1024`: integer arithmetic, comparison and logic
+//! over knobs, as a tree. `bind` evaluates a term partly: it replaces one knob by a number and
+//! folds the constants, by which the decision diagram (`diagram.rs`) is built level by level.
+//! `language.rs` parses terms from text, and printing gives the text back.
 
 use std::fmt;
 

@@ -1,13 +1,15 @@
-//! The decision diagram behind a space. A node at level k stands for all ways of binding the
-//! first k knobs that leave the same constraints to be met; its edges are the values of knob k
-//! that lead on, its count the configurations below it.
+//! The decision diagram behind a space of configurations. Input: knobs and constraints; output: a
+//! graph that counts, lists, samples and tests the legal configurations. A node at level k stands
+//! for all ways of binding the first k knobs that leave the same constraints to be met; its edges
+//! are the values of knob k from which a legal configuration can still be reached, and its count is
+//! the number of configurations below it. `space/mod.rs` wraps it as [`Space`](super::Space).
 
 use super::{Knob, SpaceError, Term, Value};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A hash in a few cycles a word (the multiplication and rotation of Firefox's): keys here are our
-/// own small numbers and terms, and there are millions of them.
+/// A hash that takes a few cycles a word (the multiplication and rotation of Firefox's): keys here
+/// are our own small numbers and terms, and there are millions of them.
 #[derive(Default)]
 struct Quick(u64);
 
@@ -42,7 +44,7 @@ impl Hasher for Quick {
 
 type Map<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
 
-/// More nodes than this and a space refuses to open.
+/// The most nodes of a diagram; a space that needs more is refused.
 pub const MAX_NODES: usize = 4_000_000;
 
 pub(super) struct Edge {
@@ -71,10 +73,10 @@ const FALSE: u32 = u32::MAX;
 /// A residual constraint that is met whatever comes.
 const TRUE: u32 = u32::MAX - 1;
 
-/// What is left of a constraint.
+/// The rest of a constraint, once some knobs are bound.
 struct Residual {
     term: Term,
-    /// Of each knob whether it is in it.
+    /// For each knob whether the term contains it.
     uses: Vec<bool>,
     /// Where just one is: of each of its values whether it meets the constraint.
     last: Option<Box<[bool]>>,

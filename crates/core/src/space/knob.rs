@@ -1,5 +1,7 @@
-//! Knobs: what a configuration decides, its values, which of them are next to which, and how
-//! records wrote them before.
+//! Knobs, the tunable parameters of a kernel: a name, an ordered list of values, a role (tile size,
+//! vector width, unrolling), and a rule that says which values are next to which, by which local
+//! searches step. A knob also lists the names that it and its values had before, so that older
+//! records still parse. A [`Space`](super::Space) is made of knobs and constraints.
 
 use super::Term;
 use serde::{Deserialize, Serialize};
@@ -24,7 +26,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// What a knob decides; moves and features depend on it.
+/// The role of a knob in a kernel; moves and features depend on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -49,7 +51,7 @@ pub enum Role {
     Choice,
 }
 
-/// Which values of a knob are next to which.
+/// The neighbourhood of a knob's values: which of them are next to which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Neighbourhood {

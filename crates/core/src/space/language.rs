@@ -1,4 +1,5 @@
-//! The parser of the language in which a constraint over knobs is written.
+//! The parser of constraints over knobs, in text such as `32 <= block_x * block_y <= 1024`, as
+//! users write them in kernel.toml. Output: a [`Term`], or an error with line and column.
 //!
 //! ```text
 //! cond    := and (('or'|'||') and)*            and   := not (('and'|'&&') not)*
@@ -11,10 +12,10 @@
 //! list    := '[' cond, .. ']' | '(' cond, .. ')' | 'range' '(' [cond,] cond [, cond] ')'
 //! ```
 //!
-//! It is the common part of Python and of Kernel Tuner's restrictions, and means the same: chained
-//! comparison holds where every link does, `/` divides exactly, `//` and `%` round down. Terms
-//! are integers, so a quotient is carried as a fraction until a comparison cancels it. A
-//! constraint that divides by zero does not hold.
+//! The language is the common part of Python and of Kernel Tuner's restrictions, with their
+//! meaning: chained comparison holds where every link does, `/` divides exactly, `//` and `%` round
+//! down. Terms are integers, so a quotient is carried as a fraction until a comparison cancels it.
+//! A constraint that divides by zero does not hold.
 
 use super::operand::{KnobOperand, common, compared, extreme, negated, not, product};
 use super::{Knob, Term, Value};
@@ -29,7 +30,7 @@ const TOO_LARGE: &str = "this expression is too large";
 /// The longest list that `range` may stand for.
 const MAX_RANGE: i64 = 1 << 20;
 
-/// What names in a constraint stand for.
+/// The meaning of names in a constraint.
 #[derive(Clone, Copy, Default)]
 pub struct Names<'a> {
     /// The space's knobs.

@@ -1,4 +1,6 @@
-//! What the language means, what its errors say, and that no text makes it panic.
+//! Tests of the language of constraints over knobs (`language.rs`), such as `a + 2 * b == 13`: that
+//! texts mean what they mean in Python, that errors point to their place, that printed terms parse
+//! back, and that no text makes the parser panic.
 
 use super::*;
 use crate::space::{Role, Space, SpaceError};

@@ -1,11 +1,13 @@
-//! Spaces of configurations: knobs, constraints, and the one definition of legal.
+//! Spaces of configurations: knobs, constraints, and the one definition of a legal configuration
+//! (Kernel Tuner: search space with restrictions).
 //!
 //! [`Space::new`] compiles knobs and constraints into a decision diagram (one level a knob; equal
-//! residual constraints share a node; branches that lead nowhere are cut). Everything is read
-//! off that diagram: the number of legal configurations, the n-th of them, an even sample,
-//! membership, and the [`Prefix`] cursor. Its size depends on what constraints still have to
-//! remember between knobs, not on the number of configurations, so spaces of 10^12 raw
-//! combinations open in milliseconds.
+//! residual constraints share a node; branches without a legal configuration are cut). All answers
+//! are read off that diagram: the number of legal configurations, the n-th of them, an even sample,
+//! membership, and the [`Prefix`] cursor. Its size depends on the facts that constraints have to
+//! remember between knobs, not on the number of configurations, so spaces of 10^12 raw combinations
+//! open in milliseconds. Only a space makes a [`Configuration`]; its text, such as `k3=2,lanes=16`,
+//! is its identity.
 
 mod constraint;
 mod diagram;
@@ -51,7 +53,7 @@ pub enum SpaceError {
 /// Larger spaces are not written out by [`Space::table`].
 pub const MAX_TABLE: usize = 1 << 17;
 
-/// More values than this and a knob is refused.
+/// The most values of a knob; a knob with more is refused.
 pub const MAX_VALUES: usize = u16::MAX as usize;
 
 struct Inner {

@@ -1,5 +1,7 @@
-//! The operands of the language of constraints: fractions of terms, and what comparisons and
-//! extremes of fractions are as terms.
+//! The operands of the constraint language while it is parsed (`language.rs`): a number is a
+//! fraction of two integer terms, so that `a / b < 1.3` needs no floats, or an operand is a quoted
+//! text or a knob's name. The functions here turn comparisons, minima and maxima of fractions into
+//! integer terms.
 
 use super::Term;
 

@@ -1,4 +1,6 @@
-//! Brute force on small random spaces: what the diagram says is what filtering says.
+//! Tests of spaces against brute force: on small random spaces the decision diagram must list
+//! exactly the configurations that filtering all combinations leaves. Larger spaces are sampled,
+//! renamed knobs are read, and the nearest legal configuration is checked.
 
 use super::*;
 use proptest::prelude::*;

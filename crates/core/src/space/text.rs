@@ -1,5 +1,7 @@
-//! A configuration's text: pairs `knob=value` between commas. A comma within a value stands behind
-//! a backslash, so that one text names one configuration whatever its values are.
+//! A configuration's text: pairs `knob=value` between commas, such as `tile_k=32,vec=16`. A comma
+//! within a value stands behind a backslash, so that one text names one configuration whatever its
+//! values are. `escaped` writes a value, and `pieces` and `pairs` take a text apart; records,
+//! reports and predictors carry configurations in this form.
 
 use std::borrow::Cow;
 
@@ -22,7 +24,7 @@ pub fn escaped(value: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// The value that stands in a text so.
+/// The value of an escaped text: the reverse of [`escaped`].
 fn unescaped(text: &str) -> Cow<'_, str> {
     if !text.contains("\\,") && !text.ends_with('\\') {
         return text.into();

@@ -1,4 +1,6 @@
-//! The text form of workloads: reading and printing.
+//! Reads and prints the text of a workload (the tensor expression that a kernel computes;
+//! `workload.rs` has an example). The text is canonical: equal workloads print equally, since a
+//! task's id is a hash of it. Indices and expressions are read by `core/src/text.rs`.
 
 use super::{Axis, Foreign, Input, Reducer, Reduction, Stage, TensorKind, Workload, WorkloadError};
 use crate::expr::{Expr, Names, PrintExpr, Source, Var};

@@ -1,5 +1,8 @@
 //! Which inputs of a workload may hold hard values where kernels are verified: NaN, infinities,
-//! zeros of both signs, denormal and large numbers.
+//! zeros of both signs, denormal and large numbers. A value is allowed where every right kernel
+//! gives the same result for it in whatever order it computes. Input: a workload; output: one
+//! [`Hard`] or none for each input, by which the C runner fills inputs before it compares a kernel
+//! with its reference.
 
 use super::{Reducer, Workload};
 use crate::expr::{Binary, Expr, Source, Unary};

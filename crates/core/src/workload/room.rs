@@ -1,6 +1,8 @@
-//! Tensors that do not lie densely: a data input or the output may be the first corner of a larger
-//! box in memory, such as the 64 channels that one convolution adds to an image of 256. What a
-//! workload computes does not depend on it; where its kernel reads and writes does.
+//! Tensors that do not lie densely: a data input or the output of a workload may be the first
+//! corner of a larger box in memory, such as the 64 channels that one convolution adds to an image
+//! of 256 (`output Y of [1, 56, 56, 256]`). The box, called the tensor's room, changes where the
+//! kernel reads and writes, not the numbers that it computes. `graph/src/rewrite.rs` gives rooms to
+//! kernels of networks, for instance so that a concatenation needs no copy.
 
 use super::{Workload, WorkloadError};
 use crate::TensorKind;

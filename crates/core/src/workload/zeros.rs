@@ -1,10 +1,12 @@
-//! Arithmetic that a workload names and no kernel needs: products by weights that a test makes 0,
-//! as the phases of a strided gradient have them (`core/src/operator/convolution.rs`).
+//! Counts the arithmetic operations of a workload (`flop`), without products by weights that a test
+//! makes 0. The gradient of a strided convolution is written as phases, whose weights have zeros
+//! between the taps (`core/src/operator/convolution.rs`); a kernel need not multiply by them, so
+//! they are no work. Reports state rates (GFLOP/s) and the bound of the machine by this count.
 
 use super::{Reducer, Stage, Workload};
 use crate::expr::{Affine, Binary, Cond, Expr, Var};
 
-/// Tests with more outcomes than this are not looked at one by one.
+/// The most outcomes of a test that are looked at one by one.
 const MOST_OUTCOMES: i64 = 1 << 16;
 
 impl Workload {
@@ -13,7 +15,7 @@ impl Workload {
     pub fn flop(&self) -> u64 {
         match &self.foreign {
             Some(f) => f.flop,
-            // What opens codes and quantises rows is no arithmetic of the product.
+            // Unpacking codes and quantising rows is no arithmetic of the product.
             None if self.is_of_few_bits() => {
                 let sums = |s: &&Stage| s.reduction.as_ref().is_some_and(|r| r.op == Reducer::Sum);
                 self.stages.iter().filter(sums).map(|s| s.points().saturating_mul(2)).sum()
@@ -37,7 +39,8 @@ impl Workload {
     }
 }
 
-/// Of how many outcomes of the test that makes a stage 0 how many hold.
+/// For a stage that is 0 where a test fails: the number of the test's outcomes that hold, and of
+/// all outcomes.
 fn share(s: &Stage) -> Option<(u64, u64)> {
     let Expr::Select { conds, other, .. } = &s.body else { return None };
     if !matches!(**other, Expr::Const(zero) if zero == 0.0) {

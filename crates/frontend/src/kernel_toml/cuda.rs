@@ -1,5 +1,7 @@
-//! A CUDA kernel of a kernel.toml before the device is known, and on a device: which of its
-//! configurations the device's limits allow.
+//! A user's CUDA kernel of a kernel.toml, before and after its GPU is known. [`CudaKernel`] holds
+//! the file's knobs, constraints and launch expressions; on a GPU it becomes a [`DeviceKernel`],
+//! whose space has only the configurations that the GPU's limits allow (threads of a block, shared
+//! memory). `user_kernel.rs` calls it when a target is chosen.
 
 use super::document::{Fault, fault};
 use super::launching::{Expression, Launching, Shape, limits};

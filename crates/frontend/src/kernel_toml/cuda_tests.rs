@@ -1,4 +1,6 @@
-//! What a kernel.toml of a CUDA kernel becomes, and what is said of wrong ones.
+//! Tests of kernel.toml files (users' own kernels) in CUDA: grid and block follow from the file's
+//! expressions, the device's limits decide which configurations are legal, and errors point at
+//! their place in the file.
 
 use super::*;
 use squall_core::{Gpu, LaunchArgument};

@@ -1,4 +1,7 @@
-//! A TOML document with the place of everything in it, so that whatever is wrong can be pointed at.
+//! A TOML document whose values know their place in the file, so that every error can show the line
+//! with carets below the wrong part. [`Table`] reads keys with checks (unknown keys, types);
+//! [`Fault`] is an error at bytes of the file. All readers of kernel.toml in this folder use these
+//! two.
 
 use crate::error::{ImportError, pointed};
 use squall_core::text::{TextError, nearest};
@@ -9,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 /// A value with its place.
 pub type Item<'a> = &'a Spanned<DeValue<'a>>;
 
-/// What is wrong, at bytes of the file.
+/// An error at bytes of the file.
 #[derive(Debug)]
 pub struct Fault {
     pub at: Range<usize>,
@@ -22,7 +25,7 @@ pub fn fault<T>(at: Range<usize>, message: impl Into<String>) -> Result<T, Fault
 }
 
 impl Fault {
-    /// The error as users see it: the line, with carets below what is meant.
+    /// The error as users see it: the line, with carets below the wrong part.
     pub fn show(self, name: &str, text: &str) -> ImportError {
         // Byte offsets may lie inside a character where a file is hostile.
         let floor = |mut at: usize| {

@@ -1,5 +1,8 @@
-//! From what a kernel.toml says to the kernel of each problem: its workload, its identity, its
-//! space and its reference.
+//! Makes the kernel of each problem of a kernel.toml. Input: the checked contents of the file
+//! ([`File`]) and a set of sizes; output: a [`UserKernel`]: a task whose workload states the
+//! shapes, an identity (a hash of everything that decides what the kernel computes), a space of
+//! configurations, and the reference for its results. `mod.rs` reads the file and calls this once a
+//! problem.
 
 use super::cuda::CudaKernel;
 use super::document::{self, Fault, Item, Table, fault};
@@ -21,13 +24,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use toml::de::DeValue;
 
-/// What a kernel.toml says, from which the kernel of each problem is made.
+/// The checked contents of a kernel.toml, from which the kernel of each problem is made.
 pub struct File<'a> {
     pub top: Table<'a>,
     pub arguments: Vec<Argument>,
     pub knobs: Vec<TunedKnob>,
     pub recipe: Recipe,
-    /// How it is launched, where it is in CUDA.
+    /// The launch, where the kernel is in CUDA.
     pub launching: Option<Launching>,
     pub reference: Option<Second>,
     /// Files that hold the expected results, one for each argument that is written.

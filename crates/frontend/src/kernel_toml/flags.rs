@@ -1,5 +1,6 @@
-//! Compiler flags that a kernel.toml may name. A flag that would make the compiler do anything but
-//! compile this kernel is refused.
+//! Checks the compiler flags that a kernel.toml names. A kernel.toml may come from a stranger, so a
+//! flag that would make the compiler do more than compile this kernel (load a plugin, run a
+//! program, write files of its own) is refused with its place in the file.
 
 use super::document::{Fault, fault};
 use std::ops::Range;

@@ -1,5 +1,7 @@
-//! How a CUDA kernel of a kernel.toml is launched: expressions over knobs, sizes and limits of the
-//! device, which have values only when the device is known.
+//! The launch of a CUDA kernel of a kernel.toml: grid, block and dynamic shared memory as
+//! expressions over knobs, sizes and limits of the device, such as `(w + BX - 1) // BX`. They are
+//! read as text here, become terms over the knobs when the device is known ([`Shape`]), and numbers
+//! for each configuration.
 
 use super::document::{Fault, Item, Table, fault, list, text, whole};
 use super::model::{Sizes, TextSpan};
@@ -18,7 +20,7 @@ pub struct Expression {
     pub at: TextSpan,
 }
 
-/// How a kernel is launched, as the file says it.
+/// The launch of a kernel, as the file says it.
 #[derive(Clone, Debug)]
 pub struct Launching {
     pub grid: Vec<Expression>,
@@ -26,7 +28,7 @@ pub struct Launching {
     pub shared: Expression,
 }
 
-/// How a kernel is launched for one problem on one device: blocks, threads of a block, bytes of
+/// The launch of a kernel for one problem on one device: blocks, threads of a block, bytes of
 /// dynamic shared memory, as terms over the knobs.
 #[derive(Clone, Debug)]
 pub struct Shape {

@@ -1,5 +1,6 @@
-//! The configurations that a kernel.toml lists in a file of their own: for rules that only the
-//! program that wrote it can evaluate, such as functions in Python.
+//! Configurations that a kernel.toml lists in a file of their own, one a line (`BX=16,TILE=2`): for
+//! rules of legality that only the program that wrote the list can evaluate, such as functions in
+//! Python. Output: a [`Listed`], which restricts a space to these configurations.
 
 use super::document::{Fault, fault};
 use super::model::TextSpan;

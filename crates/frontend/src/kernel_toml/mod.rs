@@ -1,5 +1,10 @@
-//! kernel.toml: users' own kernels in C or CUDA with their knobs, each set of sizes a task. `squall
-//! init` writes one that says what may stand in it.
+//! Reads kernel.toml, the file by which users bring kernels of their own in C or CUDA: source,
+//! arguments, knobs, constraints and sets of sizes (as a Kernel Tuner script states them). Output:
+//! a [`UserKernel`] for each set of sizes, which is a task. `squall init` writes an example with
+//! all keys.
+//!
+//! `document.rs` holds the text with places, `model.rs` checks arguments, knobs and problems,
+//! `file.rs` makes the kernels, `recipe.rs` writes the C around the user's function.
 
 mod cuda;
 mod document;

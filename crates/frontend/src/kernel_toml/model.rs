@@ -1,4 +1,7 @@
-//! What a kernel.toml says, checked: arguments, knobs, problems.
+//! The checked contents of a kernel.toml as types: arguments ([`Argument`]: type, role, shape),
+//! knobs ([`TunedKnob`], and how each value reaches the kernel: as a macro, an argument or a flag),
+//! and problems ([`ProblemValues`], a set of sizes). Input: tables of the document; output: these
+//! types, or a fault with its place.
 
 use super::document::{Fault, Item, Table, fault, inside, list, number, text, whole};
 use super::flags;
@@ -16,7 +19,7 @@ const MAX_ELEMENTS: i64 = 1 << 40;
 /// The most values that a knob may have.
 const MAX_VALUES: i64 = 1 << 16;
 
-/// What an argument is for.
+/// The role of an argument.
 #[derive(Clone, Debug)]
 pub enum ArgumentRole {
     Input {

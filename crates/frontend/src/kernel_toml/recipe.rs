@@ -1,5 +1,7 @@
-//! How a user's source becomes a kernel at a configuration: the C around it that gives it the
-//! interface of all kernels, or the launch of its CUDA function.
+//! Turns a user's source into a kernel at one configuration: in C a function around the user's with
+//! the interface that all kernels have, in CUDA the launch of the user's function. Knobs arrive as
+//! macros, arguments or compiler flags. [`Choices`], a recipe with its space, implements the trait
+//! [`Tunable`], so search and measuring treat the user's kernel as any other.
 
 use super::launching::Shape;
 use super::model::PassedAs;
@@ -26,7 +28,7 @@ pub(super) enum CallArgument {
     Knob(usize, DType),
 }
 
-/// How a source becomes a kernel.
+/// The way from a source to a kernel.
 #[derive(Clone)]
 pub(super) struct Recipe {
     /// The name for the comment in the first line.

@@ -1,5 +1,6 @@
-//! The functions that a kernel.toml names: the kernel itself, and the reference that its results
-//! are compared with.
+//! Reads the functions that a kernel.toml names: the kernel's entry, and the reference that its
+//! results are compared with, which is a second kernel, files of results, or the kernel itself at
+//! its default configuration. Output: a [`Recipe`] for each source, without its arguments.
 
 use super::document::{Fault, Table, fault, identifier, text};
 use super::flags;

@@ -1,18 +1,19 @@
-//! The text of a C source with the files that it includes from its own folder: what is measured,
-//! stored by its hash and exported stands alone.
+//! Inlines the files that a user's C or CUDA source includes from its own folder (`#include "x"`),
+//! so that the text that is measured, stored by its hash and exported stands alone. Input: a file's
+//! name and a function that reads files; output: one text.
 
 use std::collections::HashSet;
 
-/// Gives what is in a file, its path relative to the kernel.toml; an error says why it cannot.
+/// Reads a file, its path relative to the kernel.toml; an error says why it cannot be read.
 pub type Read<'a> = dyn Fn(&str) -> Result<Vec<u8>, String> + 'a;
 
 fn read_text(file: &str, read: &Read) -> Result<String, String> {
     String::from_utf8(read(file)?).map_err(|_| "it is not UTF-8 text".into())
 }
 
-/// Deeper inclusion than any real one: two files that include each other end here.
+/// The deepest inclusion: two files that include each other end here.
 const MAX_DEPTH: usize = 32;
-/// More text than any real kernel.
+/// The most bytes of text, more than any real kernel has.
 const MAX_BYTES: usize = 8 << 20;
 
 /// The text of `file`, its `#include "x"` lines replaced by the files where these can be read.

@@ -1,4 +1,6 @@
-//! What a kernel.toml becomes, and what is said of wrong ones.
+//! Tests of the reader of kernel.toml with C kernels: one good file and many changed ones. Each
+//! problem is a task with its own space, knobs reach the kernel as macros, arguments and flags, and
+//! errors point at their place.
 
 use super::*;
 use squall_core::space::Knob;

@@ -1,4 +1,7 @@
-//! A user's kernel for one problem: its task, its configurations and its reference.
+//! A user's kernel for one set of sizes, as `import_kernel` returns it: its task, the tunable with
+//! its configurations, the untuned kernel, and the reference for its results. `squall/src/input.rs`
+//! takes it in place of the sketches that the compiler would derive; a CUDA kernel is completed for
+//! a GPU by `on`.
 
 use super::cuda::CudaKernel;
 use super::recipe::Recipe;
@@ -22,7 +25,7 @@ pub struct UserKernel {
     pub(super) given: Reference,
     /// The configuration of the reference, if that is the kernel itself or sees its macros.
     pub(super) default: Configuration,
-    /// Of a CUDA kernel, what is decided when the device is known.
+    /// The parts of a CUDA kernel that are decided when the device is known.
     pub(super) plan: Option<Arc<CudaKernel>>,
 }
 

@@ -1,4 +1,6 @@
-//! A convolution as MIOpen's databases name it, and the devices they are for.
+//! A convolution as MIOpen's databases name it, and the GPUs that the databases are for.
+//! [`Convolution`] parses and prints a key; from it come the [`Problem`] that predictors learn
+//! from, and, in `kernels.rs`, a workload.
 //!
 //! A key is `a-h-w-RxS-b-oh-ow-n-PHxPW-SHxSW-DHxDW-bias-layout-precision-direction[_gG]`, with a
 //! depth beside each size where the convolution is in three dimensions, and three layouts where

@@ -1,5 +1,7 @@
-//! Lines for MIOpenDriver, as users type them or as logs hold them:
-//! `MIOpen(HIP): Command [LogCmdConvolution] ./bin/MIOpenDriver convfp16 -n 64 -c 256 -H 56 ..`.
+//! Parses command lines of MIOpenDriver, MIOpen's benchmark program, as users type them or as logs
+//! hold them: `MIOpen(HIP): Command [LogCmdConvolution] ./bin/MIOpenDriver convfp16 -n 64 -c 256 -H
+//! 56 ..`. Output: a [`Convolution`] for each direction that the line asks for; flags that are left
+//! out have MIOpenDriver's defaults.
 
 use super::Convolution;
 use super::convolution::whole;

@@ -1,4 +1,7 @@
-//! The families of the kernels that we know, read from the files beside this one.
+//! The kernel families of MIOpen's solvers that Squall knows: knobs, rules of legality and tuner
+//! space of each, read from the TOML files in `family/` (which are part of the binary). Output:
+//! compiled [`Family`]s for the predictors (`predict/`) and for checks of databases
+//! (`miopen/mod.rs`).
 
 use serde::Deserialize;
 use squall_core::forecast::{Family, FamilyError, FamilyKnob, FamilySpec};
@@ -14,8 +17,8 @@ const FILES: [&str; 4] = [
     include_str!("family/ConvAsmBwdWrW3x3.toml"),
 ];
 
-/// A file. `definitions` and `features` are lists of `name = expression`, for their order counts;
-/// `numbers` are names, `name = N` where a problem may lack it.
+/// A file of the folder `family/`. `definitions` and `features` are lists of `name = expression`,
+/// since their order counts; `numbers` are names, `name = N` where a problem may lack it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {

@@ -1,7 +1,8 @@
-//! MIOpen's find databases: which solvers were timed for a problem, how long each takes and with
-//! how much workspace. Text, one problem a line, plain or packed; by solver
+//! Reads MIOpen's find databases: which solvers were timed for each problem, how long each takes
+//! and with how much workspace. Input: text, plain or packed, one problem a line, either by solver
 //! (`Solver:milliseconds,workspace,algorithm`) or, in older files, by algorithm
-//! (`algorithm:Solver,milliseconds,workspace,..`, the best of each only).
+//! (`algorithm:Solver,milliseconds,workspace,..`, the best of each only). Output: the checked
+//! lines, and a [`FindTable`] from which `predict/src/find` learns.
 
 use super::{BadRow, Convolution, DatabaseError, Device, Form, fault, unpack};
 use crate::error::shown;
@@ -12,12 +13,12 @@ use std::collections::HashMap;
 use std::path::Path;
 
 const PREFIX: &str = "miopenConvolution";
-/// By-solver lists are cut to so many entries (MIOpen issue 2171).
+/// The number of entries to which by-solver lists are cut (MIOpen issue 2171).
 pub const CUT: usize = 4;
 /// Solvers of one table; a hostile file could name more.
 const MOST_SOLVERS: usize = 4096;
 
-/// What a find database holds, and what of it cannot be used.
+/// The contents of a find database, with counts of the rows that cannot be used.
 #[derive(Debug, Default)]
 pub struct FindDatabase {
     /// `gfx942_304`.

@@ -1,4 +1,7 @@
-//! MIOpen's problems as workloads of ours.
+//! Makes workloads (tensor expressions that Squall tunes) of MIOpen's problems. Input: a line that
+//! is a key of MIOpen's databases or a command of MIOpenDriver; output: the kernels that it names,
+//! one for each direction, over the builders of `core/src/operator/convolution.rs`.
+//! `frontend/src/ops.rs` reads operator lines of this kind by it.
 
 use super::convolution::Convolution;
 use super::driver;
@@ -30,8 +33,8 @@ pub fn kernels(line: &str) -> Result<Vec<(String, Workload)>, String> {
 }
 
 impl Convolution {
-    /// What the problem computes, as a workload, and a name for it. A gradient of data whose
-    /// extents are no multiples of the strides is computed over the next multiples.
+    /// The workload of the problem, and a name for it. A gradient of data whose extents are no
+    /// multiples of the strides is computed over the next multiples.
     ///
     /// # Errors
     /// Where layout or precision is one that no workload is made for, and where the sizes of input

@@ -1,12 +1,12 @@
-//! MIOpen's databases of tuned kernel parameters, and what users say to MIOpenDriver: text
-//! ([`text`]) and SQLite ([`sqlite`]) databases and driver lines ([`driver`]) become problems and
-//! examples, and predictions become rows of a user database again.
+//! Readers of the files of MIOpen, AMD's library of convolutions, and writers of its databases.
+//! Text ([`text`]) and SQLite ([`sqlite`]) databases of tuned kernel parameters and lines of
+//! MIOpenDriver ([`driver`]) become problems and examples for the predictors; predictions become
+//! rows of a user's database again. Find databases ([`find`]) say which solvers were timed for a
+//! problem, and how long they take.
 //!
-//! Find databases ([`find`]) say which solvers were timed for a problem, and how long they take.
-//!
-//! What is known of the kernels stands in `family/*.toml` ([`families`]): knobs, predicates and
-//! tuner spaces in the constraint language. Every row that is read is checked against it; what does
-//! not hold is reported with its line and left out.
+//! The facts about kernels stand in `family/*.toml` ([`families`]): knobs, rules of legality and
+//! tuner spaces in the constraint language. Every row is checked against its family; a row that
+//! breaks a rule is reported with its line and left out.
 
 mod convolution;
 pub mod driver;

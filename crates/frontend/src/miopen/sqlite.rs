@@ -1,5 +1,8 @@
-//! MIOpen's SQLite databases: a table `config` of problems and a table `perf_db` of serialised
-//! values. The size of the output is not in them; see [`Rows`](super::Rows) for what is assumed.
+//! Reads and writes MIOpen's SQLite databases: a table `config` of problems and a table `perf_db`
+//! of serialised values. Output: the same rows as of text databases ([`Rows`](super::Rows)). The
+//! size of a convolution's output is not stored, so it is computed from the other sizes; backwards
+//! it may be ambiguous. A stranger's file is not trusted: no views, no triggers, and a bound on the
+//! steps of each statement.
 
 use super::{BadRow, Convolution, DatabaseError, Device, Rows, fault, parameters};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
@@ -17,7 +20,7 @@ const SLICE: i32 = 100_000;
 /// The steps that any statement may take, and those for each byte of the file.
 const STEPS: (u64, u64) = (200_000_000, 200);
 
-/// How long a lock of another process is waited for.
+/// The time for which a lock of another process is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The schema as MIOpen creates it.

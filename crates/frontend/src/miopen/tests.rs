@@ -1,4 +1,5 @@
-//! Databases and driver lines of our own, and, where they are at hand, every row of the real ones.
+//! Tests of the readers of MIOpen's files: made databases and driver lines, and, where the shared
+//! folder has them, every row of the real databases against the rules of its kernel family.
 
 use super::*;
 use squall_core::forecast::{Part, Problem, Split};

@@ -1,4 +1,7 @@
-//! MIOpen's text databases: `PROBLEM=Solver:params;Solver:params;..`, one problem a line.
+//! Reads MIOpen's text databases of tuned parameters, one problem a line:
+//! `PROBLEM=Solver:params;Solver:params;..`. Output: rows that `mod.rs` checks against the kernel
+//! families, and the lines that are no rows, with their numbers. `merge` writes rows into the text
+//! of an existing database.
 
 use super::{BadRow, Convolution, DatabaseError, Device, Rows, fault, parameters};
 use crate::error::shown;

@@ -1,5 +1,6 @@
-//! What a user brings along with a model: tensors in files of ONNX's own form, and what the model
-//! says of the inputs that it takes.
+//! Reads the data that a user brings along with a model: tensors in files of ONNX's own form
+//! (`input_0.pb`), and the model's signature, the names, types and extents of its inputs and
+//! outputs. `squall/src/given.rs` and the verbs `run` and `check` use them.
 
 use super::proto::{ModelProto, TensorProto};
 use super::stored::Stored;
@@ -31,7 +32,7 @@ pub struct DeclaredInput {
     pub extents: Option<Vec<Extent>>,
 }
 
-/// What a model takes and gives, in the order of its graph.
+/// The inputs and outputs of a model, in the order of its graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Signature {
     /// Inputs that have no value in the file.

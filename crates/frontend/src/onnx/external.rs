@@ -1,4 +1,6 @@
-//! Where a model's file says that weights lie beside it.
+//! Weights that an ONNX file keeps in other files beside it (`external_data`). Input: the bytes of
+//! a model; output: a list of these weights with file, offset and length; `with_weights_at`
+//! rewrites the places and keeps every other byte. `thin.rs` and `weights.rs` read such weights.
 
 use super::proto::{ModelProto, StringStringEntryProto, TensorProto};
 use super::stored::Stored;
@@ -20,7 +22,7 @@ pub struct External {
     pub offset: u64,
     /// Its bytes.
     pub length: u64,
-    /// What they are, if that is known.
+    /// The type of its elements, if that is known.
     pub dtype: Option<DType>,
 }
 

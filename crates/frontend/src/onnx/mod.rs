@@ -1,5 +1,7 @@
-//! ONNX models: read, put in order, shapes inferred, constants folded; and their weights, of any
-//! size, where a model is to be run.
+//! The reader of ONNX models. Input: the bytes of a file; output: a
+//! [`Model`](squall_core::graph::Model) whose nodes are in an order of execution, with shapes
+//! inferred and constants folded ([`read`]). Large weights are not needed for tuning and are read
+//! apart ([`read_weights`]), where a model is to be run.
 
 mod data;
 mod external;

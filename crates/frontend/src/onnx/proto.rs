@@ -1,5 +1,6 @@
-//! The protobuf messages of ONNX, as far as they are read; unknown fields are skipped. Field
-//! numbers are those of the public specification (onnx.proto).
+//! The protobuf messages of ONNX files as Rust types, as far as Squall reads them; unknown fields
+//! are skipped. Field numbers are those of the public specification (onnx.proto). `reader.rs`
+//! decodes a file into a [`ModelProto`].
 #![allow(missing_docs)] // the specification documents each field
 
 /// A whole file.

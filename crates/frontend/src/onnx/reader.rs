@@ -1,5 +1,6 @@
-//! From the bytes of a file to a [`Model`]: names become values, nodes are put in order, shapes are
-//! inferred and constants folded on the way.
+//! Reads the bytes of an ONNX file into a [`Model`]: names become values, nodes are put in order,
+//! shapes are inferred and constants folded on the way. Nodes that hold others are replaced
+//! (`reader/control.rs`), quantised and onnxruntime's operators are written as standard ones.
 
 mod body;
 mod composed;
@@ -31,22 +32,20 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 /// A type, where it is one that Squall knows, and a shape that a file states.
 type Declared = (Option<DType>, Vec<i64>);
 
-/// More elements than all folded constants of a model may have together.
+/// The most elements of all folded constants of a model together.
 const MOST_FOLDED_ELEMENTS: i64 = 1 << 26;
 
-/// More elements than a constant has that is kept under another name, too.
+/// The most elements of a constant that is kept under another name, too.
 const MOST_COPIED: usize = 4096;
 
 const REPAIR: &str = "the file is damaged or its exporter wrong; export the model again";
 
-/// Reads a model. `name` is the file's, for messages; `dims` gives values to dimensions that the
-/// model leaves open.
+/// Reads a model; `name` is for messages, `dims` gives values to dimensions that are left open.
 pub fn read(bytes: &[u8], name: &str, dims: &[(String, i64)]) -> Result<Model, ImportError> {
     read_bound(bytes, name, dims, &[])
 }
 
-/// The same model for certain values of some inputs and initializers: they are constants then, and
-/// no inputs any more.
+/// The same model where some inputs and initializers have given values and become constants.
 pub fn read_bound(
     bytes: &[u8],
     name: &str,
@@ -107,7 +106,7 @@ struct Reader<'a> {
     by_name: HashMap<String, ValueId>,
     /// Operators that the file defines.
     functions: Vec<FunctionProto>,
-    /// What is read so far.
+    /// The nodes that are read so far.
     nodes: Vec<Node>,
     /// Names that nodes have in the file, or were given.
     taken: HashSet<String>,
@@ -125,9 +124,9 @@ struct Reader<'a> {
     open: HashMap<ValueId, Vec<i64>>,
     /// The open extent that was named last.
     extents: i64,
-    /// What differs from turn to turn of a loop.
+    /// Values that differ from turn to turn of a loop.
     varying: HashSet<ValueId>,
-    /// What values are computed from.
+    /// The values that each value is computed from.
     made_of: HashMap<ValueId, Vec<ValueId>>,
 }
 
@@ -566,8 +565,7 @@ impl Reader<'_> {
             // A branch that is not taken may be illegal: the run says it, where it comes to it.
             Some(Err(_)) if self.undecided > 0 => {}
             Some(Err(problem)) => node.problem = Some(problem),
-            // What depends on absent weights alone is as absent as they are, where it can be
-            // evaluated as soon as they are there; the rest is computed in every run.
+            // Nodes that depend on absent weights alone wait for these if they can be evaluated.
             _ if (!known || !small) && operators::evaluates(node) && !self.may_be_illegal(node) => {
                 node.outputs.iter().for_each(|id| self.values[*id].weight = true);
                 node.folded = true;
@@ -576,8 +574,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether a node is in a branch that may not be taken, and could have operands that its
-    /// operator does not allow.
+    /// Whether a node in a branch that may not be taken could have operands that are illegal for
+    /// it.
     fn may_be_illegal(&self, node: &Node) -> bool {
         const DEMANDING: &[&str] =
             &["Div", "Gather", "GatherElements", "GatherND", "Mod", "ScatterElements", "ScatterND"];

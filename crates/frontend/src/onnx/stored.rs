@@ -1,5 +1,7 @@
-//! How a file holds the elements of a tensor. Integers of less than a byte are kept as bytes once
-//! they are read.
+//! The types of elements as an ONNX file stores them, by their numbers in the specification.
+//! Integers of 2 and 4 bits share bytes in the file and are kept as bytes once they are read;
+//! [`Stored`] gives the type as which elements are kept and their bits in the file. `tensor.rs`
+//! reads tensors by it.
 
 use squall_core::DType;
 use squall_core::graph::infer::onnx_type;

@@ -1,4 +1,6 @@
-//! The bytes of a file's tensors as numbers.
+//! Decodes the tensors of an ONNX file: typed fields or raw bytes of any type become a [`Constant`]
+//! of Squall's. Elements of large tensors, and those in files beside the model, are left out; sizes
+//! that do not agree are refused with a message.
 
 use super::proto::TensorProto;
 use super::stored::Stored;

@@ -1,5 +1,7 @@
-//! A model's file without its large weights, read past them: they become weights beside the file,
-//! in a file that is the model's own.
+//! Reads an ONNX file without its large weights: seeks past their bytes and turns them into weights
+//! with a place, which lies in the model's own file. Input: a file; output: the bytes of a small
+//! model, or nothing where the file has no such weight or is not as it should be (it is then read
+//! as a whole). `squall/src/files.rs` opens models by it.
 
 use super::external::External;
 use super::proto::{StringStringEntryProto, TensorProto};
@@ -9,10 +11,10 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 use squall_core::graph::{MOST_CONSTANT_ELEMENTS, elements};
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// What stands for the model's own file where the place of a weight is named.
+/// The location that stands for the model's own file where the place of a weight is named.
 const OWN: &str = "\0own";
 
-/// Parts of a model that are longer are not looked at.
+/// The longest part of a model that is looked at.
 const LONGEST: u64 = 1 << 31;
 
 impl External {
@@ -37,7 +39,7 @@ pub fn read_thin(file: &mut (impl Read + Seek), size: u64) -> io::Result<Option<
     if is_small { Ok(None) } else { without(file, size, MOST_CONSTANT_ELEMENTS) }
 }
 
-/// The same of weights with more elements than `most`.
+/// As [`read_thin`], for weights with more elements than `most`.
 fn without(file: &mut (impl Read + Seek), size: u64, most: i64) -> io::Result<Option<Vec<u8>>> {
     let mut walk = Walk { file, at: 0, most, moved: 0, graphs: 0 };
     match walk.message(size, Level::Model) {

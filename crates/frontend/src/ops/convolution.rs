@@ -1,4 +1,6 @@
-//! Operator lines of convolutions: two and three dimensions, all directions, and transposed ones.
+//! The operator lines of convolutions, such as `conv2d c=64 h=56 k=64 r=3 pad=1`: two and three
+//! dimensions, all directions, and transposed ones. Each operator has the list of its keys and a
+//! function from a parsed line to a workload with a name; `ops.rs` has the table of operators.
 
 use super::{Fault, Line, Made, fault};
 use squall_core::operator::{ByteResult, Channels, Conv, ConvAxis, Convolution, Direction};

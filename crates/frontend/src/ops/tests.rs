@@ -1,4 +1,6 @@
-//! Lines, their defaults and their errors.
+//! Tests of the reader of operator lines such as `conv2d c=64 h=56 k=64 r=3` (`ops.rs`): defaults,
+//! names of tasks, merged lines, formats, convolutions of all directions, and errors that name the
+//! place and the nearest known word.
 
 use super::*;
 

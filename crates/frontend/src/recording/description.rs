@@ -1,5 +1,7 @@
-//! T1 files: a kernel and its space, described by parameters and conditions. In a store such a text
-//! takes the place of a workload's: it identifies the task of the records of a recording.
+//! Reads and writes T1 files, the tuning community's JSON description of a kernel's space:
+//! parameters with values, and conditions. Output: a [`Description`], from which a space is made.
+//! In a store its canonical text takes the place of a workload's: it identifies the task of the
+//! records of a recording.
 
 use super::{fault, json_of, knob, text};
 use crate::error::{ImportError, shown};

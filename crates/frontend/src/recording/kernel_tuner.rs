@@ -1,5 +1,7 @@
-//! Kernel Tuner's cache files: one JSON object whose `cache` maps the values of the parameters,
-//! joined by commas, to what was measured.
+//! Reads Kernel Tuner's cache files: one JSON object whose `cache` maps the values of the
+//! parameters, joined by commas (`"32,1,7,True"`), to times or the word of a failure. Output: the
+//! rows of a [`Recording`](super::Recording). Large files are read entry by entry, never as a whole
+//! JSON tree.
 
 use super::{Recording, Row, failure, fault, is_maximised, knob, listed, outcome_of, point, t4};
 use crate::error::{ImportError, shown};
@@ -10,7 +12,7 @@ use squall_core::{CpuCost, Outcome};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-/// Where the values of a parameter stand, by their spellings.
+/// The positions of a parameter's values, by their spellings.
 type Positions = HashMap<String, u16>;
 
 /// Everything but the measurements.
@@ -250,7 +252,7 @@ fn parameters(
     Ok(keys.iter().map(one).collect::<Result<Vec<_>, _>>()?.into_iter().unzip())
 }
 
-/// More readings of one key than are told apart.
+/// The most readings of one key that are told apart.
 const MOST_READINGS: usize = 64;
 
 /// The readings of a key whose values may have commas.

@@ -1,6 +1,8 @@
-//! Spaces that were measured with other tools: Kernel Tuner's cache files and T4 results become a
-//! [`Recording`] and are written from one, T1 files become a [`Description`]. Plain or gzipped; a
-//! cache that was interrupted while it was written is closed first, as its readers are expected to.
+//! Reads spaces that were measured with other tools into a [`Recording`] (every configuration with
+//! its outcome), on which searches can be replayed without a device, and writes recordings again.
+//! Kernel Tuner's cache files and T4 results become recordings, T1 files a [`Description`] of a
+//! space. Files may be plain or gzipped; a cache that was interrupted while it was written is
+//! closed first, as its readers are expected to.
 
 mod description;
 mod kernel_tuner;

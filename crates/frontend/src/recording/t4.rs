@@ -1,4 +1,6 @@
-//! T4 results: a list of configurations with what was measured of each.
+//! Reads T4 results, the tuning community's JSON form: a list of configurations, each with its
+//! measurements or the word of its failure. Output: a [`Recording`] whose parameters are those of
+//! the first result, with all values that occur.
 
 use super::{Recording, Row, failed, fault, is_maximised, knob, listed, outcome_of, spelling};
 use crate::error::{ImportError, shown};

@@ -1,4 +1,6 @@
-//! Readers of measured spaces: made-up files, hostile ones, and the real ones where they are.
+//! Tests of the readers and writers of recordings (spaces that other tuners measured): made files
+//! of Kernel Tuner, T1 and T4, files that are cut or hostile, and the community's real files where
+//! the shared folder has them.
 
 use super::*;
 use proptest::prelude::*;

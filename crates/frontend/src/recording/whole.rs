@@ -1,6 +1,8 @@
-//! What of a file's text stands there whole. A search writes its cache record by record, so a file
-//! of one that was interrupted, or of a disk that was full, ends anywhere; the records before that
-//! place are as good as ever. Python also writes numbers that JSON does not have.
+//! Repairs the text of a JSON file that ends early. A search writes its cache record by record, so
+//! the file of an interrupted search, or of a full disk, ends anywhere; the records before that
+//! place are valid. Input: the text; output: the text up to its last whole record, closed as JSON
+//! requires, with a note for the user. Python's `NaN` and `Infinity`, which JSON lacks, become
+//! `null`.
 
 use crate::error::shown;
 
@@ -11,7 +13,7 @@ const NUMBERS: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
 #[derive(Debug)]
 pub(super) struct Whole {
     pub text: String,
-    /// What was left out of it, for the user.
+    /// A note for the user on the part that was left out.
     pub note: Option<String>,
 }
 

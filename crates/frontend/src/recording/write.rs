@@ -1,4 +1,5 @@
-//! Recordings as files that others read: Kernel Tuner's cache files and T4 results.
+//! Writes recordings (measured spaces) as files that other tools read: Kernel Tuner's cache files
+//! and T4 results.
 //!
 //! A file reads back as the recording that it was written from: numbers are chosen so that the
 //! conversion to nanoseconds gives back exactly the same time. Kernel Tuner has no words for a

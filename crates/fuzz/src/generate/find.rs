@@ -1,4 +1,6 @@
-//! MIOpen's find databases: which solvers were timed for a problem, in both of their forms.
+//! Generators of hostile MIOpen files: find databases (which solvers were timed for a problem, in
+//! both of their forms) and lists of problem keys. Input: a [`Draw`]; output: the bytes of a file,
+//! most of it right. `targets.rs` names the readers.
 
 use crate::draw::Draw;
 

@@ -1,5 +1,7 @@
-//! Files of every format, drawn as structures: most of what is in them is right, and the rest is
-//! what a reader may trust too much.
+//! Generators of files of every format that Squall reads, drawn as structures: most of a file is
+//! right, and the rest are values that a reader may trust too much (huge extents, wrong counts,
+//! names with control characters). Input: a [`Draw`](crate::Draw); output: bytes. [`ALL`] lists
+//! them by name.
 
 mod find;
 mod onnx;
@@ -14,7 +16,7 @@ pub use text::{kernel_toml, miopen, npy, operators, predictor, reply, workload};
 /// A generator of files.
 pub type Generator = fn(&mut crate::Draw<'_>) -> Vec<u8>;
 
-/// All of them, by name.
+/// All generators, by name.
 pub const ALL: &[(&str, Generator)] = &[
     ("onnx", model),
     ("external", external),

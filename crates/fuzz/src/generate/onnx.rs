@@ -1,5 +1,6 @@
-//! ONNX models as graphs: written by hand as protocol buffers, so that what no exporter writes can
-//! be written, too.
+//! Generator of hostile ONNX models: graphs of a few nodes, written by hand as protocol buffers, so
+//! that files can be drawn that no exporter writes, such as operators with too few inputs or
+//! weights in strange places. Input: a [`Draw`]; output: the bytes of a file.
 
 use crate::draw::Draw;
 

@@ -1,4 +1,6 @@
-//! What other tuners wrote, and the lines that a store gives out.
+//! Generators of the files of other tuners (Kernel Tuner's caches, T1 descriptions, T4 results) and
+//! of the lines of records that a store exports. Input: a [`Draw`]; output: the bytes of a file,
+//! most of it right.
 
 use crate::draw::Draw;
 

@@ -1,5 +1,6 @@
-//! Formats of lines and of small heads: operators, workloads, kernel.toml, databases, arrays,
-//! predictors, the runner's replies.
+//! Generators of line-based files and of files with small headers: operator lines, workloads,
+//! kernel.toml, MIOpen's text databases, NumPy arrays, predictors, and the replies of a runner
+//! process. Input: a [`Draw`]; output: the bytes of a file, most of it right.
 
 use crate::draw::Draw;
 

@@ -1,4 +1,6 @@
-//! Numbers in the bytes of a chooser's file, as they are written and read.
+//! Reads and writes the numbers in the file of a chooser of solvers (`file.rs`, `forest_file.rs`):
+//! integers of 7 bits a byte, signed integers, and floats. A file that ends early is an error,
+//! never a panic.
 
 use crate::tensors::FileError;
 
@@ -21,7 +23,7 @@ pub fn put_signed(out: &mut Vec<u8>, n: i64) {
     put(out, ((n << 1) ^ (n >> 63)) as u64);
 }
 
-/// What is left of the bytes.
+/// The bytes that are not read yet.
 pub struct Cursor<'a>(pub &'a [u8]);
 
 impl Cursor<'_> {

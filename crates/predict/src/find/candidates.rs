@@ -1,5 +1,7 @@
-//! The solvers that may serve a problem, as a problem's neighbours tell: who is listed how often,
-//! how often first, how much is lost by taking it, how fast it is.
+//! The solvers of MIOpen that may serve a problem, as its measured neighbours say: how many of them
+//! list a solver, how often it is the fastest, how much time is lost by taking it. Input: the
+//! nearest measured problems; output: candidates, and the features of each that the trees
+//! (`models.rs`) read.
 
 use super::gpu::{FACTS, GpuFacts};
 use super::memory::{GpuMemory, Near, log_pace};
@@ -7,12 +9,12 @@ use super::problem::{self, work};
 use serde::{Deserialize, Serialize};
 use squall_core::find::{FindProblem, FindTable, ListEnd};
 
-/// Losses beyond this count as this: e^3 times the best time.
+/// The largest loss that is counted: e^3 times the best time.
 pub const MOST_LOSS: f32 = 3.0;
 /// Added to distances, so that the nearest neighbour does not vote alone.
 const SOFT: f32 = 0.3;
 
-/// What neighbours say of a solver.
+/// A solver and what the neighbours say of it.
 #[derive(Clone, Debug, Default)]
 pub struct Candidate {
     /// Its number.
@@ -27,9 +29,9 @@ pub struct Candidate {
     pub loss: f32,
     /// The least loss.
     pub least: f32,
-    /// How far the nearest neighbour is that lists it, and its loss there.
+    /// The distance of the nearest neighbour that lists it, and its loss there.
     pub near: (f32, f32),
-    /// How often it is first among the three nearest.
+    /// The number of times that it is first among the three nearest.
     pub first_of_three: f32,
     /// Mean logarithm of time over work, and that of the nearest.
     pub pace: (f32, f32),

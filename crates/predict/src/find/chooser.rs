@@ -1,5 +1,7 @@
-//! The chooser: for a problem and a GPU, the solvers that may serve it, best first, with times,
-//! ranges, workspaces and probabilities.
+//! The chooser: for a convolution and a GPU it gives the solvers of MIOpen that may serve, best
+//! first, with times, their ranges, workspaces and the probability of being the fastest. A problem
+//! that was measured on the GPU is looked up; others are answered by trees over measured
+//! neighbours. `squall choose` asks it.
 
 use super::candidates::{Candidate, candidates, features, roof_ratio, told};
 use super::gpu::GpuFacts;
@@ -10,11 +12,11 @@ use super::workspace::workspace;
 use serde::{Deserialize, Serialize};
 use squall_core::find::{FindProblem, FindSolver};
 
-/// GPUs whose neighbours answer for a GPU that is not known.
+/// The number of GPUs whose neighbours answer for a GPU that is not known.
 const SOURCES: usize = 2;
-/// Of the probability that the second of them gives, so much is believed.
+/// The share of the second such GPU's probability that is believed.
 const SECOND_SHARE: f32 = 0.1;
-/// Neighbours that tell the workspace.
+/// The most neighbours from which the workspace is computed.
 const MOST_ROWS: usize = 3;
 /// The times of solvers that no neighbour lists may be off by this, as a logarithm.
 const SELDOM_SPREAD: f32 = 1.1;
@@ -27,7 +29,7 @@ pub enum ChooserSource {
     Database,
     /// Trees, from neighbours on this GPU or on others.
     Model,
-    /// Nothing is near: what solvers are listed elsewhere.
+    /// No measured problem is near: the answer has the solvers that are listed elsewhere.
     Neighbours,
 }
 

@@ -1,6 +1,6 @@
-//! The file of a chooser: a mark, a version, and a body packed by zlib, which holds a header in
-//! JSON, the measured problems (those of several GPUs once), their times, and the trees. Whatever
-//! does not fit together is refused with its reason.
+//! The file of a chooser of solvers: a mark, a version, and a body packed by zlib, which holds a
+//! header in JSON, the measured problems (those of several GPUs once), their times, and the trees.
+//! A file whose parts do not fit together is refused with the reason.
 
 use super::bytes::{Cursor, broken, put, put_signed};
 use super::candidates::{TimesFrom, WIDTH};
@@ -22,7 +22,7 @@ use std::path::Path;
 const MARK: &[u8; 8] = b"SQUALLFC";
 /// The version that this build writes, and the only one that it reads.
 const VERSION: u32 = 2;
-/// A body that unpacks to more than this is no chooser's: the largest has some ten megabytes.
+/// The most bytes of an unpacked body: the largest chooser has some ten megabytes.
 const MOST_BYTES: u64 = 1 << 29;
 /// Steps of a time's logarithm, from [`FIRST_TIME`].
 const TIME_STEPS: f32 = 1800.0;

@@ -1,7 +1,7 @@
-//! Forests in a chooser's file. Trees stand one after another, each from its root, the left side of
-//! a branch before the right one, so that no place of a branch or leaf is written. What is alike
-//! stands together: a mark for each branch and leaf, then the bins, the categories, and the leaves
-//! in 16 bits.
+//! Forests of decision trees in a chooser's file (`file.rs`). Trees stand one after another, each
+//! from its root, the left side of a branch before the right one, so that no place of a branch or
+//! leaf is written. Data of one kind stand together, which packs better: a mark for each branch and
+//! leaf, then the bins, the categories, and the leaves in 16 bits.
 
 use super::bytes::{Cursor, broken, put};
 use super::candidates::WIDTH;

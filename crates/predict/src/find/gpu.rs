@@ -1,5 +1,7 @@
-//! GPUs by their facts: what a model needs to know of one to answer for it, whether or not anything
-//! was measured on it.
+//! Facts of AMD's GPUs (compute units, clock, bandwidth, rates by format), by MIOpen's name such as
+//! `gfx942_304`: the features by which a chooser of solvers (`chooser.rs`) answers for a GPU,
+//! whether or not anything was measured on it. Input: a name; output: [`GpuFacts`], from a table of
+//! data sheets.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,6 @@
-//! The measured problems of some GPUs, and which of them are near to another.
+//! The measured problems of some GPUs, and the search for those nearest to a problem. Input: find
+//! tables; output: for a problem on a GPU the neighbours by distance, among problems of the same
+//! dimension, precision and direction. `candidates.rs` counts their votes.
 
 use super::gpu::GpuFacts;
 use super::problem::{PLACE, place, work};
@@ -6,8 +8,8 @@ use squall_core::find::{FindProblem, FindSolver, FindTable, fnv};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-/// A GPU with fewer measured problems is asked for by the measurements of others, which its own
-/// correct.
+/// The number of measured problems from which a GPU answers for itself; below it, other GPUs answer
+/// and its own measurements correct them.
 const ENOUGH: usize = 3000;
 /// Neighbours that vote.
 pub const NEIGHBOURS: usize = 16;
@@ -39,7 +41,7 @@ pub struct GroupSolver {
     pub example: (u32, u64),
 }
 
-/// What a search leaves out.
+/// The problems that a search leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Without {
     /// Nothing.

@@ -1,7 +1,8 @@
-//! Which solver, how long, with how much workspace: a chooser learns from find databases of some
-//! GPUs and answers for any problem on any GPU, measured or not. Neighbours on the GPU (or, where
-//! it has none, on the GPUs whose facts are most like its own) name the solvers that may serve;
-//! trees order them and say how long each takes.
+//! The chooser of solvers: which of MIOpen's solvers computes a convolution fastest on a GPU, how
+//! long it takes and with how much workspace. It learns from find databases of some GPUs and
+//! answers for any problem on any GPU, measured or not (docs/solver-choice.md). Neighbours on the
+//! GPU (or, where it has none, on the GPUs whose facts are most like its own) name the solvers that
+//! may serve; trees order them and say how long each takes.
 
 mod bytes;
 mod candidates;

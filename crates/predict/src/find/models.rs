@@ -1,17 +1,19 @@
-//! The trees that answer: which solver is the best, how long each takes, and how far off that time
-//! may be. Of each there are two, which leave out a fifth of the problems each (or, where other
-//! GPUs answer, a GPU), so that what they say of it calibrates them.
+//! The gradient-boosted trees that answer for a chooser: which solver is the fastest, how long each
+//! takes, and how far off that time may be. Input: the features of candidates; output: an order,
+//! times and ranges. There are two forests for each question, each of which leaves out a fifth of
+//! the problems (or, where other GPUs answer, a GPU); their errors on the part left out calibrate
+//! the answers.
 
 use super::candidates::{FIRST_FACT, FIRST_SHARED, TimesFrom, VOTED, WIDTH};
 use super::trees::{Binned, Bins, Forest, Goal, TreeSettings, fit, median};
 use crate::parallel;
 
-/// What a forest is for.
+/// The question that a forest answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Predicted {
-    /// Which candidate is the best, from the problem alone.
+    /// Predicts which candidate is the best, from the problem alone.
     BestByProblem,
-    /// Which candidate is the best, from neighbours too.
+    /// Predicts which candidate is the best, from neighbours too.
     BestByNeighbours,
     /// The time against [`TimesFrom`].
     Time,
@@ -21,9 +23,9 @@ pub enum Predicted {
 pub const PREDICTED: [Predicted; 3] =
     [Predicted::BestByProblem, Predicted::BestByNeighbours, Predicted::Time];
 
-/// Forests of each; each leaves the part of its number out.
+/// The number of forests for each question; each leaves out the part of its own number.
 pub const FORESTS: usize = 2;
-/// Parts of the problems.
+/// The number of parts into which problems are divided.
 pub const PARTS: u64 = 5;
 /// A solver that loses this much is as likely the best as e^-1 of one that loses nothing.
 const TOLERANCE: f32 = 0.05;
@@ -33,21 +35,21 @@ const TIME_PARTS: [f32; 9] = [0.0, 0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0];
 /// what was lost on another GPU counts most. Forests that are judged by two of the GPUs choose
 /// worse; these were chosen with the MI300X and with the Vega 10 left out whole.
 const FOREIGN_PARTS: [f32; 2] = [0.5, 16.0];
-/// What brings the order to losses, where it rests on times and scores alone.
+/// The factor from the order to losses, where it rests on times and scores alone.
 const ORDER_SCALE: f32 = 0.4;
 /// The part of one forest's times that a range is to hold; of the mean of two it holds 80 %.
 const HELD: f64 = 0.78;
 /// Ranges are never narrower than this, as a logarithm.
 const LEAST_SPREAD: f32 = 0.015;
 
-/// How a candidate's list says that it stands.
+/// The standing of a candidate in its problem's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelStanding {
     /// Listed.
     Listed,
     /// A cut list lacks it.
     Behind,
-    /// It did not apply.
+    /// The solver did not apply.
     Out,
 }
 
@@ -62,7 +64,7 @@ pub struct Lessons {
     pub deep: Vec<bool>,
     /// Of each candidate: the loss, with [`ModelStanding::Behind`] that of the last one.
     pub losses: Vec<f32>,
-    /// Of each candidate.
+    /// For each candidate its standing.
     pub standings: Vec<ModelStanding>,
     /// Of each candidate: what [`TimesFrom`] tells, as a logarithm.
     pub told: Vec<f32>,
@@ -112,7 +114,7 @@ pub struct Effort {
     pub rounds: usize,
     /// Threads.
     pub threads: usize,
-    /// Of everything random.
+    /// The seed of every random choice.
     pub seed: u64,
 }
 

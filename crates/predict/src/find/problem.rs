@@ -1,4 +1,6 @@
-//! A problem in numbers: where it stands among others, for distances, and what trees see of it.
+//! A convolution of a find database as numbers, for the chooser of solvers: its place, coordinates
+//! whose differences are the distance between two problems (`memory.rs` finds neighbours by them),
+//! and the features that the trees of `models.rs` read.
 
 use squall_core::find::{ChannelOrder, FindProblem};
 
@@ -8,8 +10,8 @@ pub const PLACE: usize = 24;
 /// Features of a problem.
 pub const FEATURES: usize = 46;
 
-/// Where a problem stands: the sum of the differences of two places is their distance. Problems of
-/// different precisions, directions or dimensions are not compared.
+/// The coordinates of a problem: the sum of the differences of two problems' coordinates is their
+/// distance. Problems of different precisions, directions or dimensions are not compared.
 pub fn place(p: &FindProblem) -> [f32; PLACE] {
     let s = |at: usize| p.size(at);
     let log = |x: f64| x.max(1.0).log2();

@@ -1,4 +1,6 @@
-//! A chooser on problems whose answer is known by rule.
+//! Tests of a chooser of solvers on made tables whose fastest solver follows a rule: the rule is
+//! learned, measured problems are recalled, damaged files are refused, and a seed gives the same
+//! file on any number of threads.
 
 use super::chooser::{Asked, Chooser, ChooserSource};
 use super::train::{FindTraining, train};

@@ -1,5 +1,6 @@
-//! Training of a chooser: what neighbours say of every measured problem whose own layer or family
-//! they lack, and what then became of each solver.
+//! Trains a chooser of solvers. Input: find tables and [`FindTraining`]; output: a chooser. Each
+//! measured problem becomes a lesson: the candidates that its neighbours name, where its own layer
+//! or family is left out, and the true time of each. Trees (`models.rs`) learn from these lessons.
 
 use super::candidates::{
     Candidate, MOST_LOSS, TimesFrom, WIDTH, candidates, features, is_open, roof_ratio, told,
@@ -12,14 +13,14 @@ use super::trees::Bins;
 use crate::parallel;
 use squall_core::find::{FindPart, FindTable, find_part};
 
-/// Problems whose features say where numbers are cut into bins.
+/// The number of problems whose features decide where numbers are cut into bins.
 const SAMPLE: usize = 8000;
-/// Measured problems of a GPU with few of them that correct the answers for it, at most.
+/// The most measured problems of a GPU with few of them that correct the answers for it.
 const MOST_CORRECTIONS: usize = 1500;
-/// Of so many problems of a GPU with few of them a correction is made at all.
+/// The least number of such problems for which a correction is made.
 const LEAST_CORRECTIONS: usize = 10;
 
-/// What to train on, and how.
+/// The data and the options of a training.
 #[derive(Clone, Debug)]
 pub struct FindTraining {
     /// Salt of the split whose layers and families are left out; all is learned without one.
@@ -30,7 +31,7 @@ pub struct FindTraining {
     pub rounds: usize,
     /// Threads; they do not change the result.
     pub threads: usize,
-    /// Of everything random.
+    /// The seed of every random choice.
     pub seed: u64,
 }
 
@@ -40,7 +41,7 @@ impl Default for FindTraining {
     }
 }
 
-/// How far a training is. Each GPU learns from its own problems, and at last all from those of
+/// The progress of a training. Each GPU learns from its own problems, and at last all from those of
 /// others, for GPUs that were not measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FindStep<'a> {
@@ -61,7 +62,7 @@ struct Item {
     part: u8,
 }
 
-/// What becomes of an item: a run of candidates.
+/// The lesson of an item: a run of candidates.
 #[derive(Default)]
 struct Lesson {
     /// Bins of features, candidate after candidate.
@@ -192,7 +193,7 @@ fn shown(memory: &Memory, item: &Item, rows: &mut Vec<f32>) -> Vec<Candidate> {
     all
 }
 
-/// What some of the items say before any is learned.
+/// Numbers that a sample of the items gives before any item is learned.
 struct Sample {
     /// Where the features are cut into bins.
     bins: Bins,

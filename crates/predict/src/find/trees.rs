@@ -1,5 +1,7 @@
-//! Histogram gradient-boosted trees on features of at most 64 bins, one of which is a category. A
-//! loss is a function that gives gradients, so that candidates of one problem can be compared.
+//! Histogram gradient-boosted trees for the chooser of solvers, on features of at most 64 bins, one
+//! of which is a category (the solver). A loss is a function that gives gradients, so that
+//! candidates of one problem can be compared. `search/src/cost_model/gbdt.rs` is the simpler form
+//! for searches.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -99,7 +101,7 @@ pub struct TreeSettings {
     pub column_share: f64,
     /// Pulls leaves towards 0.
     pub ridge: f64,
-    /// Of rows and columns.
+    /// The seed by which rows and columns are drawn.
     pub seed: u64,
 }
 

@@ -1,9 +1,10 @@
-//! The workspace that a solver needs for a problem, from what it needed for others: kernels ask for
-//! sums of tensor sizes, so the formula is found that explains the neighbours, and is evaluated.
+//! Predicts the workspace that a solver needs for a problem from the workspaces of measured
+//! problems. Kernels ask for sums of tensor sizes (copies, unfolded images), so the formula is
+//! found that explains the neighbours, and is evaluated for the problem.
 
 use squall_core::find::FindProblem;
 
-/// Sizes are rounded up by solvers, so a formula may be off by so many bytes.
+/// The bytes by which a formula may be off, since solvers round sizes up.
 const SLACK: u64 = 4096;
 
 /// Bytes by every formula that is tried, in the order in which they are believed.

@@ -1,4 +1,6 @@
-//! AdamW (Loshchilov and Hutter 2019) and the cosine schedule of its step.
+//! The optimiser of the predictors' networks: AdamW (Loshchilov and Hutter 2019), which updates
+//! parameters from their gradients, and the cosine schedule of its step. The training loop in
+//! `predict/src/train.rs` calls both.
 
 use super::vector::wide;
 

@@ -1,4 +1,5 @@
-//! Tests of every gradient against finite differences.
+//! Tests of the layers of the predictors' networks (`layer.rs`, `sequence.rs`, `loss.rs`): every
+//! hand-derived gradient is compared with central differences of the loss, on random sizes.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,5 +1,6 @@
-//! Layers without state between samples: linear maps, sums of embedding tables, drop-out and
-//! the two-layer perceptron that reads a problem or a candidate.
+//! Layers without state between samples: linear maps, sums of embedding tables, drop-out, and the
+//! two-layer perceptron that reads a problem or a candidate. Each has `forward`, and `backward`,
+//! which adds to the gradients. `nn/mod.rs` explains the layout of parameters.
 
 use super::vector::{add_row, add_within, dot_rows, gelu, gelu_backward, sum_rows, wide};
 use super::{Matrix, ParameterLayout, Stored, product, sized};

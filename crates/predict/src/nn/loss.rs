@@ -1,4 +1,6 @@
-//! Soft-max cross entropy over rows of scores, of all positions or of the allowed ones.
+//! The loss of the predictors' networks that choose: soft-max cross entropy over rows of scores, of
+//! all positions or of the allowed ones. Input: scores and the true position; output: the loss,
+//! with the scores replaced by their gradient.
 
 use super::vector::log_softmax;
 

@@ -1,7 +1,7 @@
-//! Neural networks, small and on the CPU: fused layers with hand-derived gradients over flat
-//! slices of f32. All parameters of a model lie in one slice, all gradients in another of the
-//! same shape; a layer is a few [`Matrix`] places in them. Tests compare every gradient with
-//! finite differences.
+//! Neural networks, small and on the CPU, for the predictors: fused layers with hand-derived
+//! gradients over flat slices of f32. All parameters of a model lie in one slice, all gradients in
+//! another of the same shape; a layer is a few [`Matrix`] places in them. Tests compare every
+//! gradient with finite differences.
 //!
 //! Matrices are row-major with a sample in each row. `forward` writes its result, `backward` takes
 //! the gradient of the result and *adds* to the gradients of parameters.

@@ -1,8 +1,9 @@
-//! Matrix products of row-major matrices, on the `gemm` crate: the only file of this crate with
-//! `unsafe` code, since `gemm` takes pointers. Every length is checked before it is called.
+//! Matrix products of row-major matrices for the layers of the networks, on the `gemm` crate: the
+//! only file of this crate with `unsafe` code, since `gemm` takes pointers. Every length is checked
+//! before it is called.
 #![allow(unsafe_code)]
 
-/// How an operand is stored, compared with how it enters the product.
+/// The order in which an operand is stored, compared with how it enters the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
     /// The matrix is stored as it enters: `rows x cols`, row after row.

@@ -1,6 +1,6 @@
 //! Layers over sequences, time-major: `x[t]` is the `n x width` matrix of step t, one step after
 //! another. LSTM (Hochreiter and Schmidhuber 1997), dot-product attention (Luong et al. 2015),
-//! convolution over three neighbouring steps.
+//! convolution over three neighbouring steps. The paper's models (`paper.rs`) are made of them.
 
 use super::vector::{add_row, exp, sigmoid, sum_rows, tanh, wide};
 use super::{Linear, Matrix, ParameterLayout, Stored, product, sized, zeroed};
@@ -59,9 +59,9 @@ pub struct LstmGradients<'a> {
 /// Where [`Attention::backward`] adds gradients.
 #[derive(Debug)]
 pub struct AttentionGradients<'a> {
-    /// Those of the query.
+    /// The gradients of the query.
     pub query: &'a mut [f32],
-    /// Those of the memory.
+    /// The gradients of the memory.
     pub memory: &'a mut [f32],
 }
 

@@ -1,5 +1,6 @@
-//! Element-wise functions over slices, written without calls and branches, so that the
-//! compiler vectorises them. `pulp` runs each with the widest instructions of the machine.
+//! Elementwise functions over slices (`exp`, `tanh`, GELU, sums of products), written without calls
+//! and branches, so that the compiler vectorises them. `pulp` runs each with the widest
+//! instructions of the machine. The networks' layers call them.
 
 use pulp::Arch;
 use std::sync::OnceLock;

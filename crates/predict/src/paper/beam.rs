@@ -1,5 +1,6 @@
-//! Decoding under constraints: a beam search over the tuner space, which is sorted, so that every
-//! prefix of values is a range of candidates.
+//! Decoding of the paper's models under constraints: a beam search over the candidates of a
+//! problem's tuner space, which is sorted, so that every prefix of values is a range of candidates.
+//! Output: log-probabilities of candidates; those that the beam gave up have minus infinity.
 
 use super::{Encoded, Sequence};
 use crate::features::EncodedProblem;

@@ -1,5 +1,6 @@
-//! Tasks and candidates as numbers: a task's sizes, the compiler's features, and the knobs by name,
-//! whatever sketch they belong to.
+//! Encodes tasks and candidates as numbers for the networks that rank candidates of Squall's own
+//! tasks: a task's sizes, the compiler's features of a candidate's nest, and the knobs by name,
+//! whatever sketch they belong to. [`Vocabulary`] learns the columns and their scales.
 
 use super::TunedTask;
 use serde::{Deserialize, Serialize};

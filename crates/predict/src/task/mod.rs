@@ -3,10 +3,10 @@
 //! candidates of its own spaces are made ([`TaskModel::propose`]) and ranked by networks that read
 //! a candidate's knobs, the compiler's features of its nest and the task's sizes.
 //!
-//! Solvers have one list of values for all their problems, so a network can choose among them
-//! ([`crate::Solver`]). The legal tiles of a task follow from its extents: those of two tasks may
-//! have no value in common. So numbers stay numbers here, every candidate comes from the task's own
-//! [`Space`](squall_core::Space), and what is learned is the order of candidates within a task
+//! MIOpen's solvers have one list of values for all their problems, so a network can choose among
+//! them ([`crate::Solver`]). The legal tiles of a task follow from its extents: those of two tasks
+//! may have no value in common. So numbers stay numbers here, every candidate comes from the task's
+//! own [`Space`](squall_core::Space), and the networks learn the order of candidates within a task
 //! (after TenSet, Zheng et al., NeurIPS 2021: a cost model trained ahead, over many tasks).
 
 mod encode;

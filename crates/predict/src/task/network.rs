@@ -1,6 +1,7 @@
-//! Learning the order of a task's candidates: some of them are drawn, and the soft-max of their
-//! scores shall be that of their speeds (Cao et al., "Learning to rank: from pairwise approach to
-//! listwise approach", ICML 2007).
+//! The networks that rank the candidates of a task, and how they learn: some measured candidates of
+//! each task are drawn, and the soft-max of their scores shall be that of their speeds (Cao et al.,
+//! "Learning to rank: from pairwise approach to listwise approach", ICML 2007). Input: rows encoded
+//! by `encode.rs`; output: scores in logarithms of speed.
 
 use super::encode::Vocabulary;
 use super::{TaskModel, TunedTask};
@@ -10,7 +11,7 @@ use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 
 /// A candidate slower by this, in logarithms of time, is to be e times less likely the best.
 pub(super) const SHARPNESS: f32 = 0.15;
-/// What stands for the speed of a candidate that failed: this far behind the best, in logarithms.
+/// The speed that a failed candidate is given: this far behind the best, in logarithms.
 const FAILED: f64 = -3.0;
 /// Candidates drawn from a task.
 const DRAWN: usize = 32;

@@ -1,7 +1,7 @@
-//! Candidates for a task that was not tuned, in the order in which to try them. Candidates are the
-//! best configurations of similar tasks brought into this task's spaces, variations of them, and a
-//! few even samples; all are legal by construction. They are ordered by the mean score of the
-//! networks less their disagreement.
+//! Proposes candidates for a task that was not tuned, in the order in which to try them. Candidates
+//! are the best configurations of similar tasks brought into this task's spaces, variations of
+//! them, and a few even samples; all are legal by construction. They are ordered by the mean score
+//! of the networks less their disagreement.
 
 use super::encode::distance;
 use super::{KnownTask, TaskModel};
@@ -26,8 +26,8 @@ const GENERATIONS: usize = 3;
 /// The factor on the standard deviation of the networks' scores, which is subtracted: a candidate
 /// that only some networks score high is probably unlike those that were learned from.
 const DISAGREEMENT: f32 = 0.5;
-/// What likeness to one that is chosen already costs at most, in logarithms of time: ten of the
-/// same kernel are one try.
+/// The most that likeness to a candidate that is chosen already costs, in logarithms of time: ten
+/// of the same kernel are one try.
 const SIMILARITY: f32 = 0.08;
 /// A sketch whose best is expected to be within this of the best of all, in logarithms of time, is
 /// tried once, as long as a third of all tries suffices: few tasks teach which sketch suits one,

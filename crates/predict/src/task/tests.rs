@@ -1,5 +1,5 @@
-//! Tasks of which the truth is known: a tile is best near the root of its extent, and one of two
-//! orders costs a quarter more.
+//! Tests of predictions for Squall's own tasks (`task/mod.rs`), on made tasks of which the truth is
+//! known: a tile is best near the root of its extent, and one of two orders costs a quarter more.
 
 use super::*;
 use crate::predictor::Predictor;

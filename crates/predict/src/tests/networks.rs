@@ -1,4 +1,6 @@
-//! Single networks: gradients, scores and samples against their definitions.
+//! Tests of single networks of the predictor (ranker, chain, the paper's models): gradients against
+//! finite differences, scores of whole spaces against what training lowers, and samples against
+//! their definitions.
 
 use super::{PAPER, examples, family};
 use crate::chain::{Chain, ChainSizes};

@@ -1,4 +1,5 @@
-//! Training that is interrupted, and goes on from its checkpoint.
+//! Tests of training that is interrupted and resumes from its checkpoint (`checkpoint.rs`): the
+//! predictor must be the same as without the interruption, for our networks and for the paper's.
 
 use super::{examples, family, problem, small, trained};
 use crate::{

@@ -1,5 +1,5 @@
-//! Files that earlier builds wrote: predictors of version 4 and a checkpoint, made at commit
-//! 6ed57c1 from every ninth example. This build reads them and answers as that one did.
+//! Tests with files that earlier builds wrote: predictors of version 4 and a checkpoint, made at
+//! commit 6ed57c1 from every ninth example. This build must read them and answer as that one did.
 
 use super::{examples, family, problem};
 use crate::{ChainSizes, Checkpoint, Kind, Options, Predictor, RankerSizes, TrainingRequest};

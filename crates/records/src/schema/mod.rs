@@ -1,5 +1,6 @@
-//! The database's schema, one module a version. `PRAGMA user_version` says which one a file has;
-//! opening a file of an older version upgrades it, one step after another, in one transaction.
+//! The database's schema, one module a version. `PRAGMA user_version` says which version a file
+//! has; opening a file of an older version upgrades it step by step in one transaction, so that old
+//! stores load for ever. A new field of records or a new table is a new version here.
 
 pub mod v1;
 pub mod v2;

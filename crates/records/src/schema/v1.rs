@@ -1,5 +1,6 @@
-//! Version 1: one table of records. `body` is the whole record in its wire form; the other
-//! columns repeat what queries choose and order by.
+//! Version 1 of a store's schema: one table of records, which triggers protect from changes. `body`
+//! is the whole record in its wire form (`wire.rs`); the other columns repeat the fields that
+//! queries choose and order by.
 
 /// The statements that make the schema.
 pub const CREATE: &str = "

@@ -1,6 +1,7 @@
-//! Version 2 adds a table of examples: problems that others tuned, for predictors to learn from.
-//! `problem` is the problem in JSON; the other columns repeat what queries choose by. A problem
-//! that is tuned again gets another row, and its newest row is valid.
+//! Version 2 of a store's schema adds a table of examples: problems that others tuned, from which
+//! predictors learn (`example.rs`). `problem` is the problem in JSON; the other columns repeat the
+//! fields that queries choose by. A problem that is tuned again gets another row, and its newest
+//! row is valid.
 
 /// The statements that upgrade version 1.
 pub const UPGRADE: &str = "

@@ -1,6 +1,7 @@
-//! Version 3 adds a table of blocks of find databases: which solvers others timed for which
-//! problems. A block holds the lines that one import added, as they stood in the file, packed by
-//! zlib. Of a key that stands in several blocks the newest line is valid.
+//! Version 3 of a store's schema adds a table of blocks of MIOpen's find databases: which solvers
+//! others timed for which problems (`find_block.rs`). A block holds the lines that one import
+//! added, as they stood in the file, packed by zlib. Of a key that stands in several blocks the
+//! newest line is valid.
 
 /// The statements that upgrade version 2.
 pub const UPGRADE: &str = "

@@ -1,5 +1,5 @@
-//! Version 4 adds a table of wishes: kernels that were used and that no trial on their device
-//! speaks for. A wish is no measurement, so its counts grow in place.
+//! Version 4 of a store's schema adds a table of wishes: tasks whose kernels were used on a device
+//! without a trial there (`wish.rs`). A wish is no measurement, so its counts grow in place.
 
 /// The statements that upgrade version 3.
 pub const UPGRADE: &str = "

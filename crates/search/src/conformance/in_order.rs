@@ -1,5 +1,6 @@
-//! The least that a strategy can be: what it takes to add one. The conformance suite of this crate
-//! and the tests of squall's trial loop both run it; its list entry is [`IN_ORDER`].
+//! The simplest strategy: every configuration in the order of its space. It shows how much code a
+//! strategy needs; the conformance suite of this crate and the tests of squall's trial loop run it.
+//! Its entry for a list of strategies is [`IN_ORDER`].
 
 use super::{Candidate, Setting, Strategy, StrategyInfo, Trial};
 use std::collections::HashSet;

@@ -1,6 +1,8 @@
-//! Histogram gradient-boosted regression trees: features are put into at most 64 bins once, a
-//! node's histogram of gradients decides its split, and a child's histogram is its parent's less
-//! its sibling's. Row and column subsets are drawn from a seed, so equal data give equal trees.
+//! Gradient-boosted regression trees with histograms (as in LightGBM), the default cost model.
+//! Input: rows of features of measured candidates with labels; output: a score for any row.
+//! Features are put into at most 64 bins once, a node's histogram of gradients decides its split,
+//! and a child's histogram is its parent's less its sibling's. Row and column subsets are drawn
+//! from a seed, so equal data give equal trees.
 
 use super::CostModel;
 use rand::{RngExt, SeedableRng};
@@ -12,7 +14,7 @@ pub use bytes::TreeError;
 
 const BINS: usize = 64;
 
-/// What the trees minimise.
+/// The loss that the trees minimise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// The squared error of the label.
@@ -38,9 +40,9 @@ pub struct GbdtSettings {
     pub ridge: f64,
     /// Least weight on either side of a split.
     pub least: f64,
-    /// What is minimised.
+    /// The loss that is minimised.
     pub loss: Loss,
-    /// Of rows, columns and pairs.
+    /// The seed of drawn rows, columns and pairs.
     pub seed: u64,
 }
 

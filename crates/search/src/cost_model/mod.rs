@@ -1,4 +1,7 @@
-//! Cost models: they rank candidates by their features before anything is built.
+//! Cost models: they rank candidates by their features before anything is built, as in Ansor. The
+//! trait [`CostModel`] is fitted to the measured candidates of a task; [`Gbdt`] (gradient-boosted
+//! trees) is the default, [`NoModel`] gives random scores for comparison. Evolution and descent
+//! (`strategy/`) choose proposals by the scores.
 
 mod gbdt;
 

@@ -1,5 +1,7 @@
-//! Simulated annealing (Kirkpatrick et al., Science 1983) over logarithms of time, so that the
-//! unit of time does not matter, and cooled by trials made, so that the budget does not either.
+//! Simulated annealing (Kirkpatrick et al., Science 1983) for flat spaces, of which only the knobs
+//! are known. It works on logarithms of time, so that the unit of time does not matter, and cools
+//! with the number of trials made, so that the budget does not matter either. `steps.rs` runs it;
+//! `flat/mod.rs` lists all such searches.
 
 use super::climb::{START, along};
 use super::steps::Steps;
@@ -7,8 +9,8 @@ use super::{PointId, PointTable};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// At first a move that is worse by this, in logarithms of time, is taken with a probability of
-/// 1/e.
+/// The first temperature: a move that is worse by this, in logarithms of time, is taken with a
+/// probability of 1/e.
 const HOT: f64 = 0.3;
 /// The temperature is multiplied by this at each trial, down to [`COLD`], and then set to a third
 /// of [`HOT`].

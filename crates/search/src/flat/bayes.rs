@@ -1,5 +1,7 @@
-//! Bayesian search: a Gaussian process over the knobs, and the point of the greatest expected
-//! improvement among neighbours of the best and some even draws.
+//! Bayesian optimisation for flat spaces, of which only the knobs are known: a Gaussian process
+//! (`surrogate.rs`) is fitted to the times so far, and the next point is the one with the greatest
+//! expected improvement among neighbours of the best points and some even draws. It is part of the
+//! default search of flat spaces (`flat/mod.rs`).
 
 use super::surrogate::{KnobAxis, Surrogate};
 use super::{Climb, PointId, PointSearch, PointTable, Stepped};
@@ -23,7 +25,7 @@ const DRAWS: usize = 300;
 const POOL: usize = 1500;
 /// Values of a knob beyond which not all are tried in the place of one.
 const MANY: usize = 256;
-/// How fast the influence of a success or failure falls with distance.
+/// The rate at which the influence of a success or failure falls with distance.
 const NEARNESS: f64 = 4.0;
 
 /// Trials without a gain after which local search takes turns with the Gaussian process.

@@ -1,5 +1,6 @@
-//! Greedy iterated local search: first-improvement descent along single knobs, and where nothing
-//! is better, a descent from the best with two of its knobs changed.
+//! Greedy iterated local search for flat spaces, of which only the knobs are known:
+//! first-improvement descent along single knobs, and, where no neighbour is better, a new descent
+//! from the best point with two of its knobs changed. `flat/mod.rs` lists all such searches.
 
 use super::steps::Steps;
 use super::{PointId, PointTable};

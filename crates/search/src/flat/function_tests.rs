@@ -1,5 +1,6 @@
-//! The default search of flat spaces on smooth functions of whole numbers, against even draws: such
-//! spaces are what users of other optimisers bring.
+//! Tests of the default search of flat spaces (of which only the knobs are known) on smooth
+//! functions of five whole numbers, such as the sphere and Rosenbrock's function, against even
+//! draws: users of other optimisers bring such spaces.
 
 use super::{FlatSearch, default_search};
 use crate::strategy::{Setting, Strategy};

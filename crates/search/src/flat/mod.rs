@@ -1,7 +1,8 @@
-//! Strategies of flat spaces: spaces of knobs of which nothing is known but their values, as those
-//! of users' own kernels and of recordings. Each strategy is a [`PointSearch`] over the
-//! [`PointTable`] of one tunable; [`FlatSearch`] makes a [`Strategy`] of it, with one search for
-//! each tunable of a task.
+//! Strategies for flat spaces: spaces of which nothing is known but their knobs' values, such as
+//! those of users' own kernels and of recordings. A strategy here is a [`PointSearch`], which
+//! proposes the next point of one tunable's [`PointTable`] and learns its time; [`FlatSearch`]
+//! makes a [`Strategy`] of it, with one search for each tunable of a task. docs/strategies.md
+//! describes them.
 
 mod anneal;
 mod bayes;

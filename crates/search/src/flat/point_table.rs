@@ -1,6 +1,7 @@
-//! The points of a flat space with their numbers and outcomes. A number is the point's rank where
-//! the space is small enough to be listed; in a larger space points are numbered in the order in
-//! which searches meet them.
+//! The points of one tunable's flat space, with numbers and outcomes: which points were proposed,
+//! their times, their neighbours, and fresh draws. A point's number is its rank where the space is
+//! small enough to be listed; in a larger space points are numbered in the order in which searches
+//! meet them. All searches of this folder work on it.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;

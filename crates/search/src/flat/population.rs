@@ -1,5 +1,7 @@
-//! Searches by populations: a genetic algorithm, differential evolution, a particle swarm. Points
-//! between the legal ones are taken to the nearest legal one, knob by knob.
+//! Searches by populations for flat spaces: a genetic algorithm, differential evolution and a
+//! particle swarm. Each keeps a set of points with their times and proposes a new point from some
+//! of them; a point between legal ones is moved to the nearest legal one, knob by knob.
+//! `flat/mod.rs` lists all such searches.
 
 use super::climb::perturb;
 use super::steps::Steps;

@@ -1,4 +1,6 @@
-//! Even draws of the legal configurations, none twice: the baseline of every other strategy.
+//! The strategy `random`: even draws of the legal configurations of a task's tunables, none twice,
+//! without learning from outcomes. It is the baseline of every other strategy, for flat spaces (of
+//! which only the knobs are known) and for spaces with features.
 
 use super::FlatSearch;
 use crate::strategy::{Setting, Strategy};

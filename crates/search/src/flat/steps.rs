@@ -1,5 +1,6 @@
-//! Searches that go one step at a time: they propose a point, learn its time, and go on. Points
-//! whose time is known already are learnt from at once and cost no trial.
+//! An adapter for searches that go one step at a time (annealing, tabu and others): they propose a
+//! point, learn its time, and go on. [`Stepped`] makes a [`PointSearch`] of them; a point whose
+//! time is known already is learned from at once and costs no trial.
 
 use super::{PointId, PointSearch, PointTable};
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -1,10 +1,10 @@
-//! A Gaussian process over points: the logarithm of time that is expected at points that were not
-//! tried, with its deviation.
+//! A Gaussian process over the points of a flat space, for Bayesian search (`bayes.rs`). Input:
+//! points with their times; output: for any point the expected logarithm of time and its deviation.
 //!
 //! The kernel is exp(-sum of w_j d_j) with d_j = 1/2 [values differ] + 1/2 |difference of levels|
 //! along knob j: half of a knob's effect is taken to be that of any other value, half grows with
 //! distance. Products of two knobs may be axes too, with d_j = |difference of levels|. The mean is
-//! fitted by generalised least squares. Everything is kept in the frame of the factor L of the
+//! fitted by generalised least squares. All numbers are kept in the frame of the factor L of the
 //! covariance: a point's row v = L^-1 k(point) grows by one number for each success, only for
 //! points that are looked at, and a success's own row is the next row of L.
 
@@ -12,15 +12,15 @@ use super::{PointId, PointTable};
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Products with more values than this are left out, and more products than this.
+/// The most values of a product of two knobs, and the most products, that become axes.
 const MOST_VALUES: usize = 4096;
 const MOST_PRODUCTS: usize = 28;
 /// Values of a knob from which on they are steps of a scale.
 const FINE: usize = 48;
-/// The middles of the priors of such a knob's two weights.
+/// The middles of the priors of the two weights of a knob with so many values.
 const SMOOTH: f64 = 4.0;
 const ROUGH: f64 = 0.02;
-/// Where weights are kept.
+/// The range in which weights are kept.
 const WEIGHTS: std::ops::RangeInclusive<f64> = 0.003..=20.0;
 /// Noise, as a share of the variance.
 const NOISES: [f64; 4] = [1e-4, 1e-3, 1e-2, 5e-2];

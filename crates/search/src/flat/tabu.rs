@@ -1,5 +1,6 @@
-//! Tabu search (Glover, 1989): the best of some neighbours is moved to even where it is worse, and
-//! places that were left lately may not be entered again.
+//! Tabu search (Glover, 1989) for flat spaces, of which only the knobs are known: it moves to the
+//! best of some neighbours even where that is worse, and may not return to places that it left
+//! lately. `steps.rs` runs it; `flat/mod.rs` lists all such searches.
 
 use super::climb::{START, along};
 use super::steps::Steps;

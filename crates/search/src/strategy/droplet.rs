@@ -1,8 +1,9 @@
 //! Droplet Search (Canesche et al., ACM TACO 2024): a coordinate descent whose steps must be
-//! statistically significant. It differs from the published code, which has faults: values are
-//! sorted and the start stands at its true place among them, steps go both ways and end at the ends
-//! of a list, only legal points are proposed, no queued point is lost, points are identified by the
-//! whole configuration, and a batch without an improvement widens the radius instead of ending the
+//! statistically significant. Input: a start point and the ledger of outcomes; output: neighbours
+//! to measure. It differs from the published code, which has faults: values are sorted and the
+//! start stands at its true place among them, steps go both ways and end at the ends of a list,
+//! only legal points are proposed, no queued point is lost, points are identified by the whole
+//! configuration, and a batch without an improvement widens the radius instead of ending the
 //! descent.
 
 use super::evolution::batch;
@@ -19,7 +20,7 @@ use std::collections::VecDeque;
 
 /// A challenger must be faster than the incumbent by this share.
 const LEAST_EFFECT: f64 = 0.01;
-/// It must be faster by this share where there are single samples, which do not show the noise.
+/// The same share where there are single samples, which do not show the noise.
 const LEAST_EFFECT_UNTESTED: f64 = 0.03;
 /// The probability of seeing its lead by chance must be below this.
 const SIGNIFICANCE: f64 = 0.05;
@@ -47,7 +48,7 @@ fn ranked(ledger: &mut Ledger, ranker: &Ranker, points: Vec<Point>) -> Vec<Point
     order.into_iter().map(|(_, p)| p).collect()
 }
 
-/// One descent from one start. The ledger is the caller's.
+/// A descent from one start. The ledger is the caller's.
 pub(super) struct Descent {
     centre: Point,
     /// The stage that is searched; see [`Descent::neighbours`].

@@ -1,5 +1,6 @@
-//! One test for each fault of the published descent (and what else descent must keep), each of
-//! which the published code would fail.
+//! Tests of the coordinate descent in `droplet.rs` (Droplet Search): one for each fault of the
+//! published code, which that code would fail, and for the other properties that a descent must
+//! keep.
 
 use super::*;
 use crate::conformance::{Small, measured};

@@ -1,7 +1,8 @@
-//! Evolutionary search under a learned cost model, as in Ansor (Zheng et al., OSDI 2020). A
-//! population of measured, carried and fresh points is varied for a few generations by traded tile
-//! factors, steps, jumps and crossover; the points with the highest scores, chosen unlike one
-//! another, and a few random points are proposed.
+//! Evolutionary search under a learned cost model, as in Ansor (Zheng et al., OSDI 2020). Input:
+//! the ledger of outcomes and a fitted model; output: a batch of new points. A population of
+//! measured, carried and fresh points is varied for a few generations by traded tile factors,
+//! steps, jumps and crossover; the points with the highest scores, chosen unlike one another, and a
+//! few random points are proposed.
 
 use super::ranker::Ranker;
 use super::sampling::{divide, of_tunables, policy, shares, spread};
@@ -21,8 +22,8 @@ const MEASURED: usize = 48;
 /// The share of a batch that is random.
 const RANDOM: f64 = 0.07;
 
-/// Of so many proposals one is the best of a tunable that was tried less than others, of each
-/// such tunable one in a batch.
+/// One in this many proposals is the best point of a tunable that was tried less than others; each
+/// such tunable gets one in a batch.
 const NEGLECTED: usize = 4;
 /// A tunable whose best takes this many times as long as the best of all is left alone.
 const HOPELESS: f64 = 1.6;
@@ -32,8 +33,8 @@ pub(super) fn warm_up(trials: usize) -> usize {
     (trials / 5).clamp(6, 24)
 }
 
-/// How many points are proposed before their outcomes are needed; small budgets learn in small
-/// steps.
+/// The number of points that are proposed before their outcomes are needed; small budgets learn in
+/// small steps.
 pub(super) fn batch(trials: usize) -> usize {
     (trials / 16).clamp(4, 32)
 }

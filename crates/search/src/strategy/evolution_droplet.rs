@@ -1,6 +1,7 @@
-//! The default strategy: explore by evolution first, then also descend from several of the best
-//! points that lie apart. Exploring and each descent are arms of a multi-armed bandit: each gets a
-//! share of every batch by its recent gain, and an arm without history is taken to be good.
+//! The default strategy, `evolution+droplet`: explore by evolution (`evolution.rs`) first, then
+//! also descend (`droplet.rs`) from several of the best points that lie apart. Exploring and each
+//! descent are arms of a multi-armed bandit: each gets a share of every batch by its recent gain,
+//! and an arm without history is taken to be good.
 
 use super::droplet::{Descent, beats};
 use super::evolution::{Population, batch, default_model, evaluations, warm_up};

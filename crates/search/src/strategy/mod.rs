@@ -1,7 +1,7 @@
-//! Strategies propose candidates of one task and learn from their outcomes.
-//!
-//! Those of this folder share their parts: a ledger of what is known, [`evolution`], which explores
-//! under a cost model, and [`droplet`], which descends from a start.
+//! The trait [`Strategy`], which proposes candidates of one task and learns from their outcomes,
+//! and the strategies for spaces with features: [`evolution`], which explores under a cost model,
+//! [`droplet`], which descends from a start, and both in turn. They share a ledger of what was
+//! tried. Strategies for flat spaces are in `search/src/flat`.
 
 mod droplet;
 mod evolution;
@@ -35,7 +35,7 @@ pub trait Strategy: Send {
     fn tell(&mut self, trials: &[Trial]);
 }
 
-/// What is expected of an algorithm of a task of which nothing was measured.
+/// The expectation of an algorithm, for a task of which nothing was measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expectation {
     /// The algorithm: the first part of the names of its tunables

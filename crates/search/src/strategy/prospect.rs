@@ -1,5 +1,7 @@
-//! What is worth trying in a task of which nothing was measured, under a model that was fitted to
-//! other tasks: hints, even samples and what evolution makes of the best of them.
+//! Proposals for a task of which nothing was measured, under a cost model that was fitted to other
+//! tasks (the general predictor, `squall/src/general`). Input: the task's tunables, hints, and the
+//! model; output: the most promising candidates, each unlike those before it, found among hints,
+//! even samples and a few generations of evolution.
 
 use super::Expectation;
 use super::evolution::{Member, Population, score};
@@ -13,28 +15,28 @@ use std::sync::Arc;
 const GENERATIONS: usize = 3;
 /// Parents of a generation. Few, for the model is sure of little and a search is short.
 const PARENTS: usize = 32;
-/// So many of the best for each that is proposed may be.
+/// The number of best points from which each proposal is chosen.
 const FRONT: usize = 24;
-/// How much less worth a point is that is nearly a proposed one; scores are logarithms of speed.
+/// The loss of worth of a point that is nearly a proposed one; scores are logarithms of speed.
 const LIKE: f32 = 0.06;
 
-/// How much is looked at.
+/// The effort of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outlook {
     /// Candidates whose features are computed: half of them samples, the rest their offspring,
     /// where those are more than a few.
     pub evaluations: usize,
-    /// Of every random choice.
+    /// The seed of every random choice.
     pub seed: u64,
 }
 
-/// What a model makes of a task.
+/// The prospects of a task under a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prospect {
     /// The candidates that are most worth trying, the best first.
     pub candidates: Vec<Candidate>,
-    /// What the best candidates of each algorithm are expected to reach, the fastest algorithm
-    /// first. An algorithm of which nothing could be realized is not among them.
+    /// The speed that the best candidates of each algorithm are expected to reach, the fastest
+    /// algorithm first. An algorithm of which nothing could be realized is not among them.
     pub algorithms: Vec<Expectation>,
 }
 

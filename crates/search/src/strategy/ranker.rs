@@ -1,4 +1,7 @@
-//! A cost model that is fitted again as a ledger grows.
+//! A cost model that is fitted again as a task's ledger of outcomes grows. Input: the ledger;
+//! output: scores of points, by which evolution and droplet search order their proposals.
+//! `is_ready` says whether scores mean anything yet; a model that was fitted elsewhere stays as it
+//! is.
 
 use crate::cost_model::CostModel;
 use crate::ledger::{Ledger, Point};
@@ -7,7 +10,7 @@ use std::sync::Arc;
 /// Rows that are needed before the scores of a model mean anything.
 const ENOUGH: usize = 6;
 
-/// A cost model and what it was fitted to.
+/// A cost model and the number of rows that it was fitted to.
 pub(super) struct Ranker {
     model: Box<dyn CostModel>,
     /// The number of rows that it was fitted to.
@@ -19,7 +22,7 @@ impl Ranker {
         Ranker { model, learnt: 0 }
     }
 
-    /// One whose model was fitted elsewhere and stays as it is.
+    /// A ranker whose model was fitted elsewhere and stays as it is.
     pub fn fitted(model: Box<dyn CostModel>) -> Ranker {
         Ranker { model, learnt: usize::MAX }
     }

@@ -1,5 +1,7 @@
-//! The division of trials between the algorithms of a task (docs/decisions/0015), and random
-//! points: shared fairly between tunables, and spread out within one.
+//! Divides a batch of trials between the algorithms of a task (docs/decisions/0015), and draws
+//! random points: shared fairly between tunables, and spread out within one. Each algorithm is
+//! tried for a while first; later its share follows from its best time. Evolution takes its samples
+//! and its batches' division from here.
 
 use super::Expectation;
 use crate::ledger::{Ledger, Point, PointSet};
@@ -8,9 +10,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// The share of the budget in which each algorithm gets its first trials.
 const OPENING: f64 = 0.3;
-/// An algorithm has so many of them at most.
+/// The most trials of an algorithm's opening.
 const LONGEST_OPENING: usize = 64;
-/// And so many at least, where an equal share would have been as many.
+/// The least trials of an algorithm's opening, where an equal share would have been as many.
 const SHORTEST_OPENING: usize = 4;
 /// The share of an algorithm in the opening is its expected speed to this power.
 const TRUST: f64 = 3.0;
@@ -19,7 +21,7 @@ const FAILURES: usize = 8;
 /// The least share that all algorithms behind the best one get together, relative to its share.
 const FLOOR: f64 = 0.15;
 
-/// How algorithms share trials.
+/// The rule by which algorithms share trials.
 pub(super) struct Policy {
     /// Trials of each algorithm that come first.
     pub openings: Vec<usize>,

@@ -1,17 +1,19 @@
-//! The measures: what is lost by the first solver of an answer, by the first two, how often it is
-//! the best, and how far times are off.
+//! The measures of an answer of a chooser of solvers: the time that is lost by taking its first
+//! solver or the faster of its first two, how often the first is the best, and how far predicted
+//! times are off. Input: a find table (measured times) and an order of solvers; output:
+//! [`Outcome`]s, [`Scores`] and [`Times`].
 
 use squall_core::find::{FindTable, ListEnd};
 use squall_predict::find::Choice;
 
-/// What became of one answer. Losses are logarithms.
+/// The result of one answer. Losses are logarithms.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     /// Whether any solver of the answer is listed.
     pub covered: bool,
     /// The first solver that is listed.
     pub walk: f64,
-    /// The same, but where a cut list lacks the first, the time of its last counts.
+    /// The strict loss: where a cut list lacks the first solver, the time of its last counts.
     pub strict: f64,
     /// The faster of the first two that are listed.
     pub two: f64,
@@ -109,7 +111,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Of one answer.
+    /// The errors of one answer's times.
     pub fn of(table: &FindTable, problem: usize, order: &[u16], choices: &[Choice]) -> Times {
         let rows = table.rows_of(problem);
         let mut out = Times { problems: 1, ..Times::default() };
@@ -132,7 +134,7 @@ impl Times {
         out
     }
 
-    /// Of many.
+    /// The sum of the errors of many answers.
     pub fn sum<'a>(all: impl Iterator<Item = &'a Times>) -> Times {
         all.fold(Times::default(), |a, b| Times {
             rows: a.rows + b.rows,

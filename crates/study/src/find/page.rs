@@ -1,4 +1,6 @@
-//! The evaluation of a chooser as one page. No script, nothing loaded from elsewhere.
+//! The study of choosers of MIOpen's solvers as one HTML page: tables of the time lost by each
+//! method, by GPU and part of the data. Input: rows of `mod.rs`; output: the text of the page,
+//! which has no script and loads nothing from elsewhere.
 
 use super::FindRow;
 use squall::report::STYLE;

@@ -1,5 +1,6 @@
-//! What needs no trees: the solver that is best on average, a rule for each kind of problem, and
-//! the nearest measured problems.
+//! Baselines for the study of choosers, which need no training of trees: the solver that is best on
+//! average, a rule for each kind of problem, and the votes of the nearest measured problems.
+//! Output: an order of solvers, as the chooser's.
 
 use squall_core::find::FindProblem;
 use squall_predict::find::{Chooser, GpuFacts, Without};
@@ -10,7 +11,7 @@ use std::collections::HashMap;
 pub enum Rival {
     /// The solvers by how often they are first, by direction.
     Average,
-    /// The same by direction, precision, filter, stride and groups.
+    /// The solvers by how often they are first, by direction, precision, filter, stride and groups.
     Rule,
     /// The votes of the eight nearest problems.
     Neighbours,
@@ -24,7 +25,7 @@ pub const RIVALS: &[(Rival, &str)] = &[
 ];
 
 type Kind = (u8, u8, [i32; 3], [i32; 3], bool);
-/// How often each solver is first, and listed.
+/// The number of times that each solver is first, and listed.
 type Votes = HashMap<u16, (u32, u32)>;
 
 /// Rivals that know what the chooser knows of a GPU; of one that it does not know, what it knows of

@@ -1,5 +1,6 @@
 //! TunaNet, the network that MIOpen ships for choosing solvers: read from its own files
-//! (frugally-deep JSON and metadata), checked on its test vectors, and asked as MIOpen asks it.
+//! (frugally-deep JSON and metadata), checked on its test vectors, and asked as MIOpen asks it. The
+//! study in `mod.rs` compares it with Squall's chooser.
 
 use serde_json::Value;
 use squall_core::find::{ChannelOrder, FindProblem, PRECISIONS};

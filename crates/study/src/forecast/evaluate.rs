@@ -1,4 +1,7 @@
-//! What predictions are worth on examples that were held out.
+//! Evaluates predictors of tuned parameters on examples that were held out: P@k, the same by
+//! kernel, likelihood, calibration and time, by solver, device and precision. Input: a predictor or
+//! the options of a training, and examples; output: an [`Evaluation`] for `page.rs` and
+//! `squall evaluate`.
 
 use squall::Error;
 use squall::forecast::{MODELS, families, kinds};
@@ -23,19 +26,19 @@ pub const METHODS: [(&str, Method); 5] = [
     ("frequency", Method::Frequency),
 ];
 
-/// How many candidates P@k looks at.
+/// The numbers of candidates that P@k looks at.
 pub const AT: [usize; 5] = [1, 10, 30, 50, 100];
 
-/// Which examples are asked for.
+/// The examples that are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// Those that a split holds out.
+    /// Examples that a split holds out.
     Held(Split),
-    /// Those of keys that training's data lack, on whatever device.
+    /// Examples of keys that training's data lack, on whatever device.
     Unseen,
 }
 
-/// What an evaluation found.
+/// The results of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evaluation {
     /// A line for each solver, device, precision and model.
@@ -150,11 +153,11 @@ pub struct Timing {
     pub solver: String,
     /// Problems that were timed.
     pub problems: usize,
-    /// Of half of the problems.
+    /// The median time of the problems.
     pub median: f64,
-    /// Of nine in ten.
+    /// The time that nine in ten problems do not exceed.
     pub ninety: f64,
-    /// Of the slowest.
+    /// The time of the slowest problem.
     pub worst: f64,
 }
 

@@ -1,6 +1,7 @@
-//! What predictions are worth: [`evaluate`] scores a predictor on examples that were held out,
-//! [`compare`] trains models here and scores them, [`published`] is what the paper reports, and
-//! [`page`] shows all of it.
+//! The study of predictors of tuned parameters: [`evaluate`] scores a predictor on examples that
+//! were held out, [`compare`] trains models here and scores them, [`published`] has the numbers
+//! that the paper reports (Mahmood, Khan, Afzal), and [`page`] shows all of it. `squall evaluate`
+//! calls it.
 
 mod evaluate;
 mod page;

@@ -1,5 +1,6 @@
-//! An evaluation as one page: the paper's tables with ours beside them, learning curves,
-//! reliability. No script, nothing loaded from elsewhere, light and dark.
+//! An evaluation of predictors as one HTML page: the paper's tables with ours beside them, learning
+//! curves, reliability. Input: an evaluation and timings; output: the text of the page, which has
+//! no script, loads nothing from elsewhere, and suits light and dark screens.
 
 use super::evaluate::Row;
 use super::{AT, Evaluation, Published, ROWS, RowReport, Timing, pooled, published};
@@ -10,16 +11,16 @@ use squall_predict::metrics::{Reliability, Share};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// What a page says of where its numbers come from.
+/// The origin of a page's numbers, as the page states it.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// What was evaluated.
+    /// The name of what was evaluated.
     pub title: String,
     /// The split or fold, and which rows.
     pub held: String,
     /// Seeds of training.
     pub seeds: Vec<u64>,
-    /// What identifies the data.
+    /// The digest that identifies the data.
     pub data: String,
 }
 

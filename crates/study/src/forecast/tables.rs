@@ -1,4 +1,5 @@
-//! What was published, and what is asked for, row by row: to stand beside what is measured.
+//! The published results of the paper on predicting tuned parameters (Mahmood, Khan, Afzal), row by
+//! row (solver and precision), so that pages and tests can set them beside the measured ones.
 
 /// A row of "Optimal Kernel Tuning Parameter Prediction using Deep Sequence Models" (Mahmood, Khan,
 /// Afzal): shares of problems whose tuned vector is predicted, in percent, by its best model,
@@ -37,7 +38,7 @@ pub const ROWS: [(&str, &str); 8] = [
     ("ConvAsmBwdWrW3x3", "FP16"),
 ];
 
-/// What is known of a solver and a precision.
+/// The published results of a solver and a precision.
 pub fn published(solver: &str, precision: &str) -> Option<Published> {
     let of = |samples, top_1, beam, opcs| Some(Published { samples, top_1, beam, opcs });
     match (solver, precision) {

@@ -1,8 +1,9 @@
-//! What each search strategy is worth on real kernels: equal trials, several seeds, every run
-//! afresh. A candidate that two runs propose is measured once and its outcome shared, so that all
-//! strategies search the very same landscape; the trial is paid by both. The best few of every run
-//! are measured again, all runs' together, and more of them where these had been lucky, as in a
-//! session's run-off: a run that met a good moment of the machine has found nothing.
+//! The study of search strategies on real kernels: equal trials, several seeds, every run afresh. A
+//! candidate that two runs propose is measured once and its outcome shared, so that all strategies
+//! search the very same landscape; both pay for the trial. The best few of every run are measured
+//! again, all runs' together, and more of them where these had been lucky, as in a session's
+//! run-off: a run that met a good moment of the machine has found nothing. `squall bench search`
+//! shows the result.
 
 mod page;
 mod race;
@@ -32,11 +33,12 @@ layernorm_128x768: layernorm rows=128 cols=768 eps=1e-05
 /// The share of the best known rate that a run is taken to reach that found nothing.
 const NOTHING: f64 = 0.01;
 
-/// How many of a run's best are measured again together; then as many more, as long as there are
-/// any whose trials were faster than what the run has settled at, as in a session's run-off.
+/// The number of a run's best candidates that are measured again together; then as many more, as
+/// long as there are any whose trials were faster than the time at which the run has settled, as in
+/// a session's run-off.
 pub const FINALISTS: usize = 12;
 
-/// What to compare.
+/// The strategies, tasks and budgets to compare.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     /// Strategies by name, those of [`squall_search::ablations`] among them.

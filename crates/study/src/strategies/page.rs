@@ -1,4 +1,6 @@
-//! A comparison of strategies as one page: no script, nothing loaded from elsewhere.
+//! A comparison of search strategies as one HTML page: curves of the best time by the number of
+//! trials, and a table of scores. Input: the runs of `run.rs`; output: the text of the page, which
+//! has no script and loads nothing from elsewhere.
 
 use super::Ablation;
 use squall::report::STYLE;

@@ -1,6 +1,7 @@
-//! Many runs on one task at once, as one strategy: what they ask for is measured together, and what
-//! several ask for is measured once. The runs think in a thread of their own, in two parties: while
-//! what one party asked for is measured, the other thinks.
+//! Many searches on one task at once, presented as one strategy: the candidates that they ask for
+//! are measured together, and a candidate that several ask for is measured once. The searches
+//! compute in a thread of their own, in two parties: while the candidates of one party are
+//! measured, the other computes.
 
 use super::Run;
 use squall::trials::{BATCH, cpu_time, name_of};

@@ -1,4 +1,6 @@
-//! The comparison as it runs: task by task, budget by budget, and the second looks at the end.
+//! Runs a comparison of search strategies: task by task, budget by budget, and at the end the best
+//! candidates of all runs are measured again. Input: a [`Comparison`](super::Comparison); output:
+//! the runs with their times, from which `mod.rs` computes scores and `page.rs` a page.
 
 use super::race::{Entrant, Race, think};
 use super::{Ablation, Compared, Comparison, FINALISTS, Run};
@@ -20,10 +22,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// How often a race says where it stands.
+/// The time between two reports of a race's progress.
 const NEWS: Duration = Duration::from_secs(30);
 
-/// How often each finalist is measured, a round of all at a time.
+/// The number of times that each finalist is measured, a round of all at a time.
 const LOOKS: usize = 5;
 
 /// Runs a comparison; `heard` learns of each run as it ends, and of what goes wrong.

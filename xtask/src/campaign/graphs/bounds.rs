@@ -1,5 +1,7 @@
-//! How far the values of two correct programs may lie apart, element by element: what each node
-//! rounds itself, and what it makes of its operands' errors. A value that is not here is exact.
+//! The rounding errors that a random graph's values may have, element by element: the errors that
+//! each node's own rounding makes, and the growth of its operands' errors. Input: a case with the
+//! values of a reference; output: bounds for `compare.rs`. A value without a bound is exact, so two
+//! correct programs agree on it in every bit.
 
 use super::case::Case;
 use super::compare::{Arrays, Bounds};
@@ -11,7 +13,7 @@ use squall_frontend::npy::Array;
 use squall_frontend::onnx::proto::NodeProto;
 use std::collections::HashMap;
 
-/// How a node's errors come about.
+/// The source of a node's errors.
 enum Kind {
     /// Its results are elements of its operands.
     Chosen,

@@ -1,4 +1,6 @@
-//! A finished graph with its inputs, and models made of one or several.
+//! A finished random graph with its inputs (a [`Case`]), and the ONNX models made of one or several
+//! of them. `graph.rs` draws the graph; the campaign runs the model, compares its outputs, and
+//! `shrink.rs` makes failing cases smaller.
 
 use super::graph::{Graph, model_of, reads, tensor_of};
 use super::rows::{self, Row};
@@ -17,20 +19,20 @@ pub struct Case {
     pub opset: i64,
     /// In order.
     pub nodes: Vec<NodeProto>,
-    /// What the caller gives.
+    /// The inputs that the caller gives.
     pub inputs: Vec<(String, Array)>,
-    /// What the file holds.
+    /// The constants that the file holds.
     pub constants: Vec<TensorProto>,
-    /// What is asked for.
+    /// The values that are asked for.
     pub outputs: Vec<String>,
-    /// Of the nodes' results those on which every correct program agrees in every bit.
+    /// The results of nodes on which every correct program agrees in every bit.
     pub exact: HashSet<String>,
 }
 
 /// Operators that the reader refused, with how often and one of the reasons.
 pub type Refused = BTreeMap<String, (usize, String)>;
 
-/// What is left out for now.
+/// Operators and kinds of numbers that are left out.
 #[derive(Clone, Debug, Default)]
 pub struct Without {
     /// Operators.

@@ -1,4 +1,6 @@
-//! Whether two results are the same but for rounding.
+//! Compares the outputs of a random graph with those of a reference: are they the same but for
+//! rounding? Input: arrays by name, and the bounds of their errors (`bounds.rs`); output: the first
+//! difference in words, or nothing.
 
 use super::case::Case;
 use squall_core::DType;
@@ -11,8 +13,8 @@ pub type Arrays = HashMap<String, Array>;
 /// The errors that a case's values may have; infinite where nothing is known of an element.
 pub type Bounds = HashMap<String, Vec<f64>>;
 
-/// What differs between results of a case and those of a reference, in words. What the reference
-/// does not have is not compared. Values without bounds are equal in every bit.
+/// The difference between the results of a case and those of a reference, in words. Values that the
+/// reference lacks are not compared. Values without bounds are equal in every bit.
 pub fn difference(case: &Case, got: &Arrays, want: &Arrays, bounds: &Bounds) -> Option<String> {
     for name in &case.outputs {
         let Some(w) = want.get(name) else { continue };

@@ -1,5 +1,6 @@
-//! A random graph under construction: its values with what is known of their elements, and the
-//! choices that rows of the table are made of.
+//! A random graph while it is drawn: nodes and values, with the facts that are known of their
+//! elements (exact, rounded, possibly NaN), and helpers by which the rows of the table (`rows/`)
+//! choose operands, shapes and types. Output: a [`Call`] for each node, and at the end a case.
 
 pub use super::numbers::{Fill, Hardness};
 use prost::Message as _;
@@ -12,15 +13,16 @@ use squall_frontend::onnx::proto::{
 use squall_fuzz::Draw;
 use squall_testing::onnx as build;
 
-/// What an operator does to what is known of its operands.
+/// The effect of an operator on the facts that are known of its operands' elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Effect {
     /// Its result is as exact as its operands, and as tame: elements are moved, or changed by no
     /// more than their operands are.
     Keeps,
-    /// The same for exact operands alone: a small error of theirs may change it by far.
+    /// Its result keeps the facts for exact operands alone: a small error of theirs may change it
+    /// by far.
     Exact,
-    /// The same, and its result may be infinite or NaN where the operands are not.
+    /// As `Exact`, and its result may be infinite or NaN where the operands are not.
     Breaks,
     /// Its result is rounded, and what was rounded before stays about as wrong.
     Rounds,
@@ -200,7 +202,7 @@ impl<'d> Graph<'d> {
         shape
     }
 
-    /// One of some types.
+    /// A pick among some types.
     pub fn dtype(&mut self, of: &[DType]) -> DType {
         of[self.draw.below(of.len())]
     }

@@ -1,6 +1,6 @@
-//! `cargo xtask campaign graphs`: random small graphs of all operators, run by Squall as its user
-//! does and compared with the reader's own evaluation, with the same graphs unfused and hardly
-//! optimised, and with onnxruntime where it is installed.
+//! `cargo xtask campaign graphs`: draws random small graphs of all operators, runs them by Squall
+//! as its user does, and compares the outputs with the reader's own evaluation, with the same
+//! graphs unfused and hardly optimised, and with onnxruntime where it is installed.
 //!
 //! Several graphs are parts of one model, so that one run of the program serves many. Whether its
 //! results differ is decided graph by graph.

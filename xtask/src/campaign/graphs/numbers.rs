@@ -1,17 +1,19 @@
-//! Random tensors, with the numbers at which programs go wrong among them.
+//! Random tensors for the campaign of graphs, with the numbers at which programs go wrong among
+//! them: NaN, infinities, both zeros, denormals, and numbers at the limits of their types. Input: a
+//! type, a shape and the kind of elements; output: an array.
 
 use squall_core::DType;
 use squall_frontend::npy::Array;
 use squall_fuzz::Draw;
 
-/// What elements of a fresh tensor are.
+/// The kind of elements of a fresh tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fill {
     /// Whatever the graph's hardness says.
     Any,
     /// Finite numbers of at most 4.
     Tame,
-    /// The same, above 0.
+    /// Finite numbers above 0, of at most 4.
     Positive,
     /// Whole numbers from the first to the second, both included.
     Within(i64, i64),
@@ -19,7 +21,7 @@ pub enum Fill {
     Divisor,
 }
 
-/// How hard the numbers of a graph's inputs are.
+/// The hardness of the numbers of a graph's inputs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Hardness {
     /// Up to 4.
@@ -30,7 +32,7 @@ pub enum Hardness {
     Huge,
 }
 
-/// What is not an ordinary number.
+/// Numbers that are no ordinary ones.
 const SPECIAL: [f64; 8] =
     [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1e-40, -3e-42, 1.0];
 

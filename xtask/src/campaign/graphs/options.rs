@@ -1,4 +1,6 @@
-//! What the user asks of a campaign of graphs.
+//! The command line of `cargo xtask campaign graphs`, which runs random graphs by Squall and by
+//! onnxruntime: its usage text, and the parser that gives [`Options`] (number of graphs, seed,
+//! operators to leave out, folders).
 
 use super::case::Without;
 use crate::campaign::options::{newest, target};
@@ -31,9 +33,9 @@ On a machine with nothing but a checkout and the two programs, from the checkout
   carry/xtask campaign graphs --binary carry/squall --jobs 30 --seconds 540 --seed 1 \\
       --python /opt/torch/.venv/bin/python3 --work /tmp/graphs --out $OUT";
 
-/// What was asked for.
+/// The options that were given.
 pub struct Options {
-    /// How many graphs.
+    /// The number of graphs.
     pub graphs: u64,
     /// The campaign.
     pub seed: u64,

@@ -1,5 +1,7 @@
-//! What graphs are compared with: the reader's own evaluation of what is known, and onnxruntime
-//! with its optimisations off, in one process of Python for all graphs.
+//! The reference of the campaign of graphs: a process of Python that runs onnxruntime with its
+//! optimisations off, or onnx's evaluator, on folders of models. Input: cases; output: for each
+//! case all values that its nodes make, or the reason why there are none. A process that dies or
+//! hangs is started again.
 
 use super::case::Case;
 use super::compare::Arrays;

@@ -1,4 +1,6 @@
-//! A failing graph made smaller as long as it fails.
+//! Makes a failing random graph smaller as long as it fails: nodes are cut, values become
+//! constants, extents shrink. Input: a case and a function that says whether a case fails; output:
+//! the smallest failing case that was found, which the campaign keeps as a model.
 
 use super::case::Case;
 use super::compare::Arrays;

@@ -1,4 +1,6 @@
-//! Squall as the user runs it, on a model of one or several graphs.
+//! Runs Squall as a user does on a model of one or several random graphs, with a choice of threads,
+//! level of instructions and named extents ([`Way`]). Output: the arrays of each case, or the error
+//! or signal with which the program ended.
 
 use super::case::{Case, merged};
 use super::compare::Arrays;
@@ -13,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How Squall is run.
+/// The options with which Squall is run.
 #[derive(Clone, Debug)]
 pub struct Way {
     /// Threads.
@@ -34,11 +36,11 @@ impl Way {
     }
 }
 
-/// What a run gave.
+/// The result of a run.
 pub enum Outcome {
     /// Its results.
     Gave(Arrays),
-    /// It said why not.
+    /// It failed with a message.
     Refused(String),
     /// It died, hung or panicked.
     Died(String),

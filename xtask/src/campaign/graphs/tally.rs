@@ -1,37 +1,39 @@
-//! What a campaign has seen so far, kept in a file so that it goes on where it ended.
+//! The counts of a campaign of graphs so far: graphs that ran, were compared, differed or were
+//! refused, by operator. They are kept in a file, so that the same command goes on where it ended,
+//! and printed at the end.
 
 use super::case::{Case, Refused};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
-/// What was seen.
+/// The counts of a campaign.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Graphs that were run.
     pub graphs: u64,
-    /// Of them those that onnxruntime, or onnx's evaluator, answered.
+    /// Graphs that onnxruntime, or onnx's evaluator, answered.
     pub peer: u64,
-    /// Those that constant folding answered in part.
+    /// Graphs that constant folding answered in part.
     pub folded: u64,
-    /// Those that were compared with their literal form.
+    /// Graphs that were compared with their literal form.
     pub literal: u64,
-    /// What differs, in words.
+    /// The differences, in words.
     pub bad: Vec<String>,
     /// Operators that the reader refused.
     pub refused: Refused,
-    /// What Squall refused to run, with how often and one of the graphs.
+    /// The messages with which Squall refused graphs, each with how often and one of the graphs.
     said: BTreeMap<String, (u64, u64)>,
     /// Why the peer gave no answer, with how often.
     unanswered: BTreeMap<String, u64>,
-    /// How often each operator was run.
+    /// The number of times that each operator was run.
     operators: BTreeMap<String, u64>,
     /// Batches that are done.
     done: BTreeSet<u64>,
 }
 
 impl Tally {
-    /// What was written before; nothing where there is nothing.
+    /// The tally that was written before; an empty one where there is none.
     pub fn read(folder: &Path) -> Tally {
         let mut t = Tally::default();
         let text = std::fs::read_to_string(folder.join("tally")).unwrap_or_default();

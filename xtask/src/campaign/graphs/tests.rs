@@ -1,5 +1,6 @@
-//! The table covers all operators, makes what it says, and is the same for the same seed; what
-//! differs is seen, and made smaller.
+//! Tests of the campaign of graphs: its table covers all operators of docs/operators.md, rows draw
+//! graphs that the reader takes, a seed draws the same graph again, differences are seen, and
+//! failing graphs are made smaller.
 
 use super::bounds::bounds;
 use super::case::{Case, Refused, Without};

@@ -1,4 +1,6 @@
-//! The graphs of a model tried: run, compared, and what differs made smaller and kept.
+//! Tries the random graphs of one model: runs them by Squall, compares each with its references,
+//! finds the case at fault where a whole model fails, makes failing cases smaller, and keeps them
+//! as folders. `graphs/mod.rs` calls it for one batch after another.
 
 use super::bounds::bounds;
 use super::case::Case;
@@ -11,7 +13,7 @@ use super::tally::Tally;
 use prost::Message as _;
 use std::path::PathBuf;
 
-/// What tries graphs.
+/// The program under test, its reference, and the folder of failing cases.
 pub struct Trial<'a> {
     /// Squall.
     pub subject: Subject<'a>,
@@ -19,9 +21,10 @@ pub struct Trial<'a> {
     pub peer: Option<Peer>,
     /// Where what differs is kept.
     pub bad: PathBuf,
-    /// How often each operator differed: what is known is not made smaller again.
+    /// The number of times that each operator differed: a known difference is not made smaller
+    /// again.
     pub known: std::collections::HashMap<String, usize>,
-    /// What the numbers of graphs are counted from.
+    /// The number from which graphs are counted.
     pub number: u64,
 }
 

@@ -1,5 +1,7 @@
-//! What a contraction computes, taken from the joined plain nest: axes, reduction axes, the
-//! operands that are read at each step, and what becomes of the sums.
+//! The description of a contraction (a sum of products, a convolution, a pooling) that GPU sketches
+//! work on. Input: the plain loop nest of a workload whose stages were joined; output: a
+//! [`Contraction`]: axes, reduction axes, the operands that each step reads, and the epilogue on
+//! the sums. `contract`, `tensor` and `warpgroup` make programs of it.
 
 use super::super::tile::{TileAxis, main_loops};
 use crate::gcd;
@@ -8,7 +10,7 @@ use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
 use squall_core::operator::RowStep;
 use squall_core::workload::Reducer;
 
-/// A value that is read at each step.
+/// A tensor element that each step of the sum reads.
 #[derive(Clone)]
 pub struct ContractionOperand {
     pub source: Source,
@@ -18,13 +20,13 @@ pub struct ContractionOperand {
     pub other: f64,
     /// A weight, of which a copy in tiles is made ahead of time.
     pub packed: bool,
-    /// What is made of the element as it is fetched, where it is not taken as it is: an expression
-    /// of the operand's own load and of further ones, which move along dimensions of the operand.
+    /// The prologue, where the element is not used as it is: an expression of the operand's own
+    /// load and of further loads, which move along dimensions of the operand.
     pub prologue: Option<Expr>,
 }
 
-/// What a contraction takes of whole rows before it fetches them ([`Normed`]), such as the mean of
-/// each: a block makes it for the rows of its tile.
+/// Statistics of whole rows that a contraction needs before it fetches them ([`Normed`]), such as
+/// the mean of each row: a block computes them for the rows of its tile.
 ///
 /// [`Normed`]: squall_core::operator::Normed
 #[derive(Clone)]
@@ -38,7 +40,7 @@ pub struct RowSteps {
     pub rows: Vec<Option<usize>>,
 }
 
-/// What is computed, taken from the joined plain nest.
+/// A contraction, read from the joined plain nest.
 #[derive(Clone)]
 pub struct Contraction {
     pub base: Nest,

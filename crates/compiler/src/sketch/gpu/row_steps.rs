@@ -1,5 +1,8 @@
-//! What a product takes of whole rows before it fetches them, such as the mean of each and its
-//! deviation: the threads of a block make it for the rows of their tile, in shared memory.
+//! Statistics of whole rows ahead of a matrix product on a GPU, such as each row's mean and
+//! deviation of a layer norm. Input: a contraction and the steps over its rows
+//! (`core/src/operator/normed.rs`); output: statements by which the threads of a block compute the
+//! statistics for the rows of their tile into shared memory, before the block fetches the rows.
+//! `contract/program.rs` and `tensor/tile.rs` put them in front of their programs.
 
 use super::super::divisors;
 use super::loops::{around, count, total};
@@ -10,12 +13,13 @@ use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::operator::{Normed, RowStep};
 use squall_core::workload::Reducer;
 
-/// A row is reduced by so many threads at most, whose results meet.
+/// The most threads that reduce one row together; their partial results meet in shared memory.
 const MOST_PARTS: i64 = 32;
 
 impl RowSteps {
-    /// The steps of a contraction that reads them as buffers of its own, which are none of its
-    /// inputs then. None where it reads them otherwise than by the rows of its tile.
+    /// The row steps of a contraction that reads their results as buffers of its own; these buffers
+    /// are no inputs any more. None where the contraction reads them otherwise than by the rows of
+    /// its tile.
     pub fn of(n: &Normed, p: &mut Contraction) -> Option<RowSteps> {
         let of_name = |(step, name): &(usize, String)| Some((*step, p.base.find_buffer(name)?));
         let given = n.given.iter().map(of_name).collect::<Option<Vec<_>>>()?;
@@ -54,15 +58,11 @@ impl RowSteps {
         Some(RowSteps { steps: n.steps.clone(), extent: n.extent, given, rows })
     }
 
-    /// The statements of a block's threads, which read the steps, behind those that make them for
-    /// the rows of the block's tile: it begins at `start`, of `size` along each axis.
-    pub fn ahead(
-        &self,
-        n: &mut Nest,
-        (start, size): (&[Var], &[i64]),
-        body: Vec<Stmt>,
-    ) -> Vec<Stmt> {
-        let mut w = Writer::new(self, n, (start, size));
+    /// The statements that compute the steps for the rows of a block's tile, followed by `body`,
+    /// the block's statements that read them. The tile begins at `start` and has `size` along each
+    /// axis.
+    pub fn ahead(&self, n: &mut Nest, start: &[Var], size: &[i64], body: Vec<Stmt>) -> Vec<Stmt> {
+        let mut w = Writer::new(self, n, start, size);
         let mut out = w.steps();
         let mut body = body;
         let made: Vec<(Source, Source)> =
@@ -90,7 +90,7 @@ impl RowSteps {
     }
 }
 
-/// What writes the statements.
+/// The writer of the statements.
 struct Writer<'a> {
     s: &'a RowSteps,
     n: &'a mut Nest,
@@ -102,7 +102,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(s: &'a RowSteps, n: &'a mut Nest, (start, size): (&'a [Var], &[i64])) -> Writer<'a> {
+    fn new(s: &'a RowSteps, n: &'a mut Nest, start: &'a [Var], size: &[i64]) -> Writer<'a> {
         let sizes: Vec<i64> = s.rows.iter().map(|axis| axis.map_or(1, |k| size[k])).collect();
         let mut w = Writer { s, n, start, sizes, results: Vec::new() };
         w.results =
@@ -136,7 +136,7 @@ impl<'a> Writer<'a> {
             let own: Vec<Affine> = rows.iter().map(|r| Affine::var(r.0)).collect();
             let mut each = Vec::new();
             if let RowStep::Reduce(op, e) = &s.steps[at] {
-                let (sum, made) = self.reduced((*op, e), &own, &mut out);
+                let (sum, made) = self.reduced(*op, e, &own, &mut out);
                 each = made;
                 each.push(self.result(at, &own, sum));
                 at += 1;
@@ -177,7 +177,8 @@ impl<'a> Writer<'a> {
     /// before, by as many threads.
     fn reduced(
         &mut self,
-        (op, e): (Reducer, &Expr),
+        op: Reducer,
+        e: &Expr,
         row: &[Affine],
         out: &mut Vec<Stmt>,
     ) -> (Expr, Vec<Stmt>) {

@@ -1,4 +1,7 @@
-//! Evaluation of operators that compute: elementwise functions, comparisons and reductions.
+//! Evaluators of operators that compute, for constant operands: elementwise functions, comparisons,
+//! `Where`, `Clip` and reductions, with ONNX's rules for NaN and for integers that wrap around.
+//! Models compute shapes with them. The rows of `core/src/operators` name these functions;
+//! `fold/mod.rs` says how evaluators are called.
 
 use super::float::{Float, Function};
 use super::moves::{broadcast, strides, viewed};

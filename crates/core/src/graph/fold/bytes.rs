@@ -1,4 +1,8 @@
-//! Packing of quantised weights for kernels of bytes; see [`crate::graph::infer::bytes`].
+//! Evaluators that pack the constant weights of a quantised model for kernels of bytes
+//! (`PackBytes`, `PackScales`). Input: weights as in the file with their scales, zero points and
+//! bias; output: bytes in the kernels' order, and a scale and an offset for each channel of the
+//! result. [`crate::graph::infer::bytes`] describes the operators, `core/src/operator/quantised.rs`
+//! the kernels.
 
 use super::{NOT_HERE, need};
 use crate::graph::infer::bytes::{Weights, filled};
@@ -6,8 +10,8 @@ use crate::graph::infer::{Ctx, Output};
 use crate::graph::{Constant, elements};
 use crate::operator::{OFFSET_UNIT, sum_unit};
 
-/// The number for a channel of a vector that has one for each, or one for all; `otherwise` where
-/// there is no vector, and for channels that only fill up.
+/// The numbers of the channels, from a vector that has one for each or one for all. Channels get
+/// `otherwise` where there is no vector; so do channels that only fill up.
 fn each(ctx: &Ctx, i: usize, count: i64, otherwise: f64) -> Result<Vec<f64>, String> {
     let Some(c) = ctx.constant(i, "numbers of channels")? else {
         return Ok(vec![otherwise; count as usize]);
@@ -20,7 +24,7 @@ fn each(ctx: &Ctx, i: usize, count: i64, otherwise: f64) -> Result<Vec<f64>, Str
     }
 }
 
-/// What leads from the data's bytes to those of the result.
+/// The numbers that lead from the data's bytes to those of the result.
 struct Steps {
     data_scale: f64,
     result_scale: f64,

@@ -1,4 +1,6 @@
-//! What evaluation needs of the two types as which floats are kept, and functions of one number.
+//! The trait [`Float`], with which evaluators of constants are written once for both types as which
+//! floats are kept (`f32`, `f64`), and [`Function`], an elementwise function of one number for
+//! every type, as the rows of `core/src/operators/elementwise.rs` state it.
 
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
 

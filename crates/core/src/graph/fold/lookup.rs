@@ -1,4 +1,7 @@
-//! Evaluation of operators that find elements by indices.
+//! Evaluators of operators that find elements by indices, for constant operands: `GatherElements`,
+//! `GatherND`, `ScatterElements`, `ScatterND`, `NonZero` and `Trilu`. Input: a node with the
+//! elements of its operands; output: a constant. A negative index counts from the end of its axis.
+//! Plain `Gather` is in `moves.rs`.
 
 use super::moves::strides;
 use super::{NOT_HERE, first, need};

@@ -1,5 +1,8 @@
-//! Evaluation of operators over known elements: what shapes are computed with, and the movement of
-//! data. Shapes come from inference, so both always agree.
+//! Constant folding: evaluators that compute an operator's results when a model is read, where the
+//! operands' elements are known. They cover the operators that models compute shapes with, and all
+//! movement of data. Input: a node with its operands ([`Ctx`]) and the types and shapes that
+//! inference gave its results; output: constants. Since shapes come from inference (`graph/infer`)
+//! alone, the two always agree. `core/src/operators` says which operator has which evaluator.
 
 /// Runs `$body` for the elements `$data` of any type and makes a constant of `$shape` of it.
 macro_rules! map_data {
@@ -34,7 +37,7 @@ use super::infer::{self, Ctx, Output};
 use super::{Attribute, Constant, elements};
 use crate::DType;
 
-/// More elements than any evaluation makes: beyond it lies a hostile model.
+/// The most elements that an evaluation makes; a model that asks for more is hostile.
 pub(crate) const MOST: i64 = 1 << 31;
 
 /// `Shape` and `Size`, which need no elements.
@@ -42,7 +45,7 @@ pub fn of_shape(ctx: &Ctx) -> Result<Vec<Constant>, String> {
     if ctx.node.op == "Size" { size(ctx, &[]) } else { shape(ctx, &[]) }
 }
 
-/// What an evaluator says of a form that it leaves alone.
+/// The message of an evaluator that leaves a form of its operator alone.
 pub(crate) const NOT_HERE: &str = "not evaluated here";
 
 fn need<'a>(ctx: &Ctx<'a>, i: usize) -> Result<&'a Constant, String> {
@@ -162,7 +165,7 @@ fn cut(v: f64, dtype: DType) -> i64 {
     }
 }
 
-/// Which elements are not zero.
+/// For each element whether it is not zero.
 fn truths(x: &Constant) -> Vec<bool> {
     match x {
         Constant::F32 { data, .. } => data.iter().map(|v| *v != 0.0).collect(),

@@ -1,4 +1,6 @@
-//! Evaluation of operators that move data: every result element is one operand's, or padding.
+//! Evaluators of operators that move data, for constant operands: `Transpose`, `Slice`, `Split`,
+//! `Concat`, `Gather`, `Expand`, `Tile` and `Pad`. Every element of a result is an element of one
+//! operand, or padding; most are views of row-major elements by strides.
 
 use super::{NOT_HERE, first, need};
 use crate::graph::infer::{self, Ctx, GatherAxis, Output, slices, split_sizes, transpose_order};

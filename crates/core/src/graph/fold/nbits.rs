@@ -1,11 +1,13 @@
-//! Packing of weights of few bits; see [`crate::graph::infer::nbits`].
+//! Evaluators that pack weights of 4 or 8 bits (`PackNBits`) and make floats of them
+//! (`UnpackNBits`). Input: the file's codes, scales and zero points; output: the packed form that
+//! products read, in tiles of 16 columns. [`crate::graph::infer::nbits`] describes the form.
 
 use super::{NOT_HERE, need};
 use crate::graph::infer::nbits::{Form, GROUP, NBits, TILE};
 use crate::graph::infer::{Ctx, Output};
 use crate::graph::{Constant, elements};
 
-/// The file's form of a matrix, whose extents were found to suit.
+/// A matrix of codes as the file holds it, with extents that were found to suit.
 struct PackedSource<'a> {
     of: NBits,
     codes: &'a [i64],

@@ -1,4 +1,6 @@
-//! Weights that are kept as integers become floats when they are loaded.
+//! The evaluator of `DequantizeLinear` for constant operands: weights that a file keeps as integers
+//! become floats, `(x - zero point) * scale`, with one scale for all elements, for each index of an
+//! axis, or for each block of an axis.
 
 use super::{NOT_HERE, first, need};
 use crate::graph::infer::{Ctx, Output};

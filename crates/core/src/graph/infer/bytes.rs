@@ -1,19 +1,20 @@
-//! Operators over bytes that hold quantised numbers: a byte `b` stands for `(b - zero) * scale`.
-//! They stand in no file (their domain is that of [`super::nbits`]): the graph's rewriting of
-//! quantised models writes them, for CPUs. Images have their channels last, and these are filled
-//! up to a multiple of four, which kernels take at once.
+//! Shapes of Squall's own operators over bytes that hold quantised numbers: a byte `b` stands for
+//! `(b - zero) * scale`. No file has these operators (their domain is that of [`super::nbits`]):
+//! the graph's rewriting of quantised models (`graph/src/bytes`) writes them, for CPUs. Images have
+//! their channels last, and channels are filled up to a multiple of four, which kernels multiply at
+//! once.
 //!
-//! `ToBytes` and `FromBytes` lead in and out of this form, `PackBytes` brings constant weights
-//! into it, with a scale and an offset for each channel of the result that hold all that scales,
-//! zero points and a bias say (`core/src/operator/quantised.rs`). `ConvBytes` and `MatMulBytes`
-//! read those, `ScaleBytes` reads what `PackScales` makes of factors and addends of channels, or of
-//! a normalisation; `SumBytes`, `GateBytes` and `MeanBytes` read a few floats that say the same
+//! `ToBytes` and `FromBytes` lead in and out of this form, `PackBytes` brings constant weights into
+//! it, with a scale and an offset for each channel of the result that hold all that scales, zero
+//! points and a bias say (`core/src/operator/quantised.rs`). `ConvBytes` and `MatMulBytes` read
+//! packed weights, `ScaleBytes` reads the factors and addends of channels that `PackScales` packs,
+//! or those of a normalisation; `SumBytes`, `GateBytes` and `MeanBytes` read a few floats instead
 //! (`core/src/operator/bytes.rs`). `MapBytes` looks each byte up in a table of 256.
 //!
-//! Where ranges are found in every run, `ToBytes` reads behind what it rounds the scale in its own
-//! unit, the zero point, unless it is known to be zero, and the reciprocal of the former
-//! (`core/src/operator/bytes.rs`), and `ProductBytes` and `ConvProductBytes` give floats: images in
-//! the model's order.
+//! Where ranges are found in every run, `ToBytes` reads two or three more operands: the scale in
+//! its own unit, the zero point unless it is known to be zero, and the reciprocal of the scale
+//! (`core/src/operator/bytes.rs`); `ProductBytes` and `ConvProductBytes` give floats, images in the
+//! model's order.
 
 use super::{Ctx, Output};
 use crate::operator::{BytePool, ByteRange, ByteResult, ByteSum, Conv, MatMul};
@@ -22,12 +23,12 @@ use crate::{DType, TensorKind};
 /// Bytes that kernels take at once.
 pub const FOUR: i64 = 4;
 
-/// So many channels, filled up to a multiple of four.
+/// A number of channels, filled up to a multiple of four.
 pub fn filled(channels: i64) -> i64 {
     (channels + FOUR - 1) / FOUR * FOUR
 }
 
-/// How packed weights lie in the file, and for what they are.
+/// How weights lie in the file before they are packed, and the kind of kernel that reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weights {
     /// Filters `[k, c, r, s]`, packed as `[k, r, s, c]`.
@@ -41,7 +42,7 @@ pub enum Weights {
 }
 
 impl Weights {
-    /// All of them, with their spelling.
+    /// All forms, with their spelling.
     pub const ALL: &'static [(Weights, &'static str)] = &[
         (Weights::Filters, "filters"),
         (Weights::Depthwise, "depthwise"),
@@ -49,7 +50,7 @@ impl Weights {
         (Weights::Columns, "columns"),
     ];
 
-    /// Those of a node, by its attribute `form`.
+    /// The form of a node's weights, by its attribute `form`.
     pub fn of(ctx: &Ctx) -> Result<Weights, String> {
         let word = ctx.text("form", "")?;
         let found = Weights::ALL.iter().find(|(_, name)| *name == word);

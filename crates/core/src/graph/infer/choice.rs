@@ -1,7 +1,7 @@
-//! `Choose`, which readers write for an `If` whose condition only the run knows (its domain is
-//! [`DOMAIN`](super::nbits::DOMAIN)): the second operand where the first, one boolean, is true,
-//! else the third. Unlike `Where` it needs only the operand that it hands on, so what makes the
-//! other one need not run.
+//! Shapes of `Choose`, which readers write for an `If` whose condition only the run knows (its
+//! domain is [`DOMAIN`](super::nbits::DOMAIN)): the result is the second operand where the first,
+//! one boolean, is true, else the third. Unlike `Where` it needs only the operand that it hands on,
+//! so the nodes that make the other operand need not run (`graph/demand.rs`).
 
 use super::{Ctx, Output};
 use crate::DType;

@@ -1,9 +1,13 @@
-//! Convolutions, pooling and what keeps the shape of images.
+//! Shape inference of convolutions, pooling, normalisations of channels, and other operators on
+//! images `[n, c, ..]`, such as `Resize` and `DepthToSpace`. Input: a node with the shapes of its
+//! operands; output: the types and shapes of its results. [`Window`] holds the kernel, strides,
+//! padding and dilation that a node's attributes give; kernels and plain operators read them from
+//! it, too.
 
 use super::{Ctx, Output};
 use crate::DType;
 
-/// Attributes of windows are small numbers: their products stay in 64 bits.
+/// The largest number that an attribute of a window may have; products of such numbers fit 64 bits.
 const MOST: i64 = 1 << 20;
 
 pub(super) fn spatial(
@@ -32,8 +36,8 @@ fn image_shape<'a>(ctx: &Ctx<'a>) -> Result<(&'a [i64], &'a [i64]), String> {
     Ok(x.split_at(2))
 }
 
-/// How a window moves over an image: along each spatial axis the window's extent, its steps, the
-/// padding, and how often it fits.
+/// The movement of a window over an image: along each spatial axis the window's extent, its steps,
+/// the padding, and how often it fits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the names are the attributes
 pub struct Window {

@@ -1,4 +1,7 @@
-//! Operators that work on each element alone, with NumPy's broadcasting between operands.
+//! Shape inference of operators that compute each element on its own (`Add`, `Cast`, `Where`, ..):
+//! the result has the operands' shapes, broadcast by NumPy's rules. Input: a node with the types
+//! and shapes of its operands; output: those of its results. `core/src/operators/elementwise.rs`
+//! names these functions.
 
 use super::{Ctx, Output, broadcast, onnx_type};
 use crate::DType;

@@ -1,4 +1,7 @@
-//! Matrix products, and what normalises rows.
+//! Shape inference of matrix products (`Gemm`, `MatMul`) and of operators that normalise rows or
+//! whole tensors (`Softmax`, `LayerNormalization`, ..). Input: a node with the shapes of its
+//! operands; output: the types and shapes of its results, or the extents that do not fit each
+//! other.
 
 use super::{Ctx, Output, broadcast};
 use crate::DType;

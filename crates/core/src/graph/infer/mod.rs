@@ -1,4 +1,7 @@
-//! The table of known operators: how each makes its results' types and shapes of its operands'.
+//! Shape inference: for each operator a function that gives the types and shapes of its results.
+//! Input: a node with what is known of its operands (types, shapes, elements of constants), as a
+//! [`Ctx`]; output: [`Output`]s, or a message for the user why they cannot be known. Families of
+//! operators are files; the table in `core/src/operators` says which operator uses which function.
 
 pub mod bytes;
 pub(crate) mod choice;
@@ -39,7 +42,7 @@ pub struct Output {
     pub shape: Vec<i64>,
 }
 
-/// What is known of an operand.
+/// The facts that are known of an operand.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeOperand<'a> {
     /// For messages.

@@ -1,12 +1,14 @@
-//! Weights of few bits in blocks that share a scale, in the form that products of them read.
-//! These operators stand in no file (their domain is [`DOMAIN`]): readers write them for
-//! onnxruntime's `MatMulNBits`, and for blocked `DequantizeLinear` before a product.
+//! Weights of 4 or 8 bits in blocks that share a scale: Squall's operators over them, their shapes,
+//! and the packed form that products read. No file has these operators (their domain is
+//! [`DOMAIN`]): readers write them for onnxruntime's `MatMulNBits`, and for blocked
+//! `DequantizeLinear` before a product.
 //!
-//! `PackNBits` makes the packed form of a matrix of codes, its scales and its zero points. Columns
-//! go in tiles of [`TILE`]. Of a tile, each [`GROUP`] bytes hold 4 bytes a column: with 8 bits
-//! these are the codes of 4 consecutive elements of the reduction, with 4 bits those of 8, the
-//! first 4 in the low halves. Scales and zero points lie in vectors of a tile, block by block.
-//! `MatMulNBits` multiplies floats with this form, `UnpackNBits` makes floats of the file's form.
+//! `PackNBits` makes the packed form of a matrix of codes (the integers in the file), its scales
+//! and its zero points. Columns go in tiles of [`TILE`]. Of a tile, each [`GROUP`] bytes hold 4
+//! bytes a column: with 8 bits these are the codes of 4 consecutive elements of the reduction, with
+//! 4 bits those of 8, the first 4 in the low halves. Scales and zero points lie in vectors of a
+//! tile, block by block. `MatMulNBits` multiplies floats with this form, `UnpackNBits` makes floats
+//! of the file's form.
 
 use super::{Ctx, Output};
 use crate::DType;
@@ -21,7 +23,7 @@ pub const GROUP: i64 = 64;
 /// The longest block.
 const LONGEST: i64 = 1 << 16;
 
-/// How a file holds codes.
+/// The order in which a file holds codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// `[N, blocks, bytes]`, the low half of a byte first: as `MatMulNBits` of onnxruntime has it.
@@ -39,7 +41,7 @@ pub struct NBits {
     pub k: i64,
     /// Columns.
     pub n: i64,
-    /// Of a code: 4 or 8.
+    /// Bits of a code: 4 or 8.
     pub bits: i64,
     /// Rows that share a scale.
     pub block: i64,
@@ -50,7 +52,7 @@ pub struct NBits {
 }
 
 impl NBits {
-    /// Those of a node, from its attributes.
+    /// The extents and the format of a node, from its attributes.
     pub fn of(ctx: &Ctx) -> Result<NBits, String> {
         let form = match ctx.text("form", "packed")? {
             "packed" => Form::Packed,

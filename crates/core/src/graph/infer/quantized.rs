@@ -1,10 +1,13 @@
-//! Operators on quantized tensors: small integers with a scale and a zero point.
+//! Shape inference and checks of ONNX's operators on quantised tensors, small integers with a scale
+//! and a zero point: `QuantizeLinear`, `DequantizeLinear`, `MatMulInteger`, `QLinearConv` and their
+//! relatives. A node with a wrong scale or zero point is refused with a message.
+//! `frontend/src/onnx/reader/quantised` reads the same operators.
 
 use super::{Ctx, Output};
 use crate::DType;
 use crate::graph::{elements, type_name};
 
-/// What scales may be.
+/// The numbers that scales may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scales {
     /// Numbers above zero.

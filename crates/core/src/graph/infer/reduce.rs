@@ -1,4 +1,7 @@
-//! Reductions and scans along axes.
+//! Shape inference of operators that reduce or scan along axes: `ReduceSum` and its family,
+//! `ArgMax`, `CumSum`, `TopK`. The axes come from an attribute or, in newer opsets, from an operand
+//! that must be known. Input: a node with the shapes of its operands; output: the types and shapes
+//! of its results.
 
 use super::{Ctx, Output, axes_of};
 use crate::DType;

@@ -1,8 +1,9 @@
-//! A region: nodes over values whose extents only the run knows, and loops, as one node. Its
-//! attribute [`BODY`] is a model: its inputs are the node's operands, its outputs the results.
-//!
-//! In a body, an extent below 0 is one that only the run knows; equal numbers are equal extents.
-//! A result with such extents leaves a region as a [`GROWN`] record.
+//! Regions: nodes over values whose extents only the run knows, and loops, kept as one node. Its
+//! attribute [`BODY`] is a model: its inputs are the node's operands, its outputs the node's
+//! results. In a body, an extent below 0 is one that only the run knows; equal numbers are equal
+//! extents. A result with such extents leaves a region as a [`GROWN`] record, with memory of its
+//! own. `frontend/src/onnx/reader/regions.rs` makes regions, `compiler/src/plain/regions` generates
+//! their C.
 
 use super::nbits::DOMAIN;
 use super::{Ctx, Output};
@@ -86,7 +87,7 @@ pub(crate) fn region(ctx: &Ctx) -> Result<Vec<Output>, String> {
     body.outputs.iter().zip(records).map(one).collect()
 }
 
-/// More different extents than the nodes of one call may have that only the run knows.
+/// The most different extents that only the run knows among the nodes of one call.
 pub const MOST_OPEN: usize = 12;
 
 /// A number that stands for the extent `-symbol` in the trial `k`: trials with other numbers show

@@ -1,5 +1,7 @@
-//! Operators that look up, pick, spread and compare elements; some results' extents depend on the
-//! elements: of these the largest are given (see [`crate::graph::is_bounded`]).
+//! Shape inference of operators that look up, pick, spread and compare elements: `Compress`,
+//! `GatherND`, `NonZero`, `OneHot`, `Unique`, `NonMaxSuppression` and losses. The extents of some
+//! results depend on elements; for those results inference gives the largest extents (see
+//! [`crate::graph::is_bounded`]).
 
 use super::{Ctx, Output, onnx_type};
 use crate::DType;

@@ -1,4 +1,7 @@
-//! Recurrent operators, attention and what carries state from one run to the next.
+//! Shape inference of operators over sequences: recurrent networks (`LSTM`, `GRU`, `RNN`),
+//! `Attention`, `RotaryEmbedding`, and operators that carry a state from one run to the next, such
+//! as `TensorScatter`. [`Recurrent`] and [`AttentionShape`] hold the extents of such a node, by
+//! which its plain C is generated, too.
 
 use super::{Ctx, Output};
 use crate::text::shown;
@@ -31,7 +34,7 @@ pub struct Recurrent {
 }
 
 impl Recurrent {
-    /// Of a node; checks the shapes of its operands.
+    /// The extents of a node; checks the shapes of its operands.
     pub fn of(ctx: &Ctx) -> Result<Recurrent, String> {
         let gates = match ctx.node.op.as_str() {
             "LSTM" => 4,
@@ -108,7 +111,7 @@ pub struct AttentionShape {
 }
 
 impl AttentionShape {
-    /// Of a node; checks the shapes of its operands.
+    /// The extents of a node; checks the shapes of its operands.
     pub fn of(ctx: &Ctx) -> Result<AttentionShape, String> {
         let (q, k, v) = (ctx.shape(0)?, ctx.shape(1)?, ctx.shape(2)?);
         let wrong = || format!("queries {q:?}, keys {k:?} and values {v:?} do not suit each other");

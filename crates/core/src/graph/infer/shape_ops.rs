@@ -1,4 +1,7 @@
-//! Operators that move elements or make shapes.
+//! Shape inference of operators that move elements or make shapes: `Reshape`, `Transpose`, `Slice`,
+//! `Concat`, `Split`, `Pad`, `Gather`, `Shape`, `Constant` and others. Functions such as [`slices`]
+//! and [`transpose_order`] say how a node moves elements; evaluators (`graph/fold`) and the graph's
+//! rewritings call them, too.
 
 use super::{Ctx, Output, axes_of, broadcast};
 use crate::DType;
@@ -100,7 +103,7 @@ pub(crate) fn flatten(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(ctx.dtype(0), vec![elements(&x[..at])?, elements(&x[at..])?])
 }
 
-/// Which operand's axis each axis of the result is.
+/// For each axis of the result the operand's axis that it is.
 pub fn transpose_order(ctx: &Ctx) -> Result<Vec<usize>, String> {
     let rank = ctx.shape(0)?.len();
     match ctx.ints("perm")? {
@@ -277,7 +280,7 @@ pub struct GatherAxis {
 }
 
 impl GatherAxis {
-    /// Of a gather node.
+    /// The axis of a gather node.
     pub fn of(ctx: &Ctx) -> Result<GatherAxis, String> {
         let x = ctx.shape(0)?;
         let axis = ctx.axis(ctx.int_or("axis", 0)?, x.len())?;

@@ -1,4 +1,6 @@
-//! Spectra, windows of signals, and products that are written as equations.
+//! Shape inference of operators on signals (`DFT`, `STFT`, windows such as `HannWindow`) and of
+//! `Einsum`, a product written as an equation such as `bij,bjk->bik`. [`Fourier`] and [`Equation`]
+//! are such a node's parameters, which the generators of plain C read, too.
 
 use super::{Ctx, Output, onnx_type};
 use crate::DType;
@@ -23,21 +25,21 @@ pub(crate) fn window(ctx: &Ctx) -> Result<Vec<Output>, String> {
     one(onnx_type(ctx.int_or("output_datatype", 1)?), vec![size])
 }
 
-/// What a Fourier transform runs over.
+/// The axis and the lengths of a Fourier transform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fourier {
     /// The axis of the signal.
     pub axis: usize,
-    /// How many points are transformed.
+    /// The number of points that are transformed.
     pub length: i64,
-    /// How many results there are along the axis.
+    /// The number of results along the axis.
     pub results: i64,
     /// Whether a one-sided inverse: half a spectrum gives a real signal.
     pub half_inverse: bool,
 }
 
 impl Fourier {
-    /// Of a `DFT` node.
+    /// The transform of a `DFT` node.
     pub fn of(ctx: &Ctx) -> Result<Fourier, String> {
         let x = ctx.shape(0)?;
         let parts = x.last().copied().unwrap_or(0);
@@ -130,7 +132,7 @@ pub struct Equation {
 }
 
 impl Equation {
-    /// Of an `Einsum` node.
+    /// The equation of an `Einsum` node.
     pub fn of(ctx: &Ctx) -> Result<Equation, String> {
         let text: String = ctx.text("equation", "")?.chars().filter(|c| *c != ' ').collect();
         let (left, right) = match text.split_once("->") {

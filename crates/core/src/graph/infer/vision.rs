@@ -1,4 +1,7 @@
-//! Operators on images and grids of places in them, beyond convolutions and pooling.
+//! Shape inference of operators on images beyond convolutions and pooling: sampling at a grid of
+//! places (`GridSample`, `AffineGrid`), regions of interest (`RoiAlign`, `MaxRoiPool`), `Col2Im`,
+//! `DeformConv`, `MaxUnpool`. Input: a node with the shapes of its operands; output: the types and
+//! shapes of its results.
 
 use super::{Ctx, Output, axes_of};
 use crate::DType;

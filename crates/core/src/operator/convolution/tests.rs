@@ -1,5 +1,6 @@
-//! What the workloads of all directions compute, against loops that scatter each product of the
-//! definition to where it belongs.
+//! Tests of convolutions in all directions: the workloads of `convolution.rs` must compute the same
+//! numbers as loops that scatter each product of the definition to its place, for strides, padding,
+//! dilation and groups of small sizes.
 
 use super::*;
 

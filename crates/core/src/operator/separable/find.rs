@@ -1,5 +1,7 @@
-//! Finds the normal form of a workload: which stages are the sums, how their tensors are read, and
-//! what is made of them on the way.
+//! Finds the normal form of a workload that is a chain of convolutions or products ([`Separable`]).
+//! Input: a workload; output: which stage is the product ahead, which goes over windows (a
+//! depthwise convolution or a pooling) and which is the product behind, how their tensors are read,
+//! and the elementwise work between them; nothing where the stages have another form.
 
 use super::{OverWindows, Place, PlaceProduct, Separable, SlidingWindow};
 use crate::TensorKind;
@@ -11,13 +13,12 @@ use std::collections::HashSet;
 /// The first product, and what it reads.
 type First = (PlaceProduct, Expr);
 
-/// How a stage that goes over windows reads what they are over.
+/// A stage that goes over sliding windows, and how it reads its data.
 struct Windows {
     data: Place,
     op: Reducer,
     weight: Option<Place>,
-    /// Of the data: the dimension of channels, those of rows and columns, and those that all
-    /// operators share.
+    /// The dimensions of the data: channels, rows and columns, and those that all operators share.
     channel: usize,
     spatial: [usize; 2],
     shared: Vec<usize>,
@@ -28,8 +29,8 @@ struct Windows {
     kernel: [Option<Var>; 2],
 }
 
-/// What a stage reads at each place, and the weight that it is multiplied by, if there is one;
-/// reductions of one place are left out.
+/// The tensor that a stage reads at each place, and the weight that it is multiplied by, if there
+/// is one; reductions of one place are left out.
 fn read_by(w: &Workload, s: &Stage) -> Option<(Place, Option<Place>)> {
     let is_single = |v: Var| {
         let i = v.0 as usize;
@@ -78,12 +79,14 @@ impl Windows {
         };
         let dims = (0..data.1.len()).filter(of_channels);
         let dims = dims.take(if weight.is_some() { 1 } else { usize::MAX });
-        dims.filter_map(|d| Windows::of((w, s), (&data, weight.as_ref()), d)).collect()
+        dims.filter_map(|d| Windows::of(w, s, &data, weight.as_ref(), d)).collect()
     }
 
     fn of(
-        (w, s): (&Workload, &Stage),
-        (data, weight): (&Place, Option<&Place>),
+        w: &Workload,
+        s: &Stage,
+        data: &Place,
+        weight: Option<&Place>,
         channel: usize,
     ) -> Option<Windows> {
         let is_axis = |v: &Var| (v.0 as usize) < s.axes.len();
@@ -201,7 +204,7 @@ fn var(batch: usize, i: usize) -> Affine {
 }
 
 impl<'a> Finder<'a> {
-    /// One around a stage that goes over windows.
+    /// The finder around a stage that goes over windows.
     fn around(w: &'a Workload, stage: usize, windows: &Windows) -> Finder<'a> {
         let (shared, data) = (&windows.shared, &windows.data.1);
         let of_axis = |i: usize| {
@@ -219,8 +222,8 @@ impl<'a> Finder<'a> {
         Finder { w, stage, roles, batch: shared.iter().map(|&d| shape[d]).collect() }
     }
 
-    /// One around a product whose axes, but for its own channels, are places: the last are rows and
-    /// columns.
+    /// The finder around a product whose axes, but for its own channels, are places: the last are
+    /// rows and columns.
     fn of_products(w: &'a Workload, stage: usize) -> Option<Finder<'a>> {
         let s = &w.stages[stage];
         let p = product(w, s)?;
@@ -307,13 +310,14 @@ impl<'a> Finder<'a> {
         };
         let channels = s.axes[p.channel.0 as usize].extent;
         let made = self.empty([window(1), window(2)], channels);
-        let expand = Some(self.first(&p, self.stage, &roles)?);
-        self.is_within(expand.as_ref()?, &made).then_some(())?;
+        let (product, data) = self.first(&p, self.stage, &roles)?;
+        self.is_within(&product, &data, &made).then_some(())?;
+        let expand = Some((product, data));
         let made = self.with_product(behind, Separable { expand, ..made })?;
         Some(Separable { patch: made.middle.clone(), ..made })
     }
 
-    /// One of which nothing but the places is known.
+    /// A normal form of which nothing but the places is known.
     fn empty(&self, windows: [SlidingWindow; 2], channels: i64) -> Separable {
         let none = || Expr::Const(0.0);
         Separable {
@@ -361,13 +365,13 @@ impl<'a> Finder<'a> {
         if at[p.channel.0 as usize] != self.var(0) || !at.iter().all(is_place) {
             return None;
         }
-        let expand = self.first(&p, a, &|v| at[v.0 as usize].clone())?;
+        let (product, read) = self.first(&p, a, &|v| at[v.0 as usize].clone())?;
         let places = Separable {
             inside: inside.clone(),
             ..self.empty(windows.windows.clone(), w.shape_of(data.0)[windows.channel])
         };
-        self.is_within(&expand, &places).then_some(())?;
-        Some((Some(expand), unplaced(&value, sum), inside))
+        self.is_within(&product, &read, &places).then_some(())?;
+        Some((Some((product, read)), unplaced(&value, sum), inside))
     }
 
     /// The first product, whose axes lie `at` these places, with what it reads, of inputs alone.
@@ -395,7 +399,7 @@ impl<'a> Finder<'a> {
 
     /// Whether what the first product reads, where no border is, lies within its inputs at all
     /// places that the windows read.
-    fn is_within(&self, (product, data): &First, of: &Separable) -> bool {
+    fn is_within(&self, product: &PlaceProduct, data: &Expr, of: &Separable) -> bool {
         let mut ranges: Vec<Option<(i64, i64)>> =
             of.batch.iter().map(|e| Some((0, e - 1))).collect();
         ranges.push(None);

@@ -1,4 +1,6 @@
-//! The normal form is what the operators compute one after the other, and others are refused.
+//! Tests of [`Separable`], the normal form of chained convolutions and products: chains of
+//! operators must compute the same numbers as the operators one after the other, their form must be
+//! found, and workloads of another form must be refused.
 
 use super::*;
 use crate::TensorKind;
@@ -7,7 +9,7 @@ use crate::operator::joined::examples::{conv, numbers};
 use crate::operator::{BACK_TO_BACK, MatMul, Pool, PoolKind, chain};
 use crate::workload::Stage;
 
-/// Operators of this form, as a workload of a kind.
+/// The workload of a kind that joins these operators, where it has the form.
 fn made(kind: &str, first: &Workload, others: &[&Workload]) -> Option<Workload> {
     chain(kind, first.clone(), others).ok().filter(|w| Separable::of(w).is_some())
 }

@@ -1,12 +1,12 @@
-//! Writes one node out as others: the standard nodes that stand in the place of a call, with names
-//! behind its own. `contrib.rs` does so with onnxruntime's operators, `composed.rs` with standard
-//! ones that others are made of.
+//! Replaces one ONNX node by several: [`Body`] collects the nodes that stand for a call, gives them
+//! names behind its own, and reads its inputs and attributes. `contrib.rs` writes onnxruntime's
+//! operators with it, `composed.rs` the standard operators that are made of others.
 
 use super::inline::{self, identity, int, ints, simple};
 use crate::onnx::proto::{AttributeProto, NodeProto, TensorProto, attribute};
 use squall_core::DType;
 
-/// What is known of the graph around a node.
+/// The facts that are known of the graph around a node.
 pub(super) struct Around<'a> {
     /// The version of the standard operators.
     pub opset: i64,

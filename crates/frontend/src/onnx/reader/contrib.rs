@@ -1,7 +1,8 @@
 //! Operators that onnxruntime adds to ONNX (domain `com.microsoft`). A model holds them once
-//! onnxruntime has written it after its own fusions; here each is written out as standard
-//! operators, which the graph then fuses in its own way. Their definitions:
-//! onnxruntime's `docs/ContribOperators.md`.
+//! onnxruntime has written it after its own fusions; here each is rewritten as standard operators,
+//! which the crate `graph` then fuses in its own way. Input: a node; output: the nodes in its
+//! place, or the reason why its use is not supported. Their definitions are in onnxruntime's
+//! `docs/ContribOperators.md`.
 
 use super::body::{Around, Body, float, word};
 use super::inline::{int, ints};
@@ -13,10 +14,10 @@ mod nbits;
 
 pub(super) use nbits::attributes as nbits_attributes;
 
-/// More positions or lengths than are written into a model as a constant.
+/// The most positions or lengths that are written into a model as a constant.
 const MOST_PLACES: i64 = 1 << 20;
 
-/// Writes one operator out.
+/// A function that writes one operator as standard ones.
 type Write = fn(&mut Body) -> Result<(), String>;
 
 const OPERATORS: &[(&str, Write)] = &[

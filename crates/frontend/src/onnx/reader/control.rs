@@ -1,6 +1,7 @@
-//! Nodes that hold other nodes: functions of the file are replaced by their bodies, `If` by the
-//! branch that a known condition takes (or by both and a `Choose` between their results), `Loop`
-//! and `Scan` of known trip counts by as many copies of their bodies.
+//! ONNX nodes that hold other nodes: functions of the file are replaced by their bodies, `If` by
+//! the branch that a known condition takes (or by both branches and a `Choose` between their
+//! results), `Loop` and `Scan` of known trip counts by as many copies of their bodies. Loops that
+//! are too long for this stay loops (`rolled.rs`). The reader calls `expand` for each such node.
 
 use super::body::Around;
 use super::inline::{self, Names};
@@ -13,24 +14,24 @@ use squall_core::graph::infer::{self, nbits::DOMAIN};
 use squall_core::graph::{Constant, Tensor};
 use std::collections::HashMap;
 
-/// More nodes than a loop's copies have; else it stays a loop.
+/// The most nodes of a loop's copies; a loop with more of them stays a loop.
 const MOST_WRITTEN_OUT: usize = 512;
-/// More nodes than a model may have after its loops and functions are written out.
+/// The most nodes of a model after its loops and functions are written out.
 const MOST_NODES: usize = 1 << 17;
-/// Deeper calls of functions and subgraphs than are followed.
+/// The deepest calls of functions and subgraphs that are followed.
 const DEEPEST: usize = 64;
 
-/// What became of a node.
+/// The result of expanding a node.
 pub(super) enum Expansion {
-    /// It holds no other nodes.
+    /// The node holds no other nodes.
     Plain,
     /// Other nodes stand in its place.
     Done,
-    /// It stays, for this reason.
+    /// The node stays as it is, for this reason.
     Refused(String),
 }
 
-/// What is read of a model before something is tried.
+/// The state of the reader before an expansion is tried.
 struct Mark {
     nodes: usize,
     values: usize,

@@ -1,11 +1,12 @@
-//! Bodies of nodes (subgraphs and functions) under other names, so that they can stand where their
-//! node stood.
+//! Renames the nodes of a body (a subgraph or a function of the file), so that they can stand in
+//! the place of the node that held them: names that the body defines get a prefix, names of the
+//! graph around it stay. `control.rs` inlines branches, loops and functions by it.
 
 use crate::onnx::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto};
 use prost::Message;
 use std::collections::{HashMap, HashSet};
 
-/// Deeper nesting than any exporter makes.
+/// The deepest nesting that is read, more than any exporter makes.
 const DEEPEST: usize = 16;
 
 /// The subgraphs of a node's attributes, where they can be read.
@@ -48,7 +49,7 @@ pub(super) fn subgraph(n: &NodeProto, name: &str) -> Result<GraphProto, String> 
     GraphProto::decode(bytes.as_slice()).map_err(|e| format!("attribute `{name}`: {e}"))
 }
 
-/// What names of a body become.
+/// The new names of a body's values.
 pub(super) type Names = HashMap<String, String>;
 
 fn renamed(name: &str, names: &Names) -> String {

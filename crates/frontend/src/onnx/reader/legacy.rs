@@ -1,6 +1,7 @@
-//! Operators as they were before opset 7, written out as those of today: their attributes `axis`
-//! and `broadcast` say where the second operand's extents lie among the first's, and a slope of
-//! PRelu runs along the channels.
+//! Rewrites operators as they were before opset 7 as those of today: their attributes `axis` and
+//! `broadcast` say where the second operand's extents lie among the first's, and a slope of PRelu
+//! runs along the channels. Input: a node; output: nodes that broadcast as NumPy does, or nothing
+//! where the node already does.
 
 use super::body::Around;
 use super::inline::{ints, simple};

@@ -1,9 +1,10 @@
-//! Values with extents that only the run knows: what is known of their shapes all the same.
+//! Shape inference where some extents are open, that is, only the run knows them. An open extent is
+//! a number below 0; extents with the same number are equal.
 //!
-//! An open extent has a number below 0; extents with the same number are the same. What results'
-//! extents are is found by trials: an operator's shapes are inferred for several numbers in the
-//! place of each open extent. What is the same in all of them, and where nothing is left, is known;
-//! what goes along with an operand's extent is that one; the rest is new.
+//! The extents of results are found by trials: an operator's shapes are inferred by the usual
+//! functions for several numbers in the place of each open extent. An extent that is the same in
+//! all trials is known, one that follows an operand's extent is that extent, and any other gets a
+//! new number. Nodes with open extents then become regions (`regions.rs`).
 
 use super::Reader;
 use squall_core::DType;
@@ -16,13 +17,14 @@ use std::collections::{HashMap, HashSet};
 /// The axes that a value of a region may have (`compiler/src/plain/regions/values.c`).
 const MOST_AXES: i64 = 32;
 
-/// Larger inputs decide no shapes ahead of the run: whole numbers, and floats.
+/// The most elements of an input that may decide shapes ahead of the run: of whole numbers, and of
+/// floats.
 const MOST_DECIDING: [i64; 2] = [16, 8];
 
 /// Operators without their operands that they need to know: the rank of the result is known still.
 type Ranked = Vec<(Option<DType>, Vec<i64>)>;
 
-/// What stands in the place of open extents.
+/// The numbers that stand in the place of open extents.
 #[derive(Clone, Copy)]
 enum Trial {
     Different(usize),

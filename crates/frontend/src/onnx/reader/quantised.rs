@@ -1,16 +1,15 @@
-//! Quantised models as models of floats that hold whole numbers.
+//! Rewrites a quantised ONNX model as a model of floats that hold whole numbers. Input and output:
+//! a graph; nodes whose use is not known stay as they are.
 //!
 //! A model is quantised in one of several forms: pairs of QuantizeLinear and DequantizeLinear,
 //! operators of quantised tensors (QLinearConv, and onnxruntime's QLinearAdd and others), or
 //! dynamic ones (DynamicQuantizeLinear, ConvInteger, MatMulInteger). Here each quantised value gets
-//! a companion of floats, `whole`, that holds what its integers say without their zero point;
-//! convolutions and products read the companions and become the kernels of floats that are tuned,
-//! and weights are converted when they are loaded. Sums of whole numbers below 2^24 are exact in
-//! floats, so an accumulator is what integers would give, or differs from it by less than one part
-//! in 10^7.
-//!
-//! Integers that something else reads, and those that leave the model, are still made; nodes whose
-//! results are read no more are dropped. What is not known here stays as it is.
+//! a companion of floats, `whole`, that holds its integers without their zero point; convolutions
+//! and products read the companions and become the kernels of floats that are tuned, and weights
+//! are converted when they are loaded. Sums of whole numbers below 2^24 are exact in floats, so a
+//! sum is the integers' own, or differs from it by less than one part in 10^7. Integers that
+//! another node reads, and those that leave the model, are still computed; nodes whose results
+//! nothing reads any more are dropped.
 
 use super::inline::captured;
 use crate::onnx::proto::{GraphProto, NodeProto};
@@ -28,7 +27,7 @@ pub(super) use calls::onnxruntime_operators;
 /// Why nodes that are left as they are cannot be read, by the name of their first result.
 pub(super) type Refused = HashMap<String, String>;
 
-/// What is said of an operator of onnxruntime's that is left as it is, where no more is known.
+/// The message for an operator of onnxruntime that is left as it is, where no more is known.
 const NOT_WRITTEN: &str = "this use of it is not supported: its scales and zero points must be \
                            constants, one number each but those of weights";
 

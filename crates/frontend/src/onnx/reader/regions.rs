@@ -1,5 +1,7 @@
-//! Nodes that read or give open extents, and loops, become regions: one node each, which the run
-//! goes through as it finds the extents. What lies between two nodes of a region belongs to it.
+//! Makes regions: nodes that read or give open extents (which only the run knows), and loops,
+//! become one node each, whose body the run walks through as it finds the extents. Nodes that lie
+//! between two nodes of a region belong to it. Input: the reader's nodes; output: a model whose
+//! remaining nodes have known shapes. `compiler/src/plain/regions` generates the C of a region.
 
 use super::Reader;
 use squall_core::DType;

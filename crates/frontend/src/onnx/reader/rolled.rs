@@ -1,5 +1,7 @@
-//! Loops that stay loops: `Loop` and `Scan` whose bodies are not written out once a turn, since
-//! there are many turns or only the run knows how many.
+//! Reads a `Loop` or `Scan` that stays a loop, because it has many turns or only the run knows how
+//! many. Its body is read as a model with the carried values as inputs; extents that a turn changes
+//! become open, until a turn changes none. Output: one loop node, which `regions.rs` puts into a
+//! region. `control.rs` decides which loops stay.
 
 use super::inline::{self, Names};
 use super::{Declared, Reader};
@@ -11,10 +13,11 @@ use squall_core::graph::infer::region::{BODY, CARRIED, LOOP, UNRANKED, is_unrank
 use squall_core::graph::{Attribute, Constant, Node, Tensor, ValueId};
 use std::collections::{BTreeMap, HashMap};
 
-/// What is read, or why it is not read in this way.
+/// The result of reading, or why a node is not read in this way.
 pub(super) type Read<T> = Result<Result<T, String>, ImportError>;
 
-/// What a `Scan` reads a part of in each turn, and the axis; from its end on where it goes back.
+/// A value of which a `Scan` reads a part in each turn, and the axis; from its end on where it goes
+/// back.
 pub(super) struct Scanned {
     pub name: String,
     pub axis: i64,
@@ -27,7 +30,7 @@ pub(super) struct Rolled<'a> {
     pub body: &'a GraphProto,
     /// The number of turns, where there is one.
     pub turns: Option<String>,
-    /// How many there are, where that is known and no condition ends them.
+    /// The number of turns as a number, where it is known and no condition ends them.
     pub known_turns: Option<i64>,
     /// The condition of the first turn; a `Scan` has none, nor does its body.
     pub condition: Option<String>,

@@ -1,11 +1,13 @@
-//! Fitted trees as bytes, and bytes that are checked before they are trees: every way through a
-//! tree ends, and looks only at features that rows have.
+//! Fitted trees of the cost model as bytes, for the general predictor's file inside the binary.
+//! Output: a [`Gbdt`], or the reason why bytes are none: every path through a tree must end, and
+//! look only at features that rows have.
 
 use super::{Gbdt, GbdtSettings, LEAF, Node};
 
 /// A leaf's feature among the bytes.
 const LEAF_BYTES: u16 = u16::MAX;
-/// Trees and nodes of a tree, at most: what is larger was not written by [`Gbdt::to_bytes`].
+/// The most trees, and the most nodes of a tree; larger numbers were not written by
+/// [`Gbdt::to_bytes`].
 const MOST: usize = 1 << 14;
 
 /// Why bytes are no trees.

@@ -1,4 +1,6 @@
-//! The trees against brute force, and what they learn.
+//! Tests of the gradient-boosted trees of the cost model (`gbdt.rs`): splits and histograms against
+//! brute force, ranking of rows that were not learned from, equal trees for equal data, and the
+//! form as bytes.
 
 use super::super::NoModel;
 use super::*;

@@ -1,4 +1,8 @@
-//! Products, convolutions and pools.
+//! The rows of matrix products, `Einsum`, convolutions and pools in the campaign's table of random
+//! graphs (`rows/mod.rs`): operands whose shapes fit, with random strides, pads and groups. A row's
+//! function draws one use of the operator, a node with operands and attributes, in the graph under
+//! construction (`graph.rs`); its effect, such as `Keeps` or `Rounds`, says whether results stay
+//! exact. `cargo xtask campaign graphs` runs the graphs by Squall and by onnxruntime.
 
 use super::{FLOAT, Row};
 use crate::campaign::graphs::graph::Effect::{Amplifies, Exact, Keeps, Rounds};

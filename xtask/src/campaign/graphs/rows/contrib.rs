@@ -1,4 +1,8 @@
-//! Operators of onnxruntime's own domain that Squall writes out as standard ones.
+//! The rows of onnxruntime's own operators (domain `com.microsoft`) in the campaign's table of
+//! random graphs (`rows/mod.rs`). Squall's reader rewrites these operators as standard ones. A
+//! row's function draws one use of the operator, a node with operands and attributes, in the graph
+//! under construction (`graph.rs`); its effect, such as `Keeps` or `Rounds`, says whether results
+//! stay exact. `cargo xtask campaign graphs` runs the graphs by Squall and by onnxruntime.
 
 use super::Row;
 use crate::campaign::graphs::graph::Effect::Amplifies;

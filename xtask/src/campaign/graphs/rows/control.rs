@@ -1,4 +1,8 @@
-//! Operators that hold graphs, which read values of the graph around them.
+//! The rows of operators that hold graphs (`If`, `Loop`, `Scan`) in the campaign's table of random
+//! graphs (`rows/mod.rs`): bodies of a few nodes, which may read values of the graph around them. A
+//! row's function draws one use of the operator, a node with operands and attributes, in the graph
+//! under construction (`graph.rs`); its effect, such as `Keeps` or `Rounds`, says whether results
+//! stay exact. `cargo xtask campaign graphs` runs the graphs by Squall and by onnxruntime.
 
 use super::Row;
 use crate::campaign::graphs::graph::Effect::{self, Amplifies, Exact};

@@ -1,4 +1,8 @@
-//! Elementwise operators.
+//! The rows of elementwise operators in the campaign's table of random graphs (`rows/mod.rs`): most
+//! are an operator with the types that it takes, for example `one("Abs", Keeps, NUMBER)`. A row's
+//! function draws one use of the operator, a node with operands and attributes, in the graph under
+//! construction (`graph.rs`); its effect, such as `Keeps` or `Rounds`, says whether results stay
+//! exact. `cargo xtask campaign graphs` runs the graphs by Squall and by onnxruntime.
 
 use super::{EVERY, FLOAT, Make, NUMBER, Row, SIGNED, WHOLE};
 use crate::campaign::graphs::graph::Effect::{Amplifies, Breaks, Exact, Keeps, Rounds};

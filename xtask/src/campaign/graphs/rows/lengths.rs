@@ -1,4 +1,9 @@
-//! Operators whose results have lengths that only their operands' elements decide.
+//! The rows of operators whose results have lengths that only their operands' elements decide
+//! (`NonZero`, `Unique`, `NonMaxSuppression`) in the campaign's table of random graphs
+//! (`rows/mod.rs`). Each row computes the length of its result from the drawn elements. A row's
+//! function draws one use of the operator, a node with operands and attributes, in the graph under
+//! construction (`graph.rs`); its effect, such as `Keeps` or `Rounds`, says whether results stay
+//! exact. `cargo xtask campaign graphs` runs the graphs by Squall and by onnxruntime.
 
 use super::Row;
 use crate::campaign::graphs::graph::Effect::Exact;

@@ -1,4 +1,9 @@
-//! Operators that read or write at places that indices say.
+//! The rows of operators that read or write at places that indices name (`Gather`, `ScatterND`,
+//! `OneHot`, `Compress`, ..) in the campaign's table of random graphs (`rows/mod.rs`): indices
+//! within the extents, negative ones among them. A row's function draws one use of the operator, a
+//! node with operands and attributes, in the graph under construction (`graph.rs`); its effect,
+//! such as `Keeps` or `Rounds`, says whether results stay exact. `cargo xtask campaign graphs` runs
+//! the graphs by Squall and by onnxruntime.
 
 use super::moves::axis_of;
 use super::{EVERY, Row};

@@ -1,4 +1,6 @@
-//! The table of operators: one row each, with its types and how a use of it is made.
+//! The table of operators from which the campaign draws graphs: one [`Row`] each, with its types,
+//! its effect on rounding errors, and a function that draws a use of it ([`Call`]). Families of
+//! operators are files. A new operator needs a row here, or a test fails.
 
 mod attention;
 mod contract;
@@ -23,21 +25,21 @@ pub struct Row {
     pub op: &'static str,
     /// The first version of the operators that has it in this form.
     pub since: i64,
-    /// What it does to what is known of elements.
+    /// Its effect on the facts that are known of elements.
     pub effect: Effect,
     /// Whether finite operands alone are given to it; the row's comment says why.
     pub is_tame: bool,
-    /// How a use of it is made.
+    /// The way in which a use of it is drawn.
     pub make: Make,
 }
 
-/// How a use of an operator is made.
+/// The ways in which a use of an operator is drawn.
 pub enum Make {
-    /// Of one operand of these types.
+    /// A use of one operand of these types.
     One(&'static [DType]),
-    /// Of two operands that are broadcast; the second is filled so.
+    /// A use of two operands that are broadcast; the second is filled so.
     Two(&'static [DType], Fill),
-    /// Of one to four operands that are broadcast.
+    /// A use of one to four operands that are broadcast.
     Many(&'static [DType]),
     /// In its own way; none where nothing legal was found.
     Own(fn(&mut Graph<'_>) -> Option<Call>),

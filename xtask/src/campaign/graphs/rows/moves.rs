@@ -1,4 +1,9 @@
-//! Operators that move elements.
+//! The rows of operators that move elements (`Transpose`, `Reshape`, `Slice`, `Pad`, ..) in the
+//! campaign's table of random graphs (`rows/mod.rs`): an operand, and legal attributes or index
+//! operands for it. A row's function draws one use of the operator, a node with operands and
+//! attributes, in the graph under construction (`graph.rs`); its effect, such as `Keeps` or
+//! `Rounds`, says whether results stay exact. `cargo xtask campaign graphs` runs the graphs by
+//! Squall and by onnxruntime.
 
 use super::{EVERY, NUMBER, Row};
 use crate::campaign::graphs::graph::Effect::Keeps;

@@ -1,4 +1,8 @@
-//! Normalisations.
+//! The rows of normalisations (`BatchNormalization`, `LayerNormalization`, ..) in the campaign's
+//! table of random graphs (`rows/mod.rs`): a tensor with its scales, biases and statistics. A row's
+//! function draws one use of the operator, a node with operands and attributes, in the graph under
+//! construction (`graph.rs`); its effect, such as `Keeps` or `Rounds`, says whether results stay
+//! exact. `cargo xtask campaign graphs` runs the graphs by Squall and by onnxruntime.
 
 use super::moves::axis_of;
 use super::{FLOAT, Row};

@@ -1,4 +1,8 @@
-//! Quantisation.
+//! The rows of quantisation (`QuantizeLinear`, `DequantizeLinear`, `QLinearConv`, ..) in the
+//! campaign's table of random graphs (`rows/mod.rs`): a tensor with scales and zero points. A row's
+//! function draws one use of the operator, a node with operands and attributes, in the graph under
+//! construction (`graph.rs`); its effect, such as `Keeps` or `Rounds`, says whether results stay
+//! exact. `cargo xtask campaign graphs` runs the graphs by Squall and by onnxruntime.
 
 use super::Row;
 use crate::campaign::graphs::graph::Effect::{Exact, Rounds};

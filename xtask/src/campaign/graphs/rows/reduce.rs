@@ -1,4 +1,9 @@
-//! Reductions and what goes along an axis.
+//! The rows of reductions and of operators along an axis (`ReduceSum`, `Softmax`, `ArgMax`,
+//! `CumSum`, `TopK`, ..) in the campaign's table of random graphs (`rows/mod.rs`): an operand and
+//! its axes, as an attribute or an operand. A row's function draws one use of the operator, a node
+//! with operands and attributes, in the graph under construction (`graph.rs`); its effect, such as
+//! `Keeps` or `Rounds`, says whether results stay exact. `cargo xtask campaign graphs` runs the
+//! graphs by Squall and by onnxruntime.
 
 use super::moves::axis_of;
 use super::{FLOAT, Row};

@@ -1,4 +1,8 @@
-//! Recurrent networks.
+//! The rows of recurrent networks (`LSTM`, `GRU`, `RNN`) in the campaign's table of random graphs
+//! (`rows/mod.rs`): steps, batch, hidden size, direction and optional operands. A row's function
+//! draws one use of the operator, a node with operands and attributes, in the graph under
+//! construction (`graph.rs`); its effect, such as `Keeps` or `Rounds`, says whether results stay
+//! exact. `cargo xtask campaign graphs` runs the graphs by Squall and by onnxruntime.
 
 use super::Row;
 use crate::campaign::graphs::graph::Effect::Amplifies;

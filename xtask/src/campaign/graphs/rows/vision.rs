@@ -1,4 +1,8 @@
-//! Images, regions, signals and losses.
+//! The rows of operators on images, regions and signals, and of losses (`Resize`, `GridSample`,
+//! `DFT`, ..) in the campaign's table of random graphs (`rows/mod.rs`). A row's function draws one
+//! use of the operator, a node with operands and attributes, in the graph under construction
+//! (`graph.rs`); its effect, such as `Keeps` or `Rounds`, says whether results stay exact.
+//! `cargo xtask campaign graphs` runs the graphs by Squall and by onnxruntime.
 
 use super::Row;
 use crate::campaign::graphs::graph::Effect::{Amplifies, Exact, Keeps, Rounds};

@@ -1,5 +1,7 @@
-//! What attention computes, taken from its workload: the two products and what is done with their
-//! sums, over the loops of the first product.
+//! Recognises attention in a workload for the GPU sketches. Input: a workload; output: an
+//! [`Attention`]: both matrix products with their operands, the score as an expression of the first
+//! product's sum, and the stored result as an expression of the second's, all over the loops of the
+//! first product. `mod.rs`, `tensor` and `warpgroup` make programs of it.
 
 use super::super::loops::launches;
 use crate::nest::{Nest, Scope, Stmt, lower, visit};
@@ -8,7 +10,7 @@ use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Unary, Var};
 use squall_core::workload::Reducer;
 use std::collections::HashMap;
 
-/// A loop's variable, and how often it runs.
+/// A loop's variable and its extent.
 pub type Extent = (Var, i64);
 
 /// A tensor that a product reads.
@@ -18,33 +20,36 @@ pub struct Operand {
     pub index: Vec<Affine>,
 }
 
-/// A product. In `value`, operand `j` stands as a load of source `j` without indices.
+/// A matrix product. In `value`, operand `j` stands as a load of source `j` without indices.
 #[derive(Clone)]
 pub struct Product {
     pub value: Expr,
-    /// What it reads at the rows of the result, and what at its columns.
+    /// The operand that is read at the rows of the result, and the operand that is read at its
+    /// columns.
     pub operands: [Operand; 2],
 }
 
-/// `softmax(scores) x values` and what follows, with these loops. Tensors may be parts of larger
-/// boxes: on GPUs those begin at multiples of 16 elements, which a network is checked for.
+/// `softmax(scores) x values` with its elementwise epilogue, over these loops. Tensors may be parts
+/// of larger boxes: on GPUs those begin at multiples of 16 elements, which a network is checked
+/// for.
 #[derive(Clone)]
 pub struct Attention {
-    /// The buffers, and what is done ahead of time.
+    /// The nest with the buffers and the statements that run ahead of time.
     pub base: Nest,
     /// Loops that both products share, apart from the rows.
     pub batch: Vec<Extent>,
     pub row: Extent,
     pub key: Extent,
-    /// What the first product sums over, and what the second one's columns are.
+    /// The axis that the first product sums over, and the columns of the second product.
     pub depth: Extent,
     pub column: Extent,
     pub scores: Product,
     pub values: Product,
-    /// A score, made of the sum of the first product, which is read as `sum`.
+    /// The score as an expression of the first product's sum, which is read as `sum`.
     pub score: Expr,
     pub sum: Source,
-    /// What is stored, made of the second product's sum and of the sum of powers.
+    /// The place of a stored element, and its value as an expression of the second product's sum
+    /// and of the sum of powers.
     pub output: (Source, Vec<Affine>),
     pub result: Expr,
     pub weighted: Source,
@@ -130,11 +135,11 @@ pub fn problem(w: &Workload) -> Option<Attention> {
     let table = places(&first.index);
     let score = expanded(&stages, parts.score, &table, &[parts.product])?;
     let (there, second) =
-        second_product(&stages[&parts.weighted], parts.exp, (&first.index, &sizes))?;
+        second_product(&stages[&parts.weighted], parts.exp, &first.index, &sizes)?;
     let columns: Vec<Var> = there.iter().copied().filter(|v| !first.index.contains(v)).collect();
     let [column] = columns[..] else { return None };
-    let scores = product(&first.value, None, (row, key[0]))?;
-    let values = product(&second, Some(parts.exp), (row, column))?;
+    let scores = product(&first.value, None, row, key[0])?;
+    let values = product(&second, Some(parts.exp), row, column)?;
     // Where the output lies, by the rows and the column that it is of.
     let own = places(&stages[&parts.output].index);
     let value = expanded(&stages, parts.output, &own, &[parts.weighted, parts.powers])?;
@@ -181,7 +186,7 @@ pub fn problem(w: &Workload) -> Option<Attention> {
     })
 }
 
-/// Which stage does what, where they are those of an attention.
+/// The part of each stage, where the stages are those of an attention.
 fn parts(order: &[Source], stages: &HashMap<Source, Stored>) -> Option<Parts> {
     let op = |s: &Source| stages[s].op;
     let largest = order.iter().position(|s| op(s) == Some(Reducer::Max))?;
@@ -206,7 +211,8 @@ fn parts(order: &[Source], stages: &HashMap<Source, Stored>) -> Option<Parts> {
 fn second_product(
     s: &Stored,
     table: Source,
-    (first, sizes): (&[Var], &HashMap<Var, i64>),
+    first: &[Var],
+    sizes: &HashMap<Var, i64>,
 ) -> Option<(Vec<Var>, Expr)> {
     let read = s.value.loads().iter().find(|l| l.0 == table)?.1.to_vec();
     let mut known: HashMap<Var, Var> = HashMap::new();
@@ -323,7 +329,7 @@ fn expanded(
     is_known.then_some(value)
 }
 
-/// Which of these variables each variable of the place is that a sum is read at.
+/// For each variable of the place at which a sum is read, the variable of `vars` that stands there.
 fn place_of(value: &Expr, sum: Source, vars: &[Var]) -> Option<HashMap<Var, Affine>> {
     let loads = value.loads();
     let (_, index) = loads.iter().find(|l| l.0 == sum)?;
@@ -338,7 +344,7 @@ fn reads_only(e: &Expr, source: Source, at: &[Affine]) -> bool {
 
 /// A product: two tensors, one of them at the row alone, the other at the column; `table` is what
 /// stands for the first where it is no tensor.
-fn product(value: &Expr, table: Option<Source>, (row, column): (Var, Var)) -> Option<Product> {
+fn product(value: &Expr, table: Option<Source>, row: Var, column: Var) -> Option<Product> {
     let loads = value.loads();
     let [_, _] = loads[..] else { return None };
     let uses = |index: &[Affine], v: Var| index.iter().any(|a| a.uses(v));

@@ -49,7 +49,7 @@ impl Tiling<'_> {
             self.finish(acc, &mut body)
         }
         if let Some(r) = &p.row_steps {
-            body = r.ahead(&mut self.n, (&self.start, &self.size), body);
+            body = r.ahead(&mut self.n, &self.start, &self.size, body);
         }
         let threads: Vec<(Var, i64)> = [(self.group, self.groups)]
             .into_iter()

@@ -1,15 +1,18 @@
-//! A depthwise convolution with the pointwise ones beside it as one launch. After FCM (arXiv
-//! 2404.19331), with the channels between split over the blocks of a cluster.
+//! The GPU sketch of a depthwise convolution with the pointwise convolutions beside it as one
+//! launch: a separable convolution or an inverted residual. After FCM (arXiv 2404.19331), with the
+//! channels between the convolutions split over the blocks of a cluster. Input: a workload of this
+//! form (`core/src/operator/separable.rs`); output: the space of configurations, and by
+//! `program.rs` the loop nest of each.
 //!
-//! A block computes all channels of the result on a tile of places, from a part of the channels
-//! that the depthwise convolution goes over: the sums of a cluster's blocks meet in shared memory.
-//! It walks through its part in chunks: the pointwise convolution ahead makes a chunk on the tile
-//! and its border, the depthwise one goes over that, and the one behind adds its products to sums.
-//! All that lies between stays in shared memory. Where nothing follows the depthwise convolution,
-//! each block has a chunk of its own.
+//! A block computes all channels of the result on a tile of places, from a part of the channels of
+//! the depthwise convolution: the sums of a cluster's blocks meet in shared memory. It walks
+//! through its part in chunks: the pointwise convolution ahead computes a chunk on the tile and its
+//! border, the depthwise one goes over that, and the one behind adds its products to sums. All
+//! tensors between the convolutions stay in shared memory. Where no convolution follows the
+//! depthwise one, each block has a chunk of its own.
 //!
 //! In the place of the depthwise convolution may stand a pooling, with any convolution ahead of it,
-//! or nothing: then two products lie one behind the other.
+//! or nothing: then two matrix products lie one behind the other.
 
 mod program;
 
@@ -24,23 +27,24 @@ use squall_core::{Configuration, Gpu, Space, Workload};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Places of a tile along rows, and along columns, at most.
+/// The most places of a tile along rows, and along columns.
 const MOST_PLACES: [i64; 2] = [16, 32];
-/// Channels of a chunk at most.
+/// The most channels of a chunk.
 const MOST_CHANNELS: i64 = 192;
-/// Places of a window at most, and multiplications of it that are written out for a thread.
+/// The most places of a window, and the most multiplications of windows that are unrolled for one
+/// thread.
 const LARGEST_WINDOW: i64 = 128;
 const MOST_WRITTEN: i64 = 512;
-/// Words of shared memory that alignment may take, and of a line that is filled up.
+/// Words of shared memory that are kept free for alignment, and for filling up a line.
 const SLACK: i64 = 256;
 const FILLED: i64 = 4;
 
-/// A workload of this form, and what its program begins with.
+/// A workload of this form, with the buffers that its program begins with.
 struct Problem {
     s: Separable,
     /// The buffers, with copies of the weights made ahead of time.
     base: Nest,
-    /// Through which copies weights are read.
+    /// The copies through which weights are read, by the inputs that they copy.
     copies: HashMap<Source, Source>,
     output: Source,
 }

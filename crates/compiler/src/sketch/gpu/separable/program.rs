@@ -1,10 +1,11 @@
-//! The program of a separable convolution, or of what is of its form: a tile of places in a block,
-//! and a walk through chunks of the channels between. Each step's elements are dealt to the block's
-//! threads in turn, those of the products a few at a time.
+//! Writes the loop nest of the separable sketch (`mod.rs`) for one configuration. A block has a
+//! tile of places (positions of the result) and walks through chunks of the channels between the
+//! convolutions. Each step's elements are dealt to the block's threads in turn, a thread's elements
+//! of products a few at a time.
 //!
-//! Places of the tile, and of what its windows read, are counted along one line. Where a thread
-//! has several and they do not come out even, the line goes on: with its first places again, or
-//! with zeros. What is computed of those is no part of the result.
+//! Places of the tile, and of the border that its windows read, are counted along one line. Where a
+//! thread has several places and they do not come out even, the line goes on: with its first places
+//! again, or with zeros. Results at these further places are never stored.
 
 use super::super::loops::{around, count, launches, tiles, total};
 use super::Problem;
@@ -23,7 +24,7 @@ pub fn program(p: &Problem, c: &Configuration) -> Nest {
 #[derive(Clone, Copy)]
 struct Places {
     sides: [i64; 2],
-    /// So many come out even for the threads.
+    /// The length of the line, filled up so that it comes out even for the threads.
     line: i64,
 }
 
@@ -38,7 +39,7 @@ impl Places {
     }
 }
 
-/// What a product has in shared memory, and a thread's channels and places of it.
+/// A product's buffers in shared memory, and a thread's channels and places of it.
 #[derive(Clone, Copy)]
 struct Product {
     data: Source,
@@ -52,7 +53,7 @@ struct Writer<'a> {
     p: &'a Problem,
     s: &'a Separable,
     n: Nest,
-    /// Of the outputs, and of what their windows read.
+    /// The places of the outputs, and of the data that their windows read.
     outputs: Places,
     read: Places,
     /// Channels of a chunk, blocks of a cluster, chunks of a block.
@@ -62,7 +63,7 @@ struct Writer<'a> {
     threads: i64,
     unroll: i64,
     vector: i64,
-    /// Of the product ahead and the one behind, a thread's channels and places.
+    /// For the product ahead and the product behind, a thread's channels and places.
     near: [[i64; 2]; 2],
     /// Groups of threads that the sums of the product ahead are split between.
     groups: i64,
@@ -210,8 +211,8 @@ impl<'a> Writer<'a> {
             each.push(barrier());
         }
         if let Some(over) = &s.over {
-            let from = (patch, taps.map(|t| t.0));
-            each.push(self.over_windows(over, from, behind.map(|b| b.data)));
+            let (taps, to) = (taps.map(|t| t.0), behind.map(|b| b.data));
+            each.push(self.over_windows(over, patch, taps, to));
             each.extend(behind.and_then(|b| self.filled_up(b.data)));
             each.push(barrier());
         }
@@ -249,7 +250,7 @@ impl<'a> Writer<'a> {
         self.n
     }
 
-    /// What the product ahead has.
+    /// The buffers of the product ahead.
     fn ahead(&mut self, e: &PlaceProduct) -> Product {
         let data = self.buffer("input", vec![e.depth(), self.read.line], Scope::Shared);
         let weight = self.buffer("weight", vec![e.depth(), self.channels], Scope::Shared);
@@ -259,7 +260,7 @@ impl<'a> Writer<'a> {
         Product { data, weight, packed, near: self.near[0] }
     }
 
-    /// What the one behind has, which reads the patch where nothing goes over that.
+    /// The buffers of the product behind, which reads the patch where nothing goes over that.
     fn behind(&mut self, e: &PlaceProduct, patch: Source) -> Product {
         let shape = vec![self.channels, self.outputs.line];
         let data = match self.s.over {
@@ -302,15 +303,10 @@ impl<'a> Writer<'a> {
                 let own = self.n.new_var(&format!("w{}", loops.len()));
                 let size = extent.unwrap_or(self.channels);
                 loops.push((own, size));
-                place = place.scale(size).add(&Affine::var(own));
-                let chunk = Affine::new([(chunk, self.channels)], 0);
-                at.push((
-                    *v,
-                    match extent {
-                        Some(_) => Affine::var(own),
-                        None => chunk.add(&Affine::var(own)),
-                    },
-                ));
+                let own = Affine::var(own);
+                place = place.scale(size).add(&own);
+                let channel = || Affine::new([(chunk, self.channels)], 0).add(&own);
+                at.push((*v, extent.map_or_else(channel, |_| own.clone())));
             }
             index.push(place);
         }
@@ -360,21 +356,22 @@ impl<'a> Writer<'a> {
         let inputs = self.s.input().into_iter();
         let at: Vec<(Var, Affine)> =
             inputs.zip(&lines).map(|(v, l)| (v, Affine::var(l.0))).collect();
-        self.fetch((&value, to), &at, &lines)
+        self.fetch(&value, to, &at, &lines)
     }
 
     /// Copies what the windows are over where nothing makes it.
     fn fetch_patch(&mut self, patch: Source) -> Stmt {
         let m = self.n.new_var("m");
         let channel = (self.s.channel(), self.channel(Affine::var(m)));
-        self.fetch((&self.s.patch, patch), &[channel], &[(m, self.channels)])
+        self.fetch(&self.s.patch, patch, &[channel], &[(m, self.channels)])
     }
 
     /// Copies a value at the tile's places and along loops that its lines are counted by, with what
     /// lies `at` the places that these say.
     fn fetch(
         &mut self,
-        (value, to): (&Expr, Source),
+        value: &Expr,
+        to: Source,
         at: &[(Var, Affine)],
         lines: &[(Var, i64)],
     ) -> Stmt {
@@ -404,7 +401,8 @@ impl<'a> Writer<'a> {
     fn sums(
         &mut self,
         p: Product,
-        (line, depth): (&Affine, i64),
+        line: &Affine,
+        depth: i64,
         at: &[Affine; 2],
     ) -> (Source, Vec<Stmt>) {
         let [channels, places] = p.near;
@@ -437,13 +435,13 @@ impl<'a> Writer<'a> {
         let groups = self.groups;
         let first = [Affine::new([(mt, channels)], 0), Affine::new([(at, places)], 0)];
         let depth = self.s.expand.as_ref().map_or(1, |e| e.0.depth()) / groups;
-        let (acc, mut body) = self.sums(p, (&Affine::new([(g, depth)], 0), depth), &first);
+        let (acc, mut body) = self.sums(p, &Affine::new([(g, depth)], 0), depth, &first);
         let [channel, line] = [(0, i), (1, j)].map(|(k, v)| first[k].add(&Affine::var(v)));
         let sum = Expr::load(acc, vec![Affine::var(i), Affine::var(j)]);
         let loops = [(g, groups), (mt, self.channels / channels), (at, self.read.line / places)];
         let share = |body| around(&loops, Mode::Share, body).remove(0);
         if groups == 1 {
-            let (mut each, store) = self.expanded((channel, line), &sum, patch);
+            let (mut each, store) = self.expanded(channel, line, &sum, patch);
             each.push(count(i, channels, Mode::Unroll, vec![store]));
             body.push(count(j, places, Mode::Unroll, each));
             return vec![share(body)];
@@ -456,7 +454,7 @@ impl<'a> Writer<'a> {
         let [m, a, r] = self.vars(["m", "a", "g"]);
         let part = Expr::load(parts, [r, m, a].map(Affine::var).to_vec());
         let (sum, mut each) = total(&mut self.n, Reducer::Sum, part, &[(r, groups)]);
-        let (bound, store) = self.expanded((Affine::var(m), Affine::var(a)), &sum, patch);
+        let (bound, store) = self.expanded(Affine::var(m), Affine::var(a), &sum, patch);
         each.extend(bound);
         each.push(store);
         let loops = [(m, self.channels), (a, self.read.line)];
@@ -468,7 +466,8 @@ impl<'a> Writer<'a> {
     /// of the line.
     fn expanded(
         &mut self,
-        (channel, line): (Affine, Affine),
+        channel: Affine,
+        line: Affine,
         sum: &Expr,
         patch: Source,
     ) -> (Vec<Stmt>, Stmt) {
@@ -485,7 +484,8 @@ impl<'a> Writer<'a> {
     fn over_windows(
         &mut self,
         over: &OverWindows,
-        (patch, taps): (Source, Option<Source>),
+        patch: Source,
+        taps: Option<Source>,
         to: Option<Source>,
     ) -> Stmt {
         let s = self.s;
@@ -559,7 +559,7 @@ impl<'a> Writer<'a> {
         let store = match depth {
             None => Stmt::Store { buffer: partial, index, value: Expr::Const(0.0) },
             Some(depth) => {
-                let (acc, sums) = self.sums(p, (&Affine::constant(0), depth), &first);
+                let (acc, sums) = self.sums(p, &Affine::constant(0), depth, &first);
                 body.extend(sums);
                 let value = Expr::load(acc, vec![Affine::var(i), Affine::var(j)]);
                 match self.steps {

@@ -177,7 +177,7 @@ impl<'a> Tiling<'a> {
     pub fn launch(mut self, threads: &[(Var, i64)], body: Vec<Stmt>, before: Vec<Stmt>) -> Nest {
         let p = self.p;
         let body = match &p.row_steps {
-            Some(r) => r.ahead(&mut self.n, (&self.start, &self.size), body),
+            Some(r) => r.ahead(&mut self.n, &self.start, &self.size, body),
             None => body,
         };
         let body = around(threads, Mode::Thread, body);

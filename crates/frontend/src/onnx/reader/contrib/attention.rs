@@ -1,14 +1,16 @@
-//! onnxruntime's attention nodes: projections, scores, a mask, softmax, and the sum of the values.
+//! Rewrites onnxruntime's attention nodes (`Attention`, `MultiHeadAttention`) as standard
+//! operators: projections, scores, a mask, softmax, and the weighted sum of the values. The graph's
+//! rule for attention then finds the products and the softmax again and makes one kernel of them.
 
 use super::MOST_PLACES;
 use crate::onnx::proto::TensorProto;
 use crate::onnx::reader::body::Body;
 use crate::onnx::reader::inline::int;
 
-/// More elements of a causal mask than are written into a model.
+/// The most elements of a causal mask that is written into a model.
 const MOST_MASK: i64 = 1 << 24;
 
-/// More heads than any network has.
+/// The most heads of an attention.
 const MOST_HEADS: i64 = 1 << 16;
 
 /// Sizes of an attention: batch, queries, keys, heads.

@@ -1,4 +1,6 @@
-//! Products with weights of few bits.
+//! Rewrites onnxruntime's `MatMulNBits`, a product with weights of 4 or 8 bits, as Squall's own
+//! operators: one packs the weights when the model is loaded, one multiplies with the packed form
+//! (`core/src/graph/infer/nbits.rs` describes both).
 
 use crate::onnx::proto::AttributeProto;
 use crate::onnx::reader::body::{Body, word};
@@ -6,7 +8,7 @@ use crate::onnx::reader::inline::int;
 use squall_core::DType;
 use squall_core::graph::infer::nbits::{DOMAIN, Form, NBits, Typed};
 
-/// What a file may say of the precision of a product: to quantise activations to 8 bits.
+/// The accuracy level by which a file asks for activations quantised to 8 bits.
 const INTEGERS: i64 = 4;
 
 /// A product with weights of 4 or 8 bits, whose packed form is made when the model is loaded.

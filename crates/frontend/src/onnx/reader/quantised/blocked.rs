@@ -1,5 +1,7 @@
-//! Products with weights that a blocked DequantizeLinear makes floats of: these are products with
-//! weights of few bits, and the weights stay as small as they are in the file.
+//! Products with weights of a blocked DequantizeLinear: instead of floats they read the integers in
+//! blocks, by Squall's operators for weights of few bits (`core/src/graph/infer/nbits.rs`), so that
+//! the weights stay as small as they are in the file. A `Transpose` between the two is part of the
+//! weights' form.
 
 use super::super::contrib::nbits_attributes;
 use super::super::inline::{identity, int, simple};

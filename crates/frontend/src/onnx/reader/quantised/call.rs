@@ -1,4 +1,5 @@
-//! A node of a quantised model.
+//! [`Call`], a node of a quantised ONNX model with its inputs, results and attributes by place and
+//! name: the input of the functions in `calls.rs`, which rewrite such nodes as nodes over floats.
 
 use crate::onnx::proto::{AttributeProto, NodeProto};
 
@@ -28,7 +29,7 @@ impl<'a> Call<'a> {
         self.attribute(name).and_then(|a| a.i).unwrap_or(otherwise)
     }
 
-    /// Those of its attributes that an operator of floats has, too.
+    /// The attributes that an operator of floats has, too.
     pub fn attributes(&self, names: &[&str]) -> Vec<AttributeProto> {
         let all = self.node.attribute.iter();
         all.filter(|a| names.contains(&a.name.as_str())).cloned().collect()

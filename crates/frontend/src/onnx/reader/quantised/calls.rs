@@ -1,5 +1,8 @@
-//! The operators of quantised tensors, each written as floats that hold whole numbers. The
-//! definitions: ONNX's operators, and onnxruntime's `docs/ContribOperators.md`.
+//! The table of quantised operators (ONNX's, and those of onnxruntime's
+//! `docs/ContribOperators.md`), each with a function that rewrites a node as operators of floats
+//! that hold whole numbers. Input: a node ([`Call`]) and a [`Writer`], which knows each value's
+//! companion; output: nodes, or nothing where the use is not known. `quantised.rs` explains the
+//! idea.
 
 use super::super::inline::{int, ints};
 use super::blocked;
@@ -9,7 +12,7 @@ use crate::onnx::proto::NodeProto;
 use crate::onnx::stored::Stored;
 use squall_core::DType;
 
-/// Writes one operator; none where this use of it is not known here.
+/// Rewrites one operator; none where this use of it is not known here.
 type Write = fn(&mut Writer, &Call) -> Option<()>;
 
 /// Operators of the standard domain.

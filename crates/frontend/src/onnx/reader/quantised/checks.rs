@@ -1,4 +1,6 @@
-//! Whether the scales and zero points of a quantised operator can be what they are.
+//! Checks the scales and zero points of quantised operators: a scale must be a positive number, a
+//! zero point must have the type of its values. A table says which inputs of each operator they
+//! are. Output: a message for the user, with which the reader refuses the node.
 
 use super::writer::Writer;
 use crate::onnx::proto::NodeProto;
@@ -31,7 +33,7 @@ const PLACES: &[(&str, &[ScalePlace])] = &[
     ("QuantizeLinear", &[(None, Some(1), 2)]),
 ];
 
-/// What is wrong with a node's scales and zero points.
+/// The fault of a node's scales and zero points, if there is one.
 pub fn fault(w: &Writer, node: &NodeProto) -> Option<String> {
     let mut places: Vec<ScalePlace> = match PLACES.iter().find(|(op, _)| *op == node.op_type) {
         Some((_, places)) => places.to_vec(),

@@ -1,4 +1,6 @@
-//! Writing the nodes that stand for those of a quantised model, and what is known of its values.
+//! Writes the nodes that replace those of a quantised model, and keeps the facts about its values:
+//! constants, types, and each quantised value's companion (floats that hold its integers without
+//! their zero point). The functions in `calls.rs` work on it.
 
 use super::super::inline::{self, identity, int, simple};
 use crate::onnx::proto::{AttributeProto, NodeProto, TensorProto};
