@@ -7,6 +7,7 @@ mod boards;
 mod branches;
 mod check;
 mod completions;
+mod composed;
 mod crowded;
 mod exchange;
 mod export;

@@ -10,7 +10,7 @@ use std::process::Command;
 use support::Place;
 
 /// The bytes of a .npy file.
-fn npy(descr: &str, shape: &[i64], data: &[u8]) -> Vec<u8> {
+pub fn npy(descr: &str, shape: &[i64], data: &[u8]) -> Vec<u8> {
     let shape: String = shape.iter().map(|d| format!("{d}, ")).collect();
     let head = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}");
     let padded = format!("{head:<117}\n");

@@ -14,14 +14,14 @@ const HEAD: &str = "# Operators
 What becomes of each operator of ONNX's standard domain (up to opset 28), for tensors of float32,
 integers and booleans; models of float16 and bfloat16 become such (decision 0083). This page is
 made of the code's tables by
-`SQUALL_BLESS=1 cargo test -p squall --test operators`; the same test fails where it is out of date.
+`SQUALL_BLESS=1 cargo test -p squall --test all operators`; the same test fails where it is out of date.
 
 - **tuned**: it becomes a tuned kernel, alone or fused with others, in the forms that sketches know.
 - **move**: where it moves float32 data to places known ahead, it becomes a copy.
 - **folded**: over elements that are known when the model is read it is evaluated then.
 - **plain**: a generated kernel that is not tuned computes it in every run; the share of the time
   that it takes is listed.
-- **written out**: the nodes that it holds stand in its place.
+- **written out**: the nodes that it holds or is made of stand in its place, where they are known.
 
 An attribute or a type of elements that a row does not have is refused with an error that names
 node and attribute; nothing is guessed. Operators that a file defines itself (functions) are
@@ -33,6 +33,11 @@ refused.
 | operator | runs as | limits |
 |---|---|---|
 ";
+
+/// Whether the reader writes an operator out as others that it is made of.
+fn is_composed(op: &str) -> bool {
+    squall_frontend::onnx::composed_operators().any(|composed| composed == op)
+}
 
 fn page() -> String {
     let reasons = |list: &[(&str, &str)], op: &str| {
@@ -49,7 +54,7 @@ fn page() -> String {
             (squall_graph::candidates::moves_data(op), "move"),
             (operators::is_folded(op), "folded"),
             (plain::has("", op), "plain"),
-            (reasons(WRITTEN_OUT, op).is_some(), "written out"),
+            (reasons(WRITTEN_OUT, op).is_some() || is_composed(op), "written out"),
         ];
         let ways: Vec<&str> = ways.iter().filter(|w| w.0).map(|w| w.1).collect();
         let refused = reasons(REFUSED, op);

@@ -8,8 +8,8 @@ use squall_core::DType;
 use squall_core::graph::{Constant, Model};
 use squall_frontend::ImportError;
 use squall_frontend::onnx;
-pub use squall_frontend::onnx::proto::TensorProto;
 use squall_frontend::onnx::proto::*;
+pub use squall_frontend::onnx::proto::{AttributeProto, TensorProto};
 
 /// A model under construction.
 pub struct Build {

@@ -15,7 +15,7 @@ use std::fmt::Write;
 const NEGATED: [(&str, &str); 2] = [("fms", "(a, b, -c)"), ("fnma", "(-a, b, c)")];
 
 /// Further helper functions that add products.
-const USERS: [&str; 5] = ["exp", "sigmoid", "tanh", "erf", "dot_pair"];
+const USERS: [&str; 8] = ["exp", "sigmoid", "tanh", "erf", "log", "sin", "cos", "dot_pair"];
 
 /// Whether a program adds products.
 fn has_any(used: &Used) -> bool {

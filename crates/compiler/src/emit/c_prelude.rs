@@ -7,7 +7,7 @@
 //! themselves, behind a preprocessor test.
 
 use super::dialect::Used;
-use super::{c_fma, c_formats, tiles};
+use super::{c_fma, c_formats, c_functions, tiles};
 use std::fmt::Write;
 
 /// The types and functions that a program used.
@@ -166,7 +166,7 @@ fn vector(l: i64, used: &Used, s: &mut String) {
         list(&|_| "x".into())
     );
     let blend = |m: &str| format!("(v{l})(({m} & (i{l})a) | (~{m} & (i{l})b))");
-    let needs_exp = ["exp", "sigmoid", "tanh", "erf"].iter().any(|f| used.has(f));
+    let needs_exp = ["exp", "sigmoid", "erf"].iter().any(|f| used.has(f));
     for (name, strict, sign) in EXTREMES {
         if used.has(name) || used.has(strict) || needs_exp {
             *s += &extreme(l, name, &format!("i{l} m = a {sign} b; return {};", blend("m")));
@@ -175,7 +175,7 @@ fn vector(l: i64, used: &Used, s: &mut String) {
             *s += &strict_extreme(l, name);
         }
     }
-    if ["abs", "erf", "tanh"].iter().any(|f| used.has(f)) {
+    if ["abs", "erf", "tanh", "sin", "cos"].iter().any(|f| used.has(f)) {
         let _ = writeln!(
             s,
             "static inline v{l} abs_v{l}(v{l} x) {{ return (v{l})((i{l})x & 0x7fffffff); }}"
@@ -217,11 +217,12 @@ fn vector(l: i64, used: &Used, s: &mut String) {
         let form = if l == 16 { EXP } else { EXP_BY_BITS };
         *s += &form.replace("SCALE\n", fast).replace("END\n", end).replace('@', &l.to_string());
     }
-    for (name, form) in [("sigmoid", SIGMOID), ("tanh", TANH), ("erf", ERF)] {
+    for (name, form) in [("sigmoid", SIGMOID), ("erf", ERF)] {
         if used.has(name) {
             *s += &form.replace('@', &l.to_string());
         }
     }
+    *s += &c_functions::vectors(l, used);
     for &(name, f, _) in SCALAR.iter().filter(|x| used.has(x.0)) {
         *s += &by_lane(l, name, f);
     }
@@ -245,7 +246,8 @@ fn by_lane(l: i64, name: &str, f: &str) -> String {
     if name == "round" {
         return round(l);
     }
-    if ["exp", "sigmoid", "tanh", "erf", "abs"].contains(&name) {
+    let is_written = ["exp", "sigmoid", "erf", "abs"].contains(&name);
+    if is_written || c_functions::has(name) {
         return String::new();
     }
     let (arguments, call) = if name == "pow" {
@@ -460,19 +462,6 @@ const EXP_SCALE: &str = "#if defined(__AVX512F__) && !defined(__clang__)
 ";
 
 const SIGMOID: &str = "static inline v@ sigmoid_v@(v@ x) { return 1.0f / (1.0f + exp_v@(-x)); }\n";
-
-/// tanh: by exp where |x| is not small, a short odd polynomial where it is.
-const TANH: &str = "static inline v@ tanh_v@(v@ x) {
-  v@ a = abs_v@(x), q = x * x;
-  v@ big = 1.0f - 2.0f / (exp_v@(2.0f * a) + 1.0f);
-  v@ s = fma_v@(q, all_v@(-5.70498872e-3f), all_v@(2.06390887e-2f));
-  s = fma_v@(q, s, all_v@(-5.37397155e-2f)), s = fma_v@(q, s, all_v@(1.33314422e-1f));
-  s = fma_v@(q, s, all_v@(-3.33332819e-1f));
-  v@ small = fma_v@(x * q, s, x);
-  i@ m = a > 0.625f, sign = (i@)x & (int)0x80000000;
-  return (v@)((m & ((i@)big | sign)) | (~m & (i@)small));
-}
-";
 
 /// erf: Abramowitz and Stegun 7.1.26, absolute error below 5e-7 in float.
 const ERF: &str = "static inline v@ erf_v@(v@ x) {

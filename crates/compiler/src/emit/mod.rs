@@ -12,6 +12,7 @@
 mod c;
 mod c_fma;
 mod c_formats;
+mod c_functions;
 mod c_prelude;
 mod cuda;
 mod cuda_prelude;

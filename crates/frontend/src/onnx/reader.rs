@@ -13,6 +13,7 @@ mod quantised;
 mod regions;
 mod rolled;
 
+pub use self::composed::composed_operators;
 use self::control::Expansion;
 use super::proto::{self, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use super::stored::Stored;

@@ -17,6 +17,11 @@ type Write = fn(&mut Body) -> Option<()>;
 const OPERATORS: &[(&str, Write)] =
     &[("Attention", attention::attention), ("Einsum", einsum::einsum)];
 
+/// The standard operators that are written out as others.
+pub fn composed_operators() -> impl Iterator<Item = &'static str> {
+    OPERATORS.iter().map(|(name, _)| *name)
+}
+
 /// The nodes that compute what a node does, where it is of floats and a form that is known.
 pub(super) fn written_out(
     call: &NodeProto,

@@ -1,0 +1,245 @@
+//! Tests of operators that are written out as others when a model is read
+//! (`frontend/src/onnx/reader/composed.rs`) and of normalisations as kernels: one model with many
+//! such nodes is run by `squall run`, and its results are held against sums that this file computes
+//! term by term in 64-bit floats.
+
+use crate::branches::npy;
+use crate::support;
+
+use squall_testing::onnx::{AttributeProto, Build, float, int, text};
+use support::Place;
+
+/// Einsum equations with the shapes of their operands.
+const EQUATIONS: &[(&str, &[&[usize]])] = &[
+    ("bhid,bhjd->bhij", &[&[2, 3, 4, 5], &[2, 3, 6, 5]]),
+    ("bhij,bhjd->bhid", &[&[2, 3, 4, 6], &[2, 3, 6, 5]]),
+    ("bqhd,bkhd->bhqk", &[&[1, 4, 3, 5], &[1, 7, 3, 5]]),
+    ("bhqk,bkhd->bqhd", &[&[2, 3, 4, 7], &[2, 7, 3, 5]]),
+    ("bsd,dhk->bshk", &[&[2, 3, 4], &[4, 2, 5]]),
+    ("ij,jk", &[&[3, 4], &[4, 5]]),
+    ("kj,ij->ik", &[&[3, 4], &[5, 4]]),
+    ("ab,bca->c", &[&[3, 4], &[4, 5, 3]]),
+    ("ii->i", &[&[4, 4]]),
+    ("biji->bj", &[&[2, 3, 4, 3]]),
+    ("ij->", &[&[3, 4]]),
+    ("i,j->ij", &[&[3], &[4]]),
+    ("i,i->", &[&[5], &[5]]),
+    ("bii,bi->b", &[&[2, 3, 3], &[2, 3]]),
+    ("...ij,...jk->...ik", &[&[2, 1, 3, 4], &[5, 4, 6]]),
+    ("abc,cd,db->a", &[&[2, 3, 4], &[4, 5], &[5, 3]]),
+    ("a,b,c->cab", &[&[2], &[3], &[4]]),
+    ("ab,b->a", &[&[3, 4], &[4]]),
+    ("abx,b->ab", &[&[3, 4, 2], &[4]]),
+];
+
+/// A model under construction, with the arrays that its inputs are given.
+struct Case {
+    build: Build,
+    given: Vec<(String, Vec<usize>, Vec<f32>)>,
+}
+
+impl Case {
+    /// An input of numbers that look random.
+    fn input(&mut self, shape: &[usize]) -> String {
+        let name = format!("x{}", self.given.len());
+        let seed = self.given.len() as u32;
+        let number = |i: u32| {
+            let mixed = (i + 1 + 977 * seed).wrapping_mul(2_654_435_761) >> 8;
+            mixed as f32 / (1 << 23) as f32 - 1.0
+        };
+        let data: Vec<f32> = (0..shape.iter().product::<usize>() as u32).map(number).collect();
+        let dims: Vec<i64> = shape.iter().map(|d| *d as i64).collect();
+        self.build = std::mem::replace(&mut self.build, Build::new(23)).input(&name, &dims);
+        self.given.push((name.clone(), shape.to_vec(), data));
+        name
+    }
+
+    fn node(&mut self, op: &str, inputs: &[&str], attributes: &[AttributeProto]) -> String {
+        let y = format!("y{}", self.build.graph().output.len());
+        let build = std::mem::replace(&mut self.build, Build::new(23));
+        self.build = build.node(op, inputs, &[&y], attributes).output(&y);
+        y
+    }
+
+    fn data(&self, name: &str) -> Vec<f64> {
+        let found = self.given.iter().find(|g| g.0 == name).unwrap();
+        found.2.iter().map(|x| f64::from(*x)).collect()
+    }
+
+    /// The outputs by name, from `squall run`.
+    fn run(&mut self) -> Vec<Vec<f32>> {
+        let p = Place::new();
+        p.file("m.onnx", self.build.bytes());
+        let mut words = vec!["run".to_string(), "m.onnx".into()];
+        for (name, shape, data) in &self.given {
+            let shape: Vec<i64> = shape.iter().map(|d| *d as i64).collect();
+            let bytes: Vec<u8> = data.iter().flat_map(|x| x.to_le_bytes()).collect();
+            p.file(&format!("{name}.npy"), npy("<f4", &shape, &bytes));
+            words.extend(["--input".into(), format!("{name}={name}.npy")]);
+        }
+        let outputs: Vec<String> =
+            self.build.graph().output.iter().map(|o| o.name.clone()).collect();
+        for y in &outputs {
+            words.extend(["--output".into(), format!("{y}={y}.npy")]);
+        }
+        p.squall(&words.iter().map(String::as_str).collect::<Vec<_>>()).ok();
+        let read = |y: &String| {
+            let array = squall::arrays::read_array(&p.path().join(format!("{y}.npy"))).unwrap();
+            array.f32s().unwrap()
+        };
+        outputs.iter().map(read).collect()
+    }
+}
+
+/// An Einstein sum term by term: for all values of all indices.
+fn einsum(equation: &str, shapes: &[&[usize]], data: &[Vec<f64>]) -> Vec<f64> {
+    let (left, right) = match equation.split_once("->") {
+        Some((l, r)) => (l, r.to_string()),
+        None => ("ij,jk", "ik".to_string()),
+    };
+    let widest = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
+    let named: Vec<Vec<char>> = left
+        .split(',')
+        .zip(shapes)
+        .map(|(term, shape)| {
+            let free = shape.len() - term.replace("...", "").len();
+            let dots: String = "4321".chars().skip(4 - free).collect();
+            term.replace("...", &dots).chars().collect()
+        })
+        .collect();
+    let dots: String = "4321".chars().skip(4 - widest.saturating_sub(2).min(4)).collect();
+    let result: Vec<char> = right.replace("...", &dots).chars().collect();
+    let mut letters: Vec<(char, usize)> = Vec::new();
+    for (c, d) in named.iter().flatten().zip(shapes.iter().flat_map(|s| s.iter())) {
+        match letters.iter_mut().find(|l| l.0 == *c) {
+            Some(known) => known.1 = known.1.max(*d),
+            None => letters.push((*c, *d)),
+        }
+    }
+    let extent = |c: char| letters.iter().find(|l| l.0 == c).map_or(1, |l| l.1);
+    let mut sums = vec![0.0; result.iter().map(|c| extent(*c)).product()];
+    let all: usize = letters.iter().map(|l| l.1).product();
+    for mut rest in 0..all {
+        let mut values = Vec::new();
+        for (c, d) in &letters {
+            values.push((*c, rest % d));
+            rest /= d;
+        }
+        let value = |c: char| values.iter().find(|v| v.0 == c).map_or(0, |v| v.1);
+        let place = |of: &[char], shape: &dyn Fn(usize) -> usize| {
+            let at = |p, (i, c): (usize, &char)| p * shape(i) + value(*c) % shape(i);
+            of.iter().enumerate().fold(0, at)
+        };
+        let factors = named.iter().zip(shapes).zip(data);
+        let term: f64 = factors.map(|((of, s), x)| x[place(of, &|i| s[i])]).product();
+        sums[place(&result, &|i| extent(result[i]))] += term;
+    }
+    sums
+}
+
+/// Rows with a mean of 0, or only with a mean square of 1.
+fn normalised(rows: &[f64], length: usize, eps: f64, centred: bool) -> Vec<f64> {
+    let mut made = Vec::new();
+    for row in rows.chunks(length) {
+        let mean = if centred { row.iter().sum::<f64>() / length as f64 } else { 0.0 };
+        let square = row.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / length as f64;
+        made.extend(row.iter().map(|x| (x - mean) / (square + eps).sqrt()));
+    }
+    made
+}
+
+fn assert_close(name: &str, got: &[f32], want: &[f64]) {
+    assert_eq!(got.len(), want.len(), "{name}");
+    let most = want.iter().fold(1.0, |m: f64, x| m.max(x.abs()));
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        let far = (f64::from(*g) - w).abs();
+        assert!(far <= 2e-5 * most, "{name}: element {i} is {g}, expected {w}");
+    }
+}
+
+#[test]
+fn einstein_sums_are_what_their_equations_say() {
+    let mut c = Case { build: Build::new(23), given: Vec::new() };
+    let mut wanted = Vec::new();
+    for (equation, shapes) in EQUATIONS {
+        let inputs: Vec<String> = shapes.iter().map(|s| c.input(s)).collect();
+        let names: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        c.node("Einsum", &names, &[text("equation", equation)]);
+        let data: Vec<Vec<f64>> = names.iter().map(|n| c.data(n)).collect();
+        wanted.push((*equation, einsum(equation, shapes, &data)));
+    }
+    let model = c.build.read().unwrap();
+    assert!(model.nodes.iter().all(|n| n.op != "Einsum"), "one was not written out");
+    for (got, (equation, want)) in c.run().iter().zip(&wanted) {
+        assert_close(equation, got, want);
+    }
+}
+
+#[test]
+fn normalisations_are_what_they_say() {
+    let mut c = Case { build: Build::new(23), given: Vec::new() };
+    let mut wanted = Vec::new();
+    // Factors and addends by channels, of images of 6 channels in groups of 1, 3 and 6.
+    let by_channels = |rows: Vec<f64>, scale: &[f64], shift: &[f64]| -> Vec<f64> {
+        let of = |i: usize| i / 20 % 6;
+        rows.iter().enumerate().map(|(i, x)| x * scale[of(i)] + shift[of(i)]).collect()
+    };
+    for groups in [1, 3, 6] {
+        let [x, s, b] = [&[2, 6, 4, 5][..], &[6], &[6]].map(|shape| c.input(shape));
+        let attributes = [int("num_groups", groups), float("epsilon", 0.01)];
+        c.node("GroupNormalization", &[&x, &s, &b], &attributes);
+        let rows = normalised(&c.data(&x), 120 / groups as usize, 0.01, true);
+        wanted.push(by_channels(rows, &c.data(&s), &c.data(&b)));
+    }
+    let [x, s, b] = [&[2, 6, 4, 5][..], &[6], &[6]].map(|shape| c.input(shape));
+    c.node("InstanceNormalization", &[&x, &s, &b], &[float("epsilon", 0.01)]);
+    let rows = normalised(&c.data(&x), 20, 0.01, true);
+    wanted.push(by_channels(rows, &c.data(&s), &c.data(&b)));
+    let x = c.input(&[1, 3, 7, 5]);
+    c.node("MeanVarianceNormalization", &[&x], &[]);
+    wanted.push(normalised(&c.data(&x), 35, 0.0, true));
+    let [x, s] = [&[2, 3, 33][..], &[33]].map(|shape| c.input(shape));
+    c.node("RMSNormalization", &[&x, &s], &[float("epsilon", 0.01)]);
+    let (rows, scale) = (normalised(&c.data(&x), 33, 0.01, false), c.data(&s));
+    wanted.push(rows.iter().enumerate().map(|(i, x)| x * scale[i % 33]).collect());
+    for (i, (got, want)) in c.run().iter().zip(&wanted).enumerate() {
+        assert_close(&format!("normalisation {i}"), got, want);
+    }
+}
+
+/// Softmax of scaled scores times values, of heads that share keys, with and without a causal mask.
+#[test]
+fn attention_is_what_it_says() {
+    let mut c = Case { build: Build::new(23), given: Vec::new() };
+    let mut wanted = Vec::new();
+    let (queries, keys, size) = (5, 7, 4);
+    for (heads, shared, causal) in [(2, 2, 0), (4, 2, 0), (4, 1, 1)] {
+        let [q, k, v] = [(heads, queries), (shared, keys), (shared, keys)]
+            .map(|(h, steps)| c.input(&[2, h, steps, size]));
+        c.node("Attention", &[&q, &k, &v], &[int("is_causal", causal)]);
+        let (q, k, v) = (c.data(&q), c.data(&k), c.data(&v));
+        let mut want = Vec::new();
+        for row in 0..2 * heads * queries {
+            let (head, i) = (row / queries, row % queries);
+            let own = head / heads * shared + head % heads / (heads / shared);
+            let score = |j: usize| -> f64 {
+                let key = (own * keys + j) * size;
+                let dot: f64 = (0..size).map(|d| q[row * size + d] * k[key + d]).sum();
+                dot / (size as f64).sqrt()
+            };
+            let seen = (0..keys).filter(|j| causal == 0 || *j <= i);
+            let powers: Vec<(usize, f64)> = seen.map(|j| (j, score(j).exp())).collect();
+            let all: f64 = powers.iter().map(|p| p.1).sum();
+            let of = |d: usize| -> f64 {
+                powers.iter().map(|(j, p)| p / all * v[(own * keys + j) * size + d]).sum()
+            };
+            want.extend((0..size).map(of));
+        }
+        wanted.push(want);
+    }
+    let model = c.build.read().unwrap();
+    assert!(model.nodes.iter().all(|n| n.op != "Attention"), "one was not written out");
+    for (i, (got, want)) in c.run().iter().zip(&wanted).enumerate() {
+        assert_close(&format!("attention {i}"), got, want);
+    }
+}
