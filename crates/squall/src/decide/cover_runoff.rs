@@ -14,7 +14,7 @@ use crate::inference::network::{Network, Times};
 use crate::input::held_cover::{for_costs, name, recorded_as};
 use crate::input::layout::times_here;
 use crate::input::precision::Precision;
-use crate::input::user_input::{Input, InputKind};
+use crate::input::user_input::{Input, InputKind, ModelInput};
 use crate::predict::choose::kernels_of;
 use crate::target::roof::Roof;
 use crate::task::event::Event;
@@ -79,9 +79,8 @@ impl Shares {
 
     /// Those of a model of which covers are to meet, but for the whole network's.
     fn with_covers(tuning: &Tuning<'_>) -> Option<Shares> {
-        let (request, input) = (tuning.request, &tuning.input);
-        let graph = input.graph.as_ref()?;
-        let ids = for_costs(graph).map(|c| TaskId::of(&c.workload, Objective::Time));
+        let (request, model) = (tuning.request, tuning.input.model()?);
+        let ids = for_costs(&model.graph).map(|c| TaskId::of(&c.workload, Objective::Time));
         let kernels = ids.collect::<HashSet<_>>().len() as u64;
         if kernels == 0 || !request.input.is_cover_open() {
             return None;
@@ -92,7 +91,7 @@ impl Shares {
         // Tasks that had so many trials each have no more.
         let is_each = tasks.trials_per_task.is_some();
         if let Some(trials) = &mut tasks.trials {
-            let first = FIRST_TRIALS as u64 * input.tasks.len() as u64;
+            let first = FIRST_TRIALS as u64 * model.tasks.len() as u64;
             let share = (*trials as f64 * SHARE) as u64;
             let part = share.min(TRIALS_EACH * kernels);
             let share = if is_each { 0 } else { share };
@@ -161,15 +160,14 @@ impl CoverRunOff<'_, '_> {
         budget: BudgetRequest,
     ) -> Result<CoverContest, Error> {
         let mut contest = CoverContest::default();
-        let base = &self.tuning.input;
-        let Some(graph) = &base.graph else { return Ok(contest) };
+        let Some(model) = self.tuning.input.model() else { return Ok(contest) };
         for round in 0..ROUNDS {
             let left = BudgetRequest {
                 trials: budget.trials.map(|n| n / ROUNDS),
                 seconds: budget.seconds.map(|s| s * SEARCHING / ROUNDS as f64),
                 ..budget
             };
-            let (contenders, tasks) = match self.contenders(graph, left) {
+            let (contenders, tasks) = match self.contenders(&model.graph, left) {
                 Ok(found) => found,
                 Err(why) => {
                     contest.note = Some(format!("no cover was found to be the cheapest: {why}"));
@@ -185,9 +183,10 @@ impl CoverRunOff<'_, '_> {
                     counted(tasks.len(), "kernel")
                 )));
             }
-            let input = Input { tasks, ..base.clone().with_graph(contenders) };
-            let input = input.in_precision(self.tuning.request.target)?;
-            let work = Work::whole(input.select(None)?, Budget::of(left, InputKind::Model));
+            let tried = ModelInput { tasks, ..model.clone().with_graph(contenders) };
+            let tried = tried.in_precision(self.tuning.request.target)?;
+            let budget = Budget::of(left, InputKind::Model);
+            let work = Work::whole(tried.tasks.iter().collect(), budget);
             let asked = PhaseRequest { work, own: &[], roof: true, only_tried: true };
             let end = session.phase(&asked, &mut |e| self.tuning.say(e))?;
             contest.trials += end.trials;
@@ -198,7 +197,7 @@ impl CoverRunOff<'_, '_> {
         }
         let seconds = budget.seconds.map_or(MOST_SECONDS, |s| s * (1.0 - SEARCHING));
         let end = Instant::now() + Duration::from_secs_f64(seconds.min(MOST_SECONDS));
-        match self.decide(graph, end, &mut contest) {
+        match self.decide(model, end, &mut contest) {
             // Ctrl-C reaches compilers and the networks' programs, too.
             Err(_) if self.tuning.is_stopped() => contest.is_interrupted = true,
             // A model that can be tuned need not be one that can be run.
@@ -210,7 +209,7 @@ impl CoverRunOff<'_, '_> {
 
     /// The model's precision.
     fn precision(&self) -> Precision {
-        self.tuning.input.precision
+        self.tuning.input.precision()
     }
 
     /// What is known of times here.
@@ -220,12 +219,17 @@ impl CoverRunOff<'_, '_> {
 
     /// The model by a cover, its images as its kernels are fastest together where they were tuned
     /// in more than one order, in the precision that is asked for.
-    fn placed(&self, cover: Assignment, known: &HashMap<TaskId, f64>) -> Result<Input, Error> {
-        let input = self.tuning.input.clone().with_graph(cover);
-        match self.precision() {
-            Precision::F32 => Ok(input.laid_out(known, &self.tuning.at)),
-            _ => input.in_usual_form(self.tuning.request.target),
-        }
+    fn placed(
+        &self,
+        model: &ModelInput,
+        cover: Assignment,
+        known: &HashMap<TaskId, f64>,
+    ) -> Result<Input, Error> {
+        let made = model.clone().with_graph(cover);
+        Ok(match model.precision {
+            Precision::F32 => made.laid_out(known, &self.tuning.at).into(),
+            _ => made.in_usual_form(self.tuning.request.target)?.into(),
+        })
     }
 
     /// What the kernels of a model have reached that are known.
@@ -289,17 +293,17 @@ impl CoverRunOff<'_, '_> {
         Ok((made, tasks))
     }
 
-    /// Lets the cheapest cover of known kernels meet that of `base` in whole networks.
+    /// Lets the cheapest cover of known kernels meet that of the model in whole networks.
     fn decide(
         &self,
-        base: &Assignment,
+        model: &ModelInput,
         end: Instant,
         contest: &mut CoverContest,
     ) -> Result<(), Error> {
         let Tuning { store, at, request, .. } = self.tuning;
-        let mut known = self.known()?;
-        let held = self.placed(base.clone(), &known)?;
-        let task = recorded_as(base.model(), &held.name, self.precision());
+        let (base, mut known) = (&model.graph, self.known()?);
+        let held = self.placed(model, base.clone(), &known)?;
+        let task = recorded_as(base.model(), &model.name, model.precision);
         let recorder = Recorder { store, place: at.place.clone(), seed: request.seed };
         let copy = self.reached(base, &known).copy;
         let mut network = None;
@@ -317,7 +321,7 @@ impl CoverRunOff<'_, '_> {
             if both[0] == both[1] || met.iter().any(|r| r.configuration == names[1].1) {
                 return Ok(());
             }
-            let other = self.placed(graph, &known)?;
+            let other = self.placed(model, graph, &known)?;
             let challenger = self.network(&other)?;
             let network = match &network {
                 Some(network) => network,
@@ -350,7 +354,7 @@ impl CoverRunOff<'_, '_> {
 
     fn network(&self, input: &Input) -> Result<Network, Error> {
         let Tuning { store, at, .. } = self.tuning;
-        let tasks: Vec<&Task> = input.tasks.iter().collect();
+        let tasks: Vec<&Task> = input.tasks().iter().collect();
         let guess = &self.wanted.guess;
         let kernels = kernels_of(guess, &tasks, Some(store), at, &mut |e| self.tuning.say(e))?;
         Network::build(input, None, at, &mut |_| Ok(kernels.clone()))
@@ -407,14 +411,15 @@ fn slower_in_place(
 ) -> Result<BTreeSet<TaskId>, Error> {
     type Timed = Vec<(Vec<usize>, TaskId, f64)>;
     let timed = |(input, network): (&Input, &Network)| -> Result<Timed, Error> {
-        let Some(graph) = &input.graph else { return Ok(Vec::new()) };
+        let Some(made) = input.model() else { return Ok(Vec::new()) };
+        let graph = &made.graph;
         let inputs = network.random_inputs(&[]);
         let times: Times = network.time(&inputs, 0.5)?.1;
         let model = graph.model();
         let of = |(i, task): (usize, TaskId)| {
             let nodes = graph.candidates().list[i].nodes.clone();
             let first = &model.nodes[*nodes.first()?].name;
-            let run = input.remade.get(&task).copied().unwrap_or(task);
+            let run = made.remade.get(&task).copied().unwrap_or(task);
             let layer = times.layers.iter().find(|l| l.task == Some(run) && l.node == *first)?;
             Some((nodes, task, layer.in_place_ns as f64))
         };

@@ -36,7 +36,7 @@ pub fn tune(
 ) -> Result<Report, Error> {
     let tuning = &Tuning::open(context, request, stop, listen)?;
     let shares = Shares::of(tuning);
-    let (work, own) = (tuning.work(shares.tasks)?, &tuning.input.own);
+    let (work, own) = (tuning.work(shares.tasks)?, tuning.input.own());
     let (at, store, asked) = (&tuning.at, &tuning.store, request.session());
     let mut session = Session::open(asked, at, store, stop, &mut |e| tuning.say(e))?;
     let first = PhaseRequest { work, own, roof: request.roof, only_tried: false };
@@ -54,7 +54,7 @@ pub fn tune(
     let mut inference = None;
     if let Some(wanted) = tuning.whole.filter(|_| end != StopReason::Interrupted) {
         if decided_in_place(tuning, wanted) {
-            session.learn_winners(&held.tasks, &held.own)?;
+            session.learn_winners(held.tasks(), held.own())?;
         }
         if tuning.is_stopped() {
             end = StopReason::Interrupted;
@@ -95,13 +95,13 @@ fn covers_met(
         ..shares.rest
     };
     if budget != BudgetRequest::default() && end != StopReason::Interrupted {
-        let work = Work::whole(held.select(None)?, Budget::of(budget, held.kind));
+        let work = Work::whole(held.select(None)?, Budget::of(budget, held.kind()));
         let roof = tuning.request.roof;
-        let rest = PhaseRequest { work, own: &held.own, roof, only_tried: false };
+        let rest = PhaseRequest { work, own: held.own(), roof, only_tried: false };
         end = session.phase(&rest, &mut |e| tuning.say(e))?.stop;
     }
     // A kernel that was tuned in an earlier run and took its place in this one had no trial here.
-    session.made_of(&held.tasks)?;
+    session.made_of(held.tasks())?;
     Ok((met.taken, end))
 }
 

@@ -44,10 +44,11 @@ impl<'a> Tuning<'a> {
         let began = Instant::now();
         let mut input = request.input.load(request.target)?;
         input.own_precision_note().into_iter().for_each(|text| listen(Event::Note(text)));
-        if let Some(judge) = &request.judge {
-            input.own = input.own.into_iter().map(|k| k.judged(judge.clone())).collect();
+        if let (Some(judge), Input::Kernels(kernels)) = (&request.judge, &mut input) {
+            let own = std::mem::take(&mut kernels.own).into_iter();
+            kernels.own = own.map(|k| k.judged(judge.clone())).collect();
         }
-        for k in input.own.iter().filter(|k| k.restored.0 > 0) {
+        for k in input.own().iter().filter(|k| k.restored.0 > 0) {
             listen(Event::Note(format!(
                 "{} writes over its input: a fresh copy of {} is part of each timed call",
                 k.task.name, k.restored
@@ -58,10 +59,11 @@ impl<'a> Tuning<'a> {
             listen(Event::Trouble(crowding));
         }
         let store = Store::open(&request.store)?;
-        let is_model = input.kind == InputKind::Model;
-        if is_model && request.input.is_cover_open() {
-            input = input.by_decision(&store, &at)?.in_usual_form(request.target)?;
+        if request.input.is_cover_open() {
+            input =
+                input.try_model(|m| m.by_decision(&store, &at)?.in_usual_form(request.target))?;
         }
+        let is_model = input.kind() == InputKind::Model;
         let whole = request.whole_network(context).filter(|_| is_model);
         let listen = RefCell::new(listen);
         Ok(Tuning { context, request, input, store, at, whole, stop, began, listen })
@@ -82,7 +84,7 @@ impl<'a> Tuning<'a> {
     /// The tasks that are asked for and what may be spent on them; a shard's part of both.
     pub fn work(&self, budget: BudgetRequest) -> Result<Work<'_>, Error> {
         let tasks = self.input.select(self.request.only.as_deref())?;
-        let budget = Budget::of(budget, self.input.kind);
+        let budget = Budget::of(budget, self.input.kind());
         Ok(match self.request.shard {
             Some(shard) => shard.part(&tasks, budget),
             None => Work::whole(tasks, budget),

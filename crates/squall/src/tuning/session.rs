@@ -87,8 +87,10 @@ impl<'a> Session<'a> {
         };
         let phase = Phase::new(&self.context, request, open, listen)?;
         let (found, end) = phase.run(&request.work.tasks)?;
+        // A kernel.toml may list a task twice; the first phase tells both.
+        let is_first = self.found.is_empty();
         for later in found.into_iter().filter(|f| f.is_tried() || !request.only_tried) {
-            match self.found.iter_mut().find(|f| f.id() == later.id()) {
+            match self.found.iter_mut().find(|f| !is_first && f.id() == later.id()) {
                 Some(earlier) => earlier.add(later),
                 None => self.found.push(later),
             }
@@ -131,13 +133,13 @@ impl<'a> Session<'a> {
     /// The report of all phases on an input, after so many seconds.
     pub fn report(self, input: &Input, stop: StopReason, seconds: f64) -> Report {
         let SessionContext { request, at, recorder, strategy, .. } = self.context;
-        let untuned = input.untuned.iter().map(|u| UntunedNode {
+        let untuned = input.untuned().iter().map(|u| UntunedNode {
             node: u.node.clone(),
             op: u.op.clone(),
             reason: u.reason.clone(),
         });
         Report {
-            input: input.name.clone(),
+            input: input.name().into(),
             threads: request.threads,
             strategy: strategy.name.into(),
             seed: request.seed,

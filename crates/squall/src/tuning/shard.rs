@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn shards_have_each_task_once_and_about_the_same_work() {
         let input = input(&[512, 16, 16, 256, 256, 256, 400]);
-        let tasks: Vec<&Task> = input.tasks.iter().collect();
+        let tasks: Vec<&Task> = input.tasks().iter().collect();
         let budget = Budget { trials: Some(100), ..Budget::default() };
         for count in 1..=tasks.len() as u64 {
             let parts: Vec<Work> = (1..=count)
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn more_shards_than_tasks_divide_the_trials_of_a_task() {
         let input = input(&[16, 32]);
-        let tasks: Vec<&Task> = input.tasks.iter().collect();
+        let tasks: Vec<&Task> = input.tasks().iter().collect();
         let budget = Budget { task_trials: Some(64), ..Budget::default() };
         let mut trials = [0; 2];
         let mut seeds = Vec::new();
