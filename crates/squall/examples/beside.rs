@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut measurer = LocalMeasurer::on_cpu(device, toolchain)?;
     measurer.set_reject_factor(f64::INFINITY);
     for file in files {
-        for k in Input::load(file, &[])?.own {
+        for k in Input::load(file, &[])?.own() {
             let query = Query {
                 device: Some(id.clone()),
                 toolchain: Some(tools.clone()),

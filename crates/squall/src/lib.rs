@@ -46,7 +46,9 @@ pub use input::input_request::InputRequest;
 pub use input::layout::{Channels, CoverReport, CoverRow, covers};
 pub use input::precision::Precision;
 pub use input::stage::GRAPH_STAGES;
-pub use input::user_input::{Input, InputKind, ReadFor, beside, name_matches};
+pub use input::user_input::{
+    Input, InputKind, KernelsInput, ModelInput, ReadFor, beside, name_matches,
+};
 pub use predict::counts::KernelCounts;
 pub use predict::guess::GuessRequest;
 pub use predict::{find, forecast, general};

@@ -56,12 +56,12 @@ fn kernels_of_every_workload_are_right_under_an_emulator() {
 /// Exports the `n`-th kernel of each workload and has the driver check them under the emulator.
 fn check(n: usize, input: &Input, at: &TargetContext) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let kernels = input.tasks.iter().map(|t| chosen(t, &at.target, n)).collect();
+    let kernels = input.tasks().iter().map(|t| chosen(t, &at.target, n)).collect();
     let done = export(kernels, &Levels::default(), at, folder.path(), true);
     done.unwrap_or_else(|e| panic!("{e}"));
     let driver = at.device.command(&folder.path().join(DRIVER)).arg("--check").output();
     let driver = driver.expect("it starts");
     let said = String::from_utf8_lossy(&driver.stdout);
     let right = said.lines().filter(|l| l.contains(" right ")).count();
-    assert!(driver.status.success() && right == input.tasks.len(), "{said}");
+    assert!(driver.status.success() && right == input.tasks().len(), "{said}");
 }

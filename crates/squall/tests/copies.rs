@@ -9,7 +9,7 @@ use squall_graph::plan::Work;
 fn copies(path: &std::path::Path) -> usize {
     let request = InputRequest::new(path.to_string_lossy());
     let input = request.load(TargetRequest::Cpu).unwrap();
-    let plan = input.graph.unwrap().plan(Weights::default()).unwrap();
+    let plan = input.graph().unwrap().plan(Weights::default()).unwrap();
     let moves = |w: &Work| matches!(w, Work::Copy { .. } | Work::Runs { .. } | Work::Fill { .. });
     plan.steps.iter().filter(|s| moves(&s.work)).count()
 }

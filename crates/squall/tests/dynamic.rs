@@ -218,7 +218,7 @@ fn what_is_quantised_may_be_computed_twice_and_stored_by_none() {
 
     let path = folder.path().join("model.onnx");
     let input = squall::Input::load(&path.display().to_string(), &[]).unwrap().in_bytes();
-    let graph = input.graph.expect("a model");
+    let graph = input.graph().expect("a model");
     let all = graph.candidates();
     let ranged: Vec<TaskId> = all
         .list

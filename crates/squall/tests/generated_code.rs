@@ -69,7 +69,7 @@ fn digest(tunable: &dyn Tunable) -> String {
 fn list(target: &str, on: &Target, operators: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let input = Input::load(&root.join(operators).display().to_string(), &[]).expect("a list");
-    list_of(target, on, &input.tasks)
+    list_of(target, on, input.tasks())
 }
 
 fn list_of(target: &str, on: &Target, tasks: &[Task]) -> String {

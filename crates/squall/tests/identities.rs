@@ -32,7 +32,7 @@ fn candidates(model: &str, name: &str, target: TargetRequest) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let request = InputRequest::new(root.join(model).display().to_string());
     let input = request.load(target).expect("a model");
-    let list = &input.graph.as_ref().expect("a graph").candidates().list;
+    let list = &input.graph().expect("a graph").candidates().list;
     let mut hasher = blake3::Hasher::new();
     for c in list {
         hasher.update(TaskId::of(&c.workload, Objective::Time).to_string().as_bytes());
@@ -47,7 +47,7 @@ fn tasks_are_known_by_the_identities_that_they_had() {
     let mut now = String::new();
     for list in LISTS {
         let input = Input::load(&root.join(list).display().to_string(), &[]).expect("a list");
-        now += &lines(list, &input.tasks);
+        now += &lines(list, input.tasks());
     }
     for tasks in [separables(), pairs(), chunked(), attentions(), maps()] {
         now += &lines("fused_tasks.rs", &tasks);

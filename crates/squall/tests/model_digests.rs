@@ -17,7 +17,7 @@ fn digest(text: &str) -> String {
 
 fn tasks(input: &Input) -> String {
     let mut s = String::new();
-    for t in &input.tasks {
+    for t in input.tasks() {
         let _ = writeln!(s, "{} {} {} {:?}", t.id, t.name, t.count, t.nodes);
     }
     digest(&s)
@@ -25,7 +25,7 @@ fn tasks(input: &Input) -> String {
 
 /// The plan's digest; of its constants it has the lengths and a sample of the numbers.
 fn plan(input: &Input, path: &Path) -> String {
-    let Some(graph) = &input.graph else { return "none".into() };
+    let Some(graph) = input.graph() else { return "none".into() };
     let elements = |shape: &Vec<i64>| shape.iter().product::<i64>();
     let weights = graph.model().values.iter().filter(|v| v.weight);
     // The random weights of larger models take seconds each, and their plans are of the same kinds.
@@ -33,7 +33,7 @@ fn plan(input: &Input, path: &Path) -> String {
         return "left out".into();
     }
     let bytes = std::fs::read(path).unwrap();
-    let weights = read_weights(&bytes, &input.name, &mut |_| Ok(None)).unwrap();
+    let weights = read_weights(&bytes, input.name(), &mut |_| Ok(None)).unwrap();
     let plan = match graph.plan(weights) {
         Ok(plan) => plan,
         Err(e) => return format!("none: {}", digest(&e)),
@@ -60,12 +60,12 @@ fn line(path: &Path) -> String {
     let load = || Input::load(&path.to_string_lossy(), &[]).unwrap();
     let first = load();
     let untuned: Vec<String> =
-        first.untuned.iter().map(|u| format!("{} {} {}", u.node, u.op, u.reason)).collect();
+        first.untuned().iter().map(|u| format!("{} {} {}", u.node, u.op, u.reason)).collect();
     // As on a GPU: on a CPU values lie in the memory of others, which `copies.rs` looks at.
     let last = load().with_channels(Channels::Last, TargetRequest::Cuda(0));
     format!(
         "{} tasks, first {}, last {}, untuned {}, plan first {}, last {}",
-        first.tasks.len(),
+        first.tasks().len(),
         tasks(&first),
         tasks(&last),
         digest(&untuned.join("\n")),

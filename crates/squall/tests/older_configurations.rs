@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 fn tunables(operator: &str, target: &Target) -> Vec<Arc<dyn Tunable>> {
     let input = Input::load(operator, &[]).unwrap_or_else(|e| panic!("{operator}: {e}"));
-    sketches(&input.tasks[0].workload, target)
+    sketches(&input.tasks()[0].workload, target)
 }
 
 /// An operator line; the sketch's name in the record; the configuration's unchanged part; its

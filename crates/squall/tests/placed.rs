@@ -79,7 +79,7 @@ fn written(folder: &Path) -> (InputRequest, Vec<f32>) {
 fn weights_are_used_where_they_lie() {
     let folder = tempfile::tempdir().unwrap();
     let (input, x) = written(folder.path());
-    let read = input.load(TargetRequest::Cpu).unwrap().graph.unwrap().read_by_kernels_alone();
+    let read = input.load(TargetRequest::Cpu).unwrap().graph().unwrap().read_by_kernels_alone();
     assert!(read.contains("u") && read.contains("v") && !read.contains("w"), "{read:?}");
     let ran = run_input(folder.path(), input);
     assert_eq!(ran.outputs[0].1.f32s().unwrap(), expected(&x));
@@ -170,7 +170,7 @@ fn large_weights_in_the_models_file_are_used_where_they_lie() {
         model.graph().name = name.into();
         std::fs::write(f.join("model.onnx"), model.bytes()).unwrap();
         let input = InputRequest::new(f.join("model.onnx").display().to_string());
-        let read = input.load(TargetRequest::Cpu).unwrap().graph.unwrap().read_by_kernels_alone();
+        let read = input.load(TargetRequest::Cpu).unwrap().graph().unwrap().read_by_kernels_alone();
         assert!(read.contains("w"), "{read:?}");
         assert_eq!(run_keeping(f), want);
     }

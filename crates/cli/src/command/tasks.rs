@@ -61,18 +61,18 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         return Ok(0);
     }
     let runs = |t: &&Task| runs_on(&input, t, target);
-    if let Some(t) = input.tasks.iter().find(|t| !runs(t) && !a.no_roof) {
+    if let Some(t) = input.tasks().iter().find(|t| !runs(t) && !a.no_roof) {
         let (language, target) = if target.is_cpu() { ("CUDA", "cuda") } else { ("C", "cpu") };
         note(format_args!(
             "note: {} is a kernel in {language}: its bound is shown with `--target {target}`",
             t.name
         ));
     }
-    let wanted = !a.no_roof && input.tasks.iter().any(|t| runs(&t));
+    let wanted = !a.no_roof && input.tasks().iter().any(|t| runs(&t));
     let roof = if wanted { roof_here(target, a.threads.threads as usize) } else { None };
     let mut t =
         table(&["task", "id", "kind", "count", "MFLOP", "data", "FLOP/byte", "bound", "GFLOP/s"]);
-    for task in &input.tasks {
+    for task in input.tasks() {
         let (flop, bytes) = (task.workload.flop(), task.workload.bytes());
         let least = |r: &squall::Roof| r.bound_of(&task.workload, flop);
         let bound = roof.as_ref().filter(|_| runs(&task)).map(least);
@@ -89,17 +89,19 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         ]);
     }
     say(t)?;
-    let calls: u64 = input.tasks.iter().map(|t| t.count).sum();
-    let flop: f64 = input.tasks.iter().map(|t| t.count as f64 * t.workload.flop() as f64).sum();
-    let total =
-        roof.as_ref().filter(|_| input.tasks.iter().all(|t| runs(&t))).map_or(String::new(), |r| {
+    let calls: u64 = input.tasks().iter().map(|t| t.count).sum();
+    let flop: f64 = input.tasks().iter().map(|t| t.count as f64 * t.workload.flop() as f64).sum();
+    let total = roof.as_ref().filter(|_| input.tasks().iter().all(|t| runs(&t))).map_or(
+        String::new(),
+        |r| {
             let least = |t: &Task| r.bound_of(&t.workload, t.workload.flop()).0;
-            let ns: f64 = input.tasks.iter().map(|t| t.count as f64 * least(t)).sum();
+            let ns: f64 = input.tasks().iter().map(|t| t.count as f64 * least(t)).sum();
             format!("; at the roof {}", Nanos(ns))
-        });
+        },
+    );
     say(format_args!(
         "{} tasks, {calls} calls, {} GFLOP{total}",
-        input.tasks.len(),
+        input.tasks().len(),
         three(flop * 1e-9)
     ))?;
     if let Some(r) = &roof {
@@ -111,7 +113,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         ))?;
     }
     reasons("floats in a model of bytes", &input.floats_beside_bytes())?;
-    reasons("not tuned", &input.untuned).map(|()| 0)
+    reasons("not tuned", input.untuned()).map(|()| 0)
 }
 
 /// Says which kernels make the cheapest cover of a model, and what the others would cost.
@@ -169,7 +171,7 @@ fn reasons(what: &str, untuned: &[Untuned]) -> Result<(), Failure> {
 
 /// Whether a task's kernels run on such a target: a user's own are written for one.
 fn runs_on(input: &Input, task: &Task, target: TargetRequest) -> bool {
-    let own = input.own.iter().find(|k| k.task.id == task.id);
+    let own = input.own().iter().find(|k| k.task.id == task.id);
     own.is_none_or(|k| k.is_cuda() != target.is_cpu())
 }
 

@@ -129,7 +129,7 @@ pub fn advise(context: &Context, request: &AdviseRequest) -> Result<Advised, Err
     let input = request.input.load(request.target)?;
     let advisor = Advisor {
         at: &at,
-        own: &input.own,
+        own: input.own(),
         predictors: Predictors::of(None)?,
         sources: match &store {
             Some(s) => transfer_sources(s, &at.place, &[])?,

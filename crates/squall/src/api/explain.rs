@@ -56,7 +56,7 @@ pub fn explain(context: &Context, request: &ExplainRequest) -> Result<Explained,
     };
     if GRAPH_STAGES.contains(&request.stage.as_str()) {
         let text = input.graph_stage(&request.stage)?;
-        return Ok(Explained { task: None, name: input.name, text });
+        return Ok(Explained { task: None, name: input.name().into(), text });
     }
     let task = the_one(&input.select(request.task.as_deref())?)?;
     if task.workload.foreign.is_some() {

@@ -62,10 +62,10 @@ pub fn export(
     for &target in &request.targets {
         let at = context.target(target, threads)?;
         if request.guess.locked {
-            refuse_misses(&request.input, &tasks, &input.own, store, &at)?;
+            refuse_misses(&request.input, &tasks, input.own(), store, &at)?;
         }
         let mut guesser = Guesser::new(&request.guess, &tasks, store, &at, listen)?;
-        let kernels = choose(&tasks, &input.own, store, &mut guesser)?;
+        let kernels = choose(&tasks, input.own(), store, &mut guesser)?;
         let wishes = wishes_of(&kernels, &at, 1, &HashMap::new());
         leave(request.store.as_deref(), &wishes, &at);
         made.push((at, kernels));

@@ -116,7 +116,7 @@ fn winners(context: &Context, request: &WatchRequest) -> Result<Winners, Error> 
     };
     let input = wanted.input.load_tuned(context, Some(&store), wanted.target, wanted.threads)?;
     let held = store.best(&at.place.records())?.into_iter();
-    let ours = held.filter(|r| input.tasks.iter().any(|t| t.id == r.task));
+    let ours = held.filter(|r| input.tasks().iter().any(|t| t.id == r.task));
     Ok(ours.map(|r| (r.task, (r.tunable, r.configuration))).collect())
 }
 

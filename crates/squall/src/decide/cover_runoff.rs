@@ -9,27 +9,27 @@
 use crate::base::error::Error;
 use crate::base::recorder::Recorder;
 use crate::decide::network_runoff::{NetworkRunOff, keep_both};
+use crate::decide::tuning_context::Tuning;
 use crate::inference::network::{Network, Times};
 use crate::input::held_cover::{for_costs, name, recorded_as};
 use crate::input::layout::times_here;
 use crate::input::precision::Precision;
-use crate::input::user_input::{Input, InputKind};
+use crate::input::user_input::{Input, InputKind, ModelInput};
 use crate::predict::choose::kernels_of;
 use crate::target::roof::Roof;
-use crate::target::target_context::{Context, TargetContext};
-use crate::task::event::{Event, Listen, without_opening};
-use crate::tuning::report::{StopReason, TaskReport};
+use crate::task::event::Event;
+use crate::tuning::phase::PhaseRequest;
+use crate::tuning::report::StopReason;
 use crate::tuning::session::Session;
-use crate::tuning::settings::BudgetRequest;
-use crate::tuning::tune_request::{InferenceRequest, TuneRequest};
+use crate::tuning::settings::{Budget, BudgetRequest, whole_network_seconds};
+use crate::tuning::shard::Work;
+use crate::tuning::tune_request::InferenceRequest;
 use squall_core::{Objective, RecordKind, Task, TaskId, Verdict, Workload};
 use squall_graph::Assignment;
 use squall_graph::assignment::Step;
 use squall_graph::solvers::{ATTENTION_IN_PLACE, CoverCosting, Unknown, cheapest_cover, solver};
-use squall_records::Store;
 use squall_search::FIRST_TRIALS;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The share of a budget that goes to kernels that only costs choose, and the most trials of each.
@@ -51,20 +51,39 @@ const ROUNDS: u64 = 2;
 /// steps that it replaces.
 const WORTH: f64 = 0.995;
 
-/// The shares of a budget: for the tasks of the first cover, for the kernels that might replace
-/// them, and for the tasks of the cover that wins.
+/// How a budget is divided: what goes to the tasks of a cover, and what to other covers. Of
+/// seconds, those of the whole network at the end are neither's.
 pub(crate) struct Shares {
     pub tasks: BudgetRequest,
+    /// Nothing where nothing is to be chosen, or too little is there to choose by.
+    pub covers: Option<CoverShares>,
+}
+
+/// What goes to the kernels that might take the places of others, and what to the tasks of the
+/// cover that is kept.
+#[derive(Clone, Copy)]
+pub(crate) struct CoverShares {
     pub covers: BudgetRequest,
     pub rest: BudgetRequest,
 }
 
 impl Shares {
-    /// The shares of a request; none where there is no choice of covers, or too little time for it.
-    pub fn of(request: &TuneRequest, context: &Context, input: &Input) -> Option<Shares> {
-        let graph = input.graph.as_ref().filter(|_| input.kind == InputKind::Model)?;
-        request.whole_network(context)?;
-        let ids = for_costs(graph).map(|c| TaskId::of(&c.workload, Objective::Time));
+    /// Those of a tuning.
+    pub fn of(tuning: &Tuning<'_>) -> Shares {
+        let all = Shares { tasks: tuning.request.budget, covers: None };
+        if tuning.whole.is_none() {
+            return all;
+        }
+        let mut shares = Shares::with_covers(tuning).unwrap_or(all);
+        // What is done with the whole network is done within the budget.
+        shares.tasks.seconds = shares.tasks.seconds.map(|s| s - whole_network_seconds(s));
+        shares
+    }
+
+    /// Those of a model of which covers are to meet, but for the whole network's.
+    fn with_covers(tuning: &Tuning<'_>) -> Option<Shares> {
+        let (request, model) = (tuning.request, tuning.input.model()?);
+        let ids = for_costs(&model.graph).map(|c| TaskId::of(&c.workload, Objective::Time));
         let kernels = ids.collect::<HashSet<_>>().len() as u64;
         if kernels == 0 || !request.input.is_cover_open() {
             return None;
@@ -75,7 +94,7 @@ impl Shares {
         // Tasks that had so many trials each have no more.
         let is_each = tasks.trials_per_task.is_some();
         if let Some(trials) = &mut tasks.trials {
-            let first = FIRST_TRIALS as u64 * input.tasks.len() as u64;
+            let first = FIRST_TRIALS as u64 * model.tasks.len() as u64;
             let share = (*trials as f64 * SHARE) as u64;
             let part = share.min(TRIALS_EACH * kernels);
             let share = if is_each { 0 } else { share };
@@ -96,15 +115,16 @@ impl Shares {
             covers.seconds = Some(part);
             rest.seconds = Some(share).filter(|_| !is_each);
         }
-        (covers != BudgetRequest::default()).then_some(Shares { tasks, covers, rest })
+        let is_any = covers != BudgetRequest::default();
+        is_any.then_some(Shares { tasks, covers: Some(CoverShares { covers, rest }) })
     }
 }
 
 /// The result of a run-off of covers.
 #[derive(Default)]
 pub(crate) struct CoverContest {
-    /// The kernels that got trials.
-    pub reports: Vec<TaskReport>,
+    /// Trials of the kernels that might take the places of others.
+    pub trials: u64,
     /// The model by the kernels that hold it now, where they are others than before.
     pub taken: Option<Input>,
     /// The sentence for the user.
@@ -128,36 +148,29 @@ impl Reached {
     }
 }
 
-/// A run-off of covers of one model.
-pub(crate) struct CoverRunOff<'a> {
-    pub context: &'a Context,
-    pub request: &'a TuneRequest,
-    /// The model's.
-    pub precision: Precision,
-    pub wanted: &'a InferenceRequest,
-    pub store: &'a Store,
-    pub at: &'a TargetContext,
-    pub roof: Option<&'a Roof>,
-    pub stop: &'a AtomicBool,
+/// A run-off of covers of the model that is tuned.
+pub(crate) struct CoverRunOff<'t, 'a> {
+    pub tuning: &'t Tuning<'a>,
+    pub wanted: &'t InferenceRequest,
+    pub roof: Option<Roof>,
 }
 
-impl CoverRunOff<'_> {
-    /// Holds it against the kernels of `base`, within a budget of its own.
+impl CoverRunOff<'_, '_> {
+    /// Holds it against the kernels that the model has, within a budget of its own.
     pub fn hold(
         &self,
-        base: &Input,
+        session: &mut Session<'_>,
         budget: BudgetRequest,
-        listen: &mut Listen<'_>,
     ) -> Result<CoverContest, Error> {
         let mut contest = CoverContest::default();
-        let Some(graph) = &base.graph else { return Ok(contest) };
+        let Some(model) = self.tuning.input.model() else { return Ok(contest) };
         for round in 0..ROUNDS {
             let left = BudgetRequest {
                 trials: budget.trials.map(|n| n / ROUNDS),
                 seconds: budget.seconds.map(|s| s * SEARCHING / ROUNDS as f64),
                 ..budget
             };
-            let (contenders, tasks) = match self.contenders(graph, left) {
+            let (contenders, tasks) = match self.contenders(&model.graph, left) {
                 Ok(found) => found,
                 Err(why) => {
                     contest.note = Some(format!("no cover was found to be the cheapest: {why}"));
@@ -168,63 +181,68 @@ impl CoverRunOff<'_> {
                 break;
             }
             if round == 0 {
-                listen(Event::Note(format!(
+                self.tuning.say(Event::Note(format!(
                     "{} could take the place of several: a part of the budget is theirs",
                     counted(tasks.len(), "kernel")
                 )));
             }
-            let input = Input { tasks, ..base.clone().with_graph(contenders) };
-            let input = input.in_precision(self.request.target)?;
-            let request =
-                TuneRequest { budget: left, inference: None, roof: true, ..self.request.clone() };
-            let session = Session { request: &request, store: self.store, stop: self.stop };
-            let quiet = &mut without_opening(listen);
-            let report = session.tune(&input, self.context, quiet)?;
-            contest.reports.extend(report.tasks.into_iter().filter(|t| t.trials > 0));
-            if report.stop == StopReason::Interrupted {
+            let tried = ModelInput { tasks, ..model.clone().with_graph(contenders) };
+            let tried = tried.in_precision(self.tuning.request.target)?;
+            let budget = Budget::of(left, InputKind::Model);
+            let work = Work::whole(tried.tasks.iter().collect(), budget);
+            let asked = PhaseRequest { work, own: &[], roof: true, only_tried: true };
+            let end = session.phase(&asked, &mut |e| self.tuning.say(e))?;
+            contest.trials += end.trials;
+            if end.stop == StopReason::Interrupted {
                 contest.is_interrupted = true;
                 return Ok(contest);
             }
         }
         let seconds = budget.seconds.map_or(MOST_SECONDS, |s| s * (1.0 - SEARCHING));
         let end = Instant::now() + Duration::from_secs_f64(seconds.min(MOST_SECONDS));
-        match self.decide(base, graph, end, &mut contest, listen) {
+        match self.decide(model, end, &mut contest) {
             // Ctrl-C reaches compilers and the networks' programs, too.
-            Err(_) if self.stop.load(Ordering::Relaxed) => contest.is_interrupted = true,
+            Err(_) if self.tuning.is_stopped() => contest.is_interrupted = true,
             // A model that can be tuned need not be one that can be run.
-            Err(e) => listen(Event::Trouble(format!("covers did not meet: {e}"))),
+            Err(e) => self.tuning.say(Event::Trouble(format!("covers did not meet: {e}"))),
             Ok(()) => {}
         }
         Ok(contest)
     }
 
-    /// The known times on this device.
+    /// The model's precision.
+    fn precision(&self) -> Precision {
+        self.tuning.input.precision()
+    }
+
+    /// What is known of times here.
     fn known(&self) -> Result<HashMap<TaskId, f64>, Error> {
-        times_here(self.store, self.at, self.precision)
+        times_here(&self.tuning.store, &self.tuning.at, self.precision())
     }
 
     /// The model by a cover, its images as its kernels are fastest together where they were tuned
     /// in more than one order, in the precision that is asked for.
     fn placed(
         &self,
-        input: &Input,
+        model: &ModelInput,
         cover: Assignment,
         known: &HashMap<TaskId, f64>,
     ) -> Result<Input, Error> {
-        let input = input.clone().with_graph(cover);
-        match self.precision {
-            Precision::F32 => Ok(input.laid_out(known, self.at)),
-            _ => input.in_usual_form(self.request.target),
-        }
+        let made = model.clone().with_graph(cover);
+        Ok(match model.precision {
+            Precision::F32 => made.laid_out(known, &self.tuning.at).into(),
+            _ => made.in_usual_form(self.tuning.request.target)?.into(),
+        })
     }
 
     /// The speeds that the model's measured kernels have reached.
     fn reached(&self, base: &Assignment, known: &HashMap<TaskId, f64>) -> Reached {
         let mut reached = Reached { share: 1.0, least: 1.0, copy: 0.0 };
         // A launch takes longer than many a kernel's arithmetic, and no roof knows of it.
-        let Some(roof) = self.roof.filter(|_| !self.at.gpus.is_empty()) else { return reached };
+        let on_gpu = !self.tuning.at.gpus.is_empty();
+        let Some(roof) = self.roof.as_ref().filter(|_| on_gpu) else { return reached };
         let timed = |t: &Task| {
-            let w = &self.precision.rounded(&t.workload);
+            let w = &self.precision().rounded(&t.workload);
             known.get(&t.id).map(|time| (roof.bound_of(w, w.flop()).0 / time, *time))
         };
         let timed: Vec<(f64, f64)> = base.tasks().iter().filter_map(timed).collect();
@@ -250,9 +268,9 @@ impl CoverRunOff<'_> {
     ) -> Result<(Assignment, Vec<Task>), String> {
         let known = self.known().map_err(|e| e.to_string())?;
         let reached = self.reached(base, &known);
-        let bound = |w: &Workload| match self.roof {
+        let bound = |w: &Workload| match &self.roof {
             Some(r) => {
-                let w = &self.precision.rounded(w);
+                let w = &self.precision().rounded(w);
                 reached.bound(r.bound_of(w, w.flop()).0)
             }
             None => 1.0,
@@ -262,7 +280,7 @@ impl CoverRunOff<'_> {
         let unknown = Unknown::AtLeast(&bound);
         let costs = CoverCosting { time: &time, unknown, copy: reached.copy };
         let cover = cheapest_cover(all, &costs)?;
-        let made = match self.at.gpus.is_empty() {
+        let made = match self.tuning.at.gpus.is_empty() {
             true => Assignment::new(all.clone(), cover.choice)?,
             false => self.in_place(Assignment::new(all.clone(), cover.dense)?)?,
         };
@@ -278,20 +296,18 @@ impl CoverRunOff<'_> {
         Ok((made, tasks))
     }
 
-    /// Lets the cheapest cover of known kernels meet that of `base` in whole networks.
+    /// Lets the cheapest cover of known kernels meet that of the model in whole networks.
     fn decide(
         &self,
-        input: &Input,
-        base: &Assignment,
+        model: &ModelInput,
         end: Instant,
         contest: &mut CoverContest,
-        listen: &mut Listen<'_>,
     ) -> Result<(), Error> {
-        let mut known = self.known()?;
-        let held = self.placed(input, base.clone(), &known)?;
-        let task = recorded_as(base.model(), &input.name, self.precision);
-        let (place, seed) = (self.at.place.clone(), self.request.seed);
-        let recorder = Recorder { store: self.store, place, seed };
+        let Tuning { store, at, request, .. } = self.tuning;
+        let (base, mut known) = (&model.graph, self.known()?);
+        let held = self.placed(model, base.clone(), &known)?;
+        let task = recorded_as(base.model(), &model.name, model.precision);
+        let recorder = Recorder { store, place: at.place.clone(), seed: request.seed };
         let copy = self.reached(base, &known).copy;
         let mut network = None;
         for _ in 0..ROUNDS {
@@ -304,20 +320,19 @@ impl CoverRunOff<'_> {
                 return Ok(());
             };
             let (names, both) = ([base, &graph].map(name), [base, &graph].map(kernels));
-            let device = self.at.device_name();
-            let met = self.store.trials(task.id, &device, &self.at.place.toolchain)?;
+            let met = store.trials(task.id, &at.device_name(), &at.place.toolchain)?;
             if both[0] == both[1] || met.iter().any(|r| r.configuration == names[1].1) {
                 return Ok(());
             }
-            let other = self.placed(input, graph, &known)?;
-            let challenger = self.network(&other, listen)?;
+            let other = self.placed(model, graph, &known)?;
+            let challenger = self.network(&other)?;
             let network = match &network {
                 Some(network) => network,
-                None => network.insert(self.network(&held, listen)?),
+                None => network.insert(self.network(&held)?),
             };
             let meeting = self.meeting(&held, end);
             if let Some(why) = meeting.differs(network, &challenger)? {
-                listen(Event::Trouble(why));
+                self.tuning.say(Event::Trouble(why));
                 return Ok(());
             }
             let met = meeting.meet(network, &challenger)?;
@@ -340,22 +355,17 @@ impl CoverRunOff<'_> {
         Ok(())
     }
 
-    fn network(&self, input: &Input, listen: &mut Listen<'_>) -> Result<Network, Error> {
-        let tasks: Vec<&Task> = input.tasks.iter().collect();
+    fn network(&self, input: &Input) -> Result<Network, Error> {
+        let Tuning { store, at, .. } = self.tuning;
+        let tasks: Vec<&Task> = input.tasks().iter().collect();
         let guess = &self.wanted.guess;
-        let kernels = kernels_of(guess, &tasks, Some(self.store), self.at, listen)?;
-        Network::build(input, None, self.at, &mut |_| Ok(kernels.clone()))
+        let kernels = kernels_of(guess, &tasks, Some(store), at, &mut |e| self.tuning.say(e))?;
+        Network::build(input, None, at, &mut |_| Ok(kernels.clone()))
     }
 
     fn meeting<'r>(&'r self, input: &'r Input, end: Instant) -> NetworkRunOff<'r> {
-        NetworkRunOff {
-            input,
-            guess: &self.wanted.guess,
-            store: self.store,
-            at: self.at,
-            end,
-            stop: self.stop,
-        }
+        let Tuning { store, at, stop, .. } = self.tuning;
+        NetworkRunOff { input, guess: &self.wanted.guess, store, at, end, stop }
     }
 }
 
@@ -404,14 +414,15 @@ fn slower_in_place(
 ) -> Result<BTreeSet<TaskId>, Error> {
     type Timed = Vec<(Vec<usize>, TaskId, f64)>;
     let timed = |(input, network): (&Input, &Network)| -> Result<Timed, Error> {
-        let Some(graph) = &input.graph else { return Ok(Vec::new()) };
+        let Some(made) = input.model() else { return Ok(Vec::new()) };
+        let graph = &made.graph;
         let inputs = network.random_inputs(&[]);
         let times: Times = network.time(&inputs, 0.5)?.1;
         let model = graph.model();
         let of = |(i, task): (usize, TaskId)| {
             let nodes = graph.candidates().list[i].nodes.clone();
             let first = &model.nodes[*nodes.first()?].name;
-            let run = input.remade.get(&task).copied().unwrap_or(task);
+            let run = made.remade.get(&task).copied().unwrap_or(task);
             let layer = times.layers.iter().find(|l| l.task == Some(run) && l.node == *first)?;
             Some((nodes, task, layer.in_place_ns as f64))
         };

@@ -145,7 +145,7 @@ impl Turns {
 impl NetworkRunOff<'_> {
     /// Holds it; nothing, where no candidate comes close to any winner.
     pub fn hold(&self, listen: &mut Listen<'_>) -> Result<Option<Settled>, Error> {
-        let tasks: Vec<&Task> = self.input.tasks.iter().collect();
+        let tasks: Vec<&Task> = self.input.tasks().iter().collect();
         let mut held = kernels_of(self.guess, &tasks, Some(self.store), self.at, listen)?;
         let mut network = self.network(&held)?;
         let times = network.time(&network.random_inputs(&[]), WINDOW)?.1;
@@ -249,7 +249,7 @@ impl NetworkRunOff<'_> {
         let inputs = a.random_inputs(&[]);
         let mut loss = Loss::default();
         loss.add(&b.run(&inputs)?.0, &a.run(&inputs)?.0);
-        let most = ROUNDING[usize::from(self.input.precision != Precision::F32)];
+        let most = ROUNDING[usize::from(self.input.precision() != Precision::F32)];
         Ok((loss.relative > most).then(|| {
             format!(
                 "networks of a model's fastest kernels and of close ones differ by {:.1e} of their \

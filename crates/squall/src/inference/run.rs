@@ -127,7 +127,7 @@ pub(crate) fn network_for(
     model.own_precision_note().into_iter().for_each(|text| listen(Event::Note(text)));
     let at = context.target(target, threads)?;
     if request.guess.locked {
-        let tasks: Vec<&Task> = model.tasks.iter().collect();
+        let tasks: Vec<&Task> = model.tasks().iter().collect();
         refuse_misses(input, &tasks, &[], store.as_ref(), &at)?;
     }
     let mut network = Network::build(&model, request.keep.as_deref(), &at, &mut |tasks| {

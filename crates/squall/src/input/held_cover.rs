@@ -7,7 +7,7 @@
 use crate::base::error::Error;
 use crate::base::recorder::RecordedTask;
 use crate::input::precision::Precision;
-use crate::input::user_input::Input;
+use crate::input::user_input::ModelInput;
 use crate::target::target_context::TargetContext;
 use squall_core::graph::Model;
 use squall_core::{Objective, TaskId};
@@ -44,13 +44,18 @@ pub(crate) fn for_costs(graph: &Assignment) -> impl Iterator<Item = &FusionCandi
     graph.candidates().list.iter().filter(|c| is_for_costs(c))
 }
 
-impl Input {
-    /// The same model by the kernels that a run-off of covers chose on this device in the input's
+impl ModelInput {
+    /// The same model by the kernels that a run-off of covers chose on this device in the model's
     /// precision, if one did, all in the model's layout and not yet in that precision.
-    pub(crate) fn by_decision(self, store: &Store, at: &TargetContext) -> Result<Input, Error> {
-        let Some(graph) = self.graph.as_ref().filter(|g| for_costs(g).next().is_some()) else {
+    pub(crate) fn by_decision(
+        self,
+        store: &Store,
+        at: &TargetContext,
+    ) -> Result<ModelInput, Error> {
+        let graph = &self.graph;
+        if for_costs(graph).next().is_none() {
             return Ok(self);
-        };
+        }
         let task = recorded_as(graph.model(), "", self.precision).id;
         let found = store.serving(&Query::task(task), &at.place)?;
         let line = found.into_iter().find(|(near, _)| near.is_here()).map(|(_, r)| r.configuration);

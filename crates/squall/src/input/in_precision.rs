@@ -5,7 +5,7 @@
 
 use crate::base::error::Error;
 use crate::input::precision::Precision;
-use crate::input::user_input::Input;
+use crate::input::user_input::{Input, KernelsInput, ModelInput};
 use crate::target::target_request::TargetRequest;
 use squall_core::graph::ValueId;
 use squall_core::operator::{in_format, in_half};
@@ -17,9 +17,24 @@ use squall_graph::{Assignment, Step};
 use std::collections::HashSet;
 
 impl Input {
-    /// A sentence for the user where the kernels compute in the file's own 16-bit format without
-    /// being asked to: which format it is, and how many kernels have it.
+    /// What there is to say of a model's format that is its file's and was not asked for.
     pub fn own_precision_note(&self) -> Option<String> {
+        self.model().and_then(ModelInput::own_precision_note)
+    }
+
+    /// The same input in its format; kernels of tf32 without products stay as they are.
+    pub fn in_precision(self, target: TargetRequest) -> Result<Input, Error> {
+        Ok(match self {
+            Input::Model(model) => model.in_precision(target)?.into(),
+            Input::Kernels(kernels) => Input::Kernels(kernels.in_precision(target)?),
+        })
+    }
+}
+
+impl ModelInput {
+    /// What there is to say of a format that is the file's and was not asked for: which one it is,
+    /// and how many kernels have it.
+    fn own_precision_note(&self) -> Option<String> {
         let half = self.precision.half().filter(|_| self.is_own_precision)?;
         let is_wide = |t: &&Task| {
             let w = &t.workload;
@@ -37,51 +52,74 @@ impl Input {
         ))
     }
 
-    /// The same model in its format; kernels of tf32 without products stay as they are.
-    pub fn in_precision(mut self, target: TargetRequest) -> Result<Input, Error> {
+    /// The same model in its format.
+    pub(crate) fn in_precision(mut self, target: TargetRequest) -> Result<ModelInput, Error> {
         let p = self.precision;
-        let of_bytes = |t: &&Task| {
-            let w = &t.workload;
-            w.foreign.is_none()
-                && w.inputs.iter().any(|i| i.dtype == DType::U8 || i.dtype.is_packed())
-        };
-        if let (false, Some(t)) = (target.is_cpu(), self.tasks.iter().find(of_bytes)) {
-            return Err(Error::Usage {
-                message: format!(
-                    "`{}` is a kernel of bytes, and those are made for CPUs only",
-                    t.name
-                ),
-                hint: "leave --target out, or choose another dtype".into(),
-            });
-        }
+        check(&self.tasks, p, target)?;
         if p == Precision::F32 {
             return Ok(self);
         }
-        if target.is_cpu() && p != Precision::Bf16 {
-            return Err(Error::Usage {
-                message: format!("models in {} are run on GPUs only", p.name()),
-                hint: "add `--target cuda`, choose `--precision bf16`, or leave it out".into(),
-            });
-        }
-        let last = self.graph.as_ref().map(last_ones).unwrap_or_default();
+        let last = last_ones(&self.graph);
         let own = self.halves.as_ref().filter(|_| self.is_own_precision);
-        let wide = self.graph.as_ref().zip(own).map(|(g, h)| wide_ones(g, h)).unwrap_or_default();
+        let wide = own.map(|h| wide_ones(&self.graph, h)).unwrap_or_default();
         for t in self.tasks.iter_mut().filter(|t| !wide.contains(&t.id)) {
-            let w = t.workload.clone();
-            let made = match p.half() {
-                Some(format) => {
-                    let given = if last.contains(&t.id) { DType::F32 } else { format };
-                    in_half(w, format, given)
-                }
-                None => in_format(w, DType::Tf32),
-            };
-            let Ok(w) = made else { continue };
-            let made = Task::new(format!("{}_{}", t.name, p.name()), w);
-            self.remade.insert(t.id, made.id);
-            *t = Task { count: t.count, nodes: std::mem::take(&mut t.nodes), ..made };
+            if let Some(made) = remade(t, p, last.contains(&t.id)) {
+                self.remade.insert(t.id, made.id);
+                *t = made;
+            }
         }
         Ok(self)
     }
+}
+
+impl KernelsInput {
+    /// The same kernels in their format.
+    fn in_precision(mut self, target: TargetRequest) -> Result<KernelsInput, Error> {
+        let p = self.precision;
+        check(&self.tasks, p, target)?;
+        if p == Precision::F32 {
+            return Ok(self);
+        }
+        for t in &mut self.tasks {
+            if let Some(made) = remade(t, p, false) {
+                *t = made;
+            }
+        }
+        Ok(self)
+    }
+}
+
+/// Refuses kernels and formats that a target does not have.
+fn check(tasks: &[Task], p: Precision, target: TargetRequest) -> Result<(), Error> {
+    let of_bytes = |t: &&Task| {
+        let w = &t.workload;
+        w.foreign.is_none() && w.inputs.iter().any(|i| i.dtype == DType::U8 || i.dtype.is_packed())
+    };
+    if let (false, Some(t)) = (target.is_cpu(), tasks.iter().find(of_bytes)) {
+        return Err(Error::Usage {
+            message: format!("`{}` is a kernel of bytes, and those are made for CPUs only", t.name),
+            hint: "leave --target out, or choose another dtype".into(),
+        });
+    }
+    if target.is_cpu() && !matches!(p, Precision::F32 | Precision::Bf16) {
+        return Err(Error::Usage {
+            message: format!("models in {} are run on GPUs only", p.name()),
+            hint: "add `--target cuda`, choose `--precision bf16`, or leave it out".into(),
+        });
+    }
+    Ok(())
+}
+
+/// The task that stands in another's place in a format, if there is one; the last of a model need
+/// not round what it gives.
+fn remade(t: &Task, p: Precision, is_last: bool) -> Option<Task> {
+    let w = t.workload.clone();
+    let made = match p.half() {
+        Some(format) => in_half(w, format, if is_last { DType::F32 } else { format }),
+        None => in_format(w, DType::Tf32),
+    };
+    let made = Task::new(format!("{}_{}", t.name, p.name()), made.ok()?);
+    Some(Task { count: t.count, nodes: t.nodes.clone(), ..made })
 }
 
 /// The tasks whose kernels give the model's outputs and nothing that another step reads: they need

@@ -58,9 +58,9 @@ impl InputRequest {
         let read_for = ReadFor { target, precision: self.precision };
         let input = Input::load_for(&self.source, &self.dims, given, read_for)?;
         // CPUs have kernels of bytes and of ranges, beside those of 32-bit floats.
-        let has_bytes = target.is_cpu() && input.precision == Precision::F32;
+        let has_bytes = target.is_cpu() && input.precision() == Precision::F32;
         Ok(match in_ranges {
-            true if has_bytes => input.in_bytes().in_ranges(),
+            true if has_bytes => input.map_model(|m| m.in_bytes().in_ranges()),
             false if has_bytes => input.in_bytes(),
             _ => input,
         })
@@ -76,7 +76,7 @@ impl InputRequest {
         let input = self.read(target, given)?;
         let input = match (&self.assignment, &self.cover) {
             (Some(file), _) => {
-                let is_ranged = input.graph.as_ref().is_some_and(|g| is_in_ranges(g.model()));
+                let is_ranged = input.graph().is_some_and(|g| is_in_ranges(g.model()));
                 match input.with_assignment_file(file) {
                     // It may be one of the model as it was written.
                     Err(e) if is_ranged => {
@@ -88,7 +88,7 @@ impl InputRequest {
             }
             (None, Some(name)) => input.covered(name, &HashMap::new(), target)?,
             (None, None) => {
-                let usual = Channels::usual(target, input.precision);
+                let usual = Channels::usual(target, input.precision());
                 input.with_channels(self.channels.unwrap_or(usual), target)
             }
         };
@@ -114,7 +114,7 @@ impl InputRequest {
         let known = match store {
             Some(path) => {
                 let at = &context.target(target, threads)?;
-                times_here(&Store::open_read_only(path)?, at, input.precision)?
+                times_here(&Store::open_read_only(path)?, at, input.precision())?
             }
             None => HashMap::new(),
         };
@@ -146,22 +146,25 @@ impl InputRequest {
         let (Some(store), None, None) = (store, &self.assignment, self.channels) else {
             return self.load_given(target, given);
         };
-        let mut input = self.read(target, given)?;
+        let input = self.read(target, given)?;
         if let Some(name) = &self.cover {
             let at = &context.target(target, threads)?;
-            let known = times_here(store, at, input.precision)?;
+            let known = times_here(store, at, input.precision())?;
             return input.covered(name, &known, target)?.in_precision(target);
         }
-        if input.graph.is_some() {
-            let at = &context.target(target, threads)?;
-            if self.is_cover_open() {
-                input = input.by_decision(store, at)?;
-            }
-            // Kernels of other precisions are tuned in the usual layouts alone.
-            if input.precision == Precision::F32 {
-                return input.with_fastest_layout(store, at);
-            }
+        let mut model = match input {
+            Input::Model(model) => *model,
+            kernels => return kernels.in_precision(target),
+        };
+        let at = &context.target(target, threads)?;
+        if self.is_cover_open() {
+            model = model.by_decision(store, at)?;
         }
-        input.in_usual_form(target)
+        // Kernels of other precisions are tuned in the usual layouts alone.
+        let made = match model.precision {
+            Precision::F32 => model.with_fastest_layout(store, at)?,
+            _ => model.in_usual_form(target)?,
+        };
+        Ok(made.into())
     }
 }

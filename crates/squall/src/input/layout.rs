@@ -6,7 +6,7 @@
 
 use crate::base::error::Error;
 use crate::input::precision::Precision;
-use crate::input::user_input::Input;
+use crate::input::user_input::{Input, ModelInput};
 use crate::target::belief::least_time;
 use crate::target::target_context::TargetContext;
 use crate::target::target_request::TargetRequest;
@@ -140,17 +140,12 @@ fn has_attention(graph: &Assignment) -> bool {
 impl Input {
     /// How the candidates for kernels of a model stand to each other, by what is known of times.
     pub fn cover_report(&self, known: &HashMap<TaskId, f64>) -> Result<CoverReport, Error> {
-        let fault = |message: String, hint: &str| Error::Input {
-            place: self.name.clone(),
-            message,
-            hint: hint.into(),
-        };
-        let Some(graph) = &self.graph else {
-            return Err(fault("there is no model to cover".into(), "give a model.onnx"));
-        };
-        let all = graph.candidates();
-        let made = standings(all, &|id| known.get(&id).copied())
-            .map_err(|e| fault(e, "greedy fusion needs no proof: `--cover greedy`"))?;
+        let model = self.model_or("there is no model to cover")?;
+        let all = model.graph.candidates();
+        let made = standings(all, &|id| known.get(&id).copied()).map_err(|message| {
+            let hint = "greedy fusion needs no proof: `--cover greedy`".into();
+            Error::Input { place: model.name.clone(), message, hint }
+        })?;
         let row = |s: &CoverCost, behind| {
             let c = &all.list[s.candidate];
             let nodes = c.nodes.iter().map(|&n| all.model.nodes[n].name.clone()).collect();
@@ -169,11 +164,6 @@ impl Input {
         known: &HashMap<TaskId, f64>,
         target: TargetRequest,
     ) -> Result<Input, Error> {
-        let fault = |message: String| Error::Input {
-            place: self.name.clone(),
-            message,
-            hint: "please report this: it is a fault of Squall's".into(),
-        };
         let Some(s) = solver(name) else {
             let names: Vec<&str> = covers().map(|c| c.0).collect();
             return Err(Error::Input {
@@ -182,27 +172,39 @@ impl Input {
                 hint: format!("there are {}", names.join(", ")),
             });
         };
-        let Some(graph) = &self.graph else { return Ok(self) };
-        let made = graph.solved(s, &|id| known.get(&id).copied()).map_err(fault)?;
-        let made = self.with_graph(made);
-        Ok(match target.is_cpu() {
-            true => made,
-            // No other kernel of a GPU's than attention has its values in the memory of others.
-            false => made.solved(ATTENTION_IN_PLACE, &|id| known.get(&id).copied()),
+        self.try_model(|model| {
+            let made = model.graph.solved(s, &|id| known.get(&id).copied());
+            let made = made.map_err(|message| Error::Input {
+                place: model.name.clone(),
+                message,
+                hint: "please report this: it is a fault of Squall's".into(),
+            })?;
+            let made = model.with_graph(made);
+            Ok(match target.is_cpu() {
+                true => made,
+                // No other kernel of a GPU's than attention has its values in the memory of others.
+                false => made.solved(ATTENTION_IN_PLACE, &|id| known.get(&id).copied()),
+            })
         })
     }
 
-    /// The same input with its images so; for a CPU, values lie in the memory of others wherever
-    /// that saves a copy. On a GPU matrix units take tensors of their own alone. Single kernels
-    /// stay as they are.
+    /// The same input with its images so; single kernels stay as they are.
     pub fn with_channels(self, channels: Channels, target: TargetRequest) -> Input {
+        self.map_model(|model| model.with_channels(channels, target))
+    }
+}
+
+impl ModelInput {
+    /// The same model with its images so; for a CPU, values lie in the memory of others wherever
+    /// that saves a copy. On a GPU matrix units take tensors of their own alone.
+    fn with_channels(self, channels: Channels, target: TargetRequest) -> ModelInput {
         match (channels, target.is_cpu()) {
             (Channels::First, true) => self.solved(IN_PLACE, &|_| None),
             (Channels::Last, true) => self.solved(CHANNELS_LAST_IN_PLACE, &|_| None),
             (Channels::First, false) => self.solved(ATTENTION_IN_PLACE, &|_| None),
             (Channels::Last, false) => {
                 let made = self.solved(CHANNELS_LAST, &|_| None);
-                match made.graph.as_ref().is_some_and(has_attention) {
+                match has_attention(&made.graph) {
                     true => made.solved(ATTENTION_IN_PLACE, &|_| None),
                     false => made,
                 }
@@ -211,15 +213,14 @@ impl Input {
     }
 
     /// The same model as it is usually tuned in its format.
-    pub(crate) fn in_usual_form(self, target: TargetRequest) -> Result<Input, Error> {
+    pub(crate) fn in_usual_form(self, target: TargetRequest) -> Result<ModelInput, Error> {
         let usual = Channels::usual(target, self.precision);
         self.with_channels(usual, target).in_precision(target)
     }
 
-    /// The same model as a solver of assignments has it; as it is where that makes none, or where
-    /// it is no model.
-    pub fn solved(self, name: &str, cost: &Cost<'_>) -> Input {
-        let made = self.graph.as_ref().zip(solver(name)).map(|(g, s)| g.solved(s, cost));
+    /// The same model as a solver of assignments has it; as it is where that makes none.
+    fn solved(self, name: &str, cost: &Cost<'_>) -> ModelInput {
+        let made = solver(name).map(|s| self.graph.solved(s, cost));
         match made {
             Some(Ok(graph)) => self.with_graph(graph),
             _ => self,
@@ -228,21 +229,22 @@ impl Input {
 
     /// The model with each image in the order for which the kernels of these times are fastest, and
     /// values where the target's kernels can have them.
-    pub(crate) fn laid_out(&self, known: &HashMap<TaskId, f64>, at: &TargetContext) -> Input {
-        let (input, time) = (self.clone(), |id| known.get(&id).copied());
+    pub(crate) fn laid_out(self, known: &HashMap<TaskId, f64>, at: &TargetContext) -> ModelInput {
+        let time = |id| known.get(&id).copied();
         match at.gpus.is_empty() {
-            true => input.solved(FASTEST_IN_PLACE, &time),
-            false => input.solved(FASTEST_LAYOUTS, &time).solved(ATTENTION_IN_PLACE, &time),
+            true => self.solved(FASTEST_IN_PLACE, &time),
+            false => self.solved(FASTEST_LAYOUTS, &time).solved(ATTENTION_IN_PLACE, &time),
         }
     }
 
     /// The model with each image in the order for which the kernels that would be taken from the
     /// store are fastest together, by an exact choice; as kernels are usually tuned where the store
     /// has none of them.
-    pub fn with_fastest_layout(self, store: &Store, at: &TargetContext) -> Result<Input, Error> {
-        if self.graph.is_none() {
-            return Ok(self);
-        }
+    pub(crate) fn with_fastest_layout(
+        self,
+        store: &Store,
+        at: &TargetContext,
+    ) -> Result<ModelInput, Error> {
         let known = known_times(store, at)?;
         let solved = self.laid_out(&known, at);
         if !at.gpus.is_empty() || solved.tasks.iter().any(|t| known.contains_key(&t.id)) {

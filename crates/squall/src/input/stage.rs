@@ -16,18 +16,19 @@ pub const GRAPH_STAGES: &[&str] = &["model", "candidates", "assignment", "plan"]
 impl Input {
     /// The operators of a quantised model that compute in floats nevertheless, with the reason.
     pub fn floats_beside_bytes(&self) -> Vec<Untuned> {
-        self.graph.as_ref().map(|g| stayed(g.model())).unwrap_or_default()
+        self.graph().map(|g| stayed(g.model())).unwrap_or_default()
     }
 
     /// A stage of a model as text.
     pub fn graph_stage(&self, stage: &str) -> Result<String, Error> {
-        let Some(graph) = &self.graph else {
+        let Some(model) = self.model() else {
             return Err(Error::Input {
-                place: self.name.clone(),
+                place: self.name().into(),
                 message: format!("it is no model: it has no stage `{stage}`"),
                 hint: format!("of a model.onnx there are {}", GRAPH_STAGES.join(", ")),
             });
         };
+        let graph = &model.graph;
         Ok(match stage {
             "model" => {
                 let why = |u: Untuned| format!("# floats: {:?} {}: {}\n", u.node, u.op, u.reason);
@@ -37,8 +38,8 @@ impl Input {
             "candidates" => graph.candidates().to_string(),
             "assignment" => graph.to_string(),
             _ => {
-                let plan = graph.plan(weights(self)?).map_err(|message| Error::Input {
-                    place: self.name.clone(),
+                let plan = graph.plan(weights(model)?).map_err(|message| Error::Input {
+                    place: model.name.clone(),
                     message,
                     hint: "such models can be tuned, but not run".into(),
                 })?;
@@ -61,13 +62,13 @@ impl Input {
             message,
             hint: hint.into(),
         };
-        let Some(graph) = &self.graph else {
+        let Input::Model(model) = self else {
             return Err(fault("there is no model to cover".into(), "give a model.onnx"));
         };
-        let made = Assignment::parse(text, graph.candidates());
+        let made = Assignment::parse(text, model.graph.candidates());
         let hint = "`squall explain MODEL --stage assignment` prints one, `--stage candidates` \
                     what it may be made of";
         let made = made.map_err(|e| fault(e.to_string(), hint))?;
-        Ok(self.with_graph(made))
+        Ok(model.with_graph(made).into())
     }
 }

@@ -35,36 +35,60 @@ pub enum InputKind {
 
 /// An input that was read.
 #[derive(Clone)]
-pub struct Input {
+pub enum Input {
+    /// A model, whose tasks are the kernels that cover it.
+    Model(Box<ModelInput>),
+    /// Single kernels.
+    Kernels(KernelsInput),
+}
+
+/// A model that was read.
+#[derive(Clone)]
+pub struct ModelInput {
     /// Its name, for reports.
     pub name: String,
-    /// Whether it is a model or a list of kernels.
-    pub kind: InputKind,
     /// The distinct kernels, with counts.
     pub tasks: Vec<Task>,
     /// Operators that are not tuned, and why.
     pub untuned: Vec<Untuned>,
-    /// The kernels that cover a model, and the layouts of its values.
-    pub graph: Option<Assignment>,
-    /// The file of a model, which holds the weights.
-    pub path: Option<PathBuf>,
-    /// The kernels of a kernel.toml, one for each task.
-    pub own: Vec<UserKernel>,
+    /// The kernels that cover it, and the layouts of its values.
+    pub graph: Assignment,
+    /// Its file, which holds the weights.
+    pub path: PathBuf,
     /// Values of inputs that decide shapes, which are constants of the model.
     pub bound: Vec<NamedArray>,
-    /// Of a model in another precision: for tasks of the graph those that stand in their place.
+    /// In another precision: for tasks of the graph those that stand in their place.
     pub remade: HashMap<TaskId, TaskId>,
-    /// Of a model whose file computes in 16-bit floats, the state before it was widened.
+    /// What it was, where its file computes in floats of 16 bits.
     pub halves: Option<Halves>,
-    /// In which format the kernels of a model are to work.
+    /// In which format its kernels are to work.
     pub precision: Precision,
-    /// Whether that is the format of the model's file, in which parts of it may not compute.
+    /// Whether that is the format of its file, in which parts of it may not compute.
     pub is_own_precision: bool,
     /// Which operators one behind the other have a kernel where it is to run.
     pub(crate) makes_chain: MakesChain,
 }
 
-/// The target and format that an input is read for, which decide the kernels that a model may have.
+/// Single kernels that were read.
+#[derive(Clone)]
+pub struct KernelsInput {
+    /// Their name, for reports.
+    pub name: String,
+    /// The distinct kernels.
+    pub tasks: Vec<Task>,
+    /// The kernels of a kernel.toml, one for each task.
+    pub own: Vec<UserKernel>,
+    /// In which format they are to work.
+    pub precision: Precision,
+}
+
+impl From<ModelInput> for Input {
+    fn from(model: ModelInput) -> Input {
+        Input::Model(Box::new(model))
+    }
+}
+
+/// What an input is read for, which decides what kernels a model may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ReadFor {
     /// Where it is to run.
@@ -95,23 +119,99 @@ impl ReadFor {
 }
 
 impl Input {
-    /// An input of tasks, with nothing else known of it.
-    fn of_tasks(name: String, kind: InputKind, tasks: Vec<Task>) -> Input {
-        Input {
-            name,
-            kind,
-            tasks,
-            untuned: Vec::new(),
-            graph: None,
-            path: None,
-            own: Vec::new(),
-            bound: Vec::new(),
-            remade: HashMap::new(),
-            halves: None,
-            precision: Precision::F32,
-            is_own_precision: false,
-            makes_chain: |_| false,
+    /// An input of single kernels that are made by rule.
+    fn of_tasks(name: String, tasks: Vec<Task>) -> Input {
+        let (own, precision) = (Vec::new(), Precision::F32);
+        Input::Kernels(KernelsInput { name, tasks, own, precision })
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> InputKind {
+        match self {
+            Input::Model(_) => InputKind::Model,
+            Input::Kernels(_) => InputKind::Kernels,
         }
+    }
+
+    /// Its name, for reports.
+    pub fn name(&self) -> &str {
+        match self {
+            Input::Model(model) => &model.name,
+            Input::Kernels(kernels) => &kernels.name,
+        }
+    }
+
+    /// The distinct kernels, with counts.
+    pub fn tasks(&self) -> &[Task] {
+        match self {
+            Input::Model(model) => &model.tasks,
+            Input::Kernels(kernels) => &kernels.tasks,
+        }
+    }
+
+    /// Operators of a model that are not tuned, and why.
+    pub fn untuned(&self) -> &[Untuned] {
+        match self {
+            Input::Model(model) => &model.untuned,
+            Input::Kernels(_) => &[],
+        }
+    }
+
+    /// The user's own kernels among its tasks.
+    pub fn own(&self) -> &[UserKernel] {
+        match self {
+            Input::Model(_) => &[],
+            Input::Kernels(kernels) => &kernels.own,
+        }
+    }
+
+    /// In which format its kernels are to work.
+    pub fn precision(&self) -> Precision {
+        match self {
+            Input::Model(model) => model.precision,
+            Input::Kernels(kernels) => kernels.precision,
+        }
+    }
+
+    /// The model, if it is one.
+    pub fn model(&self) -> Option<&ModelInput> {
+        match self {
+            Input::Model(model) => Some(model),
+            Input::Kernels(_) => None,
+        }
+    }
+
+    /// The model; where it is none, the error says so in these words.
+    pub(crate) fn model_or(&self, fault: &str) -> Result<&ModelInput, Error> {
+        self.model().ok_or_else(|| Error::Input {
+            place: self.name().into(),
+            message: fault.into(),
+            hint: "give a model.onnx".into(),
+        })
+    }
+
+    /// The kernels that cover a model, and the layouts of its values.
+    pub fn graph(&self) -> Option<&Assignment> {
+        self.model().map(|model| &model.graph)
+    }
+
+    /// The input with its model changed; single kernels stay as they are.
+    pub(crate) fn map_model(self, by: impl FnOnce(ModelInput) -> ModelInput) -> Input {
+        match self {
+            Input::Model(model) => by(*model).into(),
+            kernels => kernels,
+        }
+    }
+
+    /// The same where that may fail.
+    pub(crate) fn try_model(
+        self,
+        by: impl FnOnce(ModelInput) -> Result<ModelInput, Error>,
+    ) -> Result<Input, Error> {
+        Ok(match self {
+            Input::Model(model) => by(*model)?.into(),
+            kernels => kernels,
+        })
     }
 
     /// Its tasks, and the operators that are not tuned.
@@ -126,8 +226,8 @@ impl Input {
             })
         };
         let untuned_json = |u: &Untuned| json!({"node": u.node, "op": u.op, "reason": u.reason});
-        let tasks: Vec<Value> = self.tasks.iter().map(task).collect();
-        let untuned: Vec<Value> = self.untuned.iter().map(untuned_json).collect();
+        let tasks: Vec<Value> = self.tasks().iter().map(task).collect();
+        let untuned: Vec<Value> = self.untuned().iter().map(untuned_json).collect();
         let floats: Vec<Value> = self.floats_beside_bytes().iter().map(untuned_json).collect();
         let mut all = json!({"tasks": tasks, "untuned": untuned});
         // Of a model over bytes alone.
@@ -152,9 +252,11 @@ impl Input {
         given: &[NamedArray],
         read_for: ReadFor,
     ) -> Result<Input, Error> {
-        let input = Input::read(text, dims, given, read_for)?;
-        let (precision, is_own_precision) = read_for.format(input.halves.as_ref());
-        Ok(Input { precision, is_own_precision, ..input })
+        let mut input = Input::read(text, dims, given, read_for)?;
+        if let Input::Kernels(kernels) = &mut input {
+            kernels.precision = read_for.format(None).0;
+        }
+        Ok(input)
     }
 
     fn read(
@@ -188,7 +290,7 @@ impl Input {
         match extension.as_str() {
             "onnx" => {
                 let made = given::read(&bytes, text, &name, dims, given)?;
-                Input::model(made, path, name, read_for)
+                Input::of_model(made, path, name, read_for)
             }
             "toml" => Input::own_kernels(&utf8(bytes, path)?, path),
             "ops" => Input::kernels(&utf8(bytes, path)?, text, name),
@@ -202,7 +304,7 @@ impl Input {
                 };
                 let workload = Workload::parse(&utf8(bytes, path)?).map_err(fail)?;
                 let tasks = vec![Task::new(name.clone(), workload)];
-                Ok(Input::of_tasks(name, InputKind::Kernels, tasks))
+                Ok(Input::of_tasks(name, tasks))
             }
             other => Err(Error::Input {
                 place: text.into(),
@@ -214,14 +316,15 @@ impl Input {
         }
     }
 
-    fn model(
+    fn of_model(
         made: given::Specialised,
         path: &Path,
         name: String,
         read_for: ReadFor,
     ) -> Result<Input, Error> {
         let simple = simplify(made.model);
-        let makes_chain = read_for.makes_chain(read_for.format(made.halves.as_ref()).0);
+        let (precision, is_own_precision) = read_for.format(made.halves.as_ref());
+        let makes_chain = read_for.makes_chain(precision);
         let graph =
             Assignment::of(Arc::new(simple), makes_chain).map_err(|message| Error::Input {
                 place: path.display().to_string(),
@@ -229,42 +332,26 @@ impl Input {
                 hint: "please report this: it is a fault of Squall's".into(),
             })?;
         let (tasks, untuned) = (graph.tasks().to_vec(), graph.untuned());
-        Ok(Input {
+        let model = ModelInput {
+            name,
+            tasks,
             untuned,
-            graph: Some(graph),
-            path: Some(path.into()),
+            graph,
+            path: path.into(),
             bound: made.bound,
+            remade: HashMap::new(),
             halves: made.halves,
+            precision,
+            is_own_precision,
             makes_chain,
-            ..Input::of_tasks(name, InputKind::Model, tasks)
-        })
+        };
+        Ok(model.into())
     }
 
     /// A quantised model with its operators over bytes, for which CPUs have kernels; any other
     /// input as it is.
     pub fn in_bytes(self) -> Input {
-        self.rewritten(&squall_graph::bytes::in_bytes)
-    }
-
-    /// A model whose channels are shuffled with them read where they are; any other input as it is.
-    pub fn in_ranges(self) -> Input {
-        self.rewritten(&squall_graph::ranges::in_ranges)
-    }
-
-    /// The input with its model rewritten; as it is where nothing is made of it, or no assignment
-    /// fits what is.
-    fn rewritten(self, by: &dyn Fn(&Model) -> Option<Model>) -> Input {
-        let made = self.graph.as_ref().and_then(|g| by(g.model()));
-        match made.map(|model| Assignment::of(Arc::new(model), self.makes_chain)) {
-            Some(Ok(made)) => self.with_graph(made),
-            _ => self,
-        }
-    }
-
-    /// The same model, covered by the kernels of another assignment.
-    pub fn with_graph(self, graph: Assignment) -> Input {
-        let (tasks, untuned) = (graph.tasks().to_vec(), graph.untuned());
-        Input { graph: Some(graph), tasks, untuned, remade: HashMap::new(), ..self }
+        self.map_model(ModelInput::in_bytes)
     }
 
     /// Reads operator lines that are not in a file.
@@ -287,7 +374,8 @@ impl Input {
             [only] => only.name.clone(),
             _ => path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned()),
         };
-        Ok(Input { own, ..Input::of_tasks(name, InputKind::Kernels, tasks) })
+        let precision = Precision::F32;
+        Ok(Input::Kernels(KernelsInput { name, tasks, own, precision }))
     }
 
     fn kernels(lines: &str, place: &str, name: String) -> Result<Input, Error> {
@@ -298,15 +386,15 @@ impl Input {
             [only] => only.name.clone(),
             _ => name,
         };
-        Ok(Input::of_tasks(name, InputKind::Kernels, import.tasks))
+        Ok(Input::of_tasks(name, import.tasks))
     }
 
     /// The tasks whose name or id matches; an error where none does.
     pub fn select(&self, only: Option<&str>) -> Result<Vec<&Task>, Error> {
         let chosen: Vec<&Task> = match only {
-            None => self.tasks.iter().collect(),
+            None => self.tasks().iter().collect(),
             Some(p) => self
-                .tasks
+                .tasks()
                 .iter()
                 .filter(|t| name_matches(p, &t.name) || t.id.to_string().starts_with(p))
                 .collect(),
@@ -314,16 +402,16 @@ impl Input {
         if chosen.is_empty() {
             return Err(match only {
                 Some(p) => Error::Input {
-                    place: self.name.clone(),
+                    place: self.name().into(),
                     message: format!("no task matches `{p}`"),
                     hint: format!(
                         "its tasks: {}",
-                        listed(self.tasks.iter().map(|t| t.name.as_str()))
+                        listed(self.tasks().iter().map(|t| t.name.as_str()))
                     ),
                 },
                 None => Error::Nothing(format!(
                     "`{}` has no kernel to tune{}",
-                    self.name,
+                    self.name(),
                     self.why_nothing()
                 )),
             });
@@ -332,9 +420,37 @@ impl Input {
     }
 
     fn why_nothing(&self) -> String {
-        match self.untuned.first() {
+        match self.untuned().first() {
             Some(u) => format!("; for instance `{}` ({}): {}", u.node, u.op, u.reason),
             None => String::new(),
+        }
+    }
+}
+
+impl ModelInput {
+    /// The same model, covered by the kernels of another assignment.
+    pub fn with_graph(self, graph: Assignment) -> ModelInput {
+        let (tasks, untuned) = (graph.tasks().to_vec(), graph.untuned());
+        ModelInput { graph, tasks, untuned, remade: HashMap::new(), ..self }
+    }
+
+    /// A quantised model with its operators over bytes, for which CPUs have kernels; any other as
+    /// it is.
+    pub(crate) fn in_bytes(self) -> ModelInput {
+        self.rewritten(&squall_graph::bytes::in_bytes)
+    }
+
+    /// A model whose channels are shuffled with them read where they are; any other as it is.
+    pub(crate) fn in_ranges(self) -> ModelInput {
+        self.rewritten(&squall_graph::ranges::in_ranges)
+    }
+
+    /// The model rewritten; as it is where nothing is made of it, or no assignment fits what is.
+    fn rewritten(self, by: &dyn Fn(&Model) -> Option<Model>) -> ModelInput {
+        let made = by(self.graph.model());
+        match made.map(|model| Assignment::of(Arc::new(model), self.makes_chain)) {
+            Some(Ok(made)) => self.with_graph(made),
+            _ => self,
         }
     }
 }

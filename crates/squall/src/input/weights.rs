@@ -4,7 +4,7 @@
 //! weights and the places of the others.
 
 use crate::base::error::Error;
-use crate::input::user_input::Input;
+use crate::input::user_input::ModelInput;
 use squall_core::DType;
 use squall_core::graph::Weights;
 use squall_frontend::onnx::External;
@@ -35,18 +35,18 @@ pub struct Known {
     pub places: Vec<Place>,
 }
 
-/// The weights of a model's file, and of files beside it; none where it has no file.
-pub fn weights(input: &Input) -> Result<Weights, Error> {
-    weights_but(input, &HashSet::new()).map(|k| k.weights)
+/// The weights of a model's file, and of files beside it.
+pub fn weights(model: &ModelInput) -> Result<Weights, Error> {
+    weights_but(model, &HashSet::new()).map(|k| k.weights)
 }
 
 /// The same, of which those of these names stay where they are if they lie beside the model.
-pub fn weights_but(input: &Input, stay: &HashSet<String>) -> Result<Known, Error> {
+pub fn weights_but(model: &ModelInput, stay: &HashSet<String>) -> Result<Known, Error> {
     let mut known = Known::default();
-    let Some(path) = &input.path else { return Ok(known) };
+    let path = &model.path;
     let bytes = crate::base::files::read_model(path)?;
     let import = |source| Error::Import { place: path.display().to_string(), source };
-    let read = read_weights(&bytes, &input.name, &mut |e| {
+    let read = read_weights(&bytes, &model.name, &mut |e| {
         let Some((file, mut open)) = located(path, e)? else { return Ok(None) };
         let is_f32 = e.dtype == Some(DType::F32);
         if is_f32 && stay.contains(&e.name) && cfg!(target_endian = "little") {

@@ -47,13 +47,3 @@ pub enum Event<'a> {
 
 /// A listener.
 pub type Listen<'a> = dyn FnMut(Event<'_>) + 'a;
-
-/// A listener that passes on all but what a session says when it opens: for sessions after the
-/// first one of a tuning.
-pub(crate) fn without_opening<'l>(listen: &'l mut Listen<'_>) -> impl FnMut(Event<'_>) + 'l {
-    |event| {
-        if !matches!(event, Event::Opened { .. }) {
-            listen(event);
-        }
-    }
-}

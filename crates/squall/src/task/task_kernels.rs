@@ -185,6 +185,6 @@ fn on(k: &UserKernel, target: &Target) -> Result<UserKernel, Error> {
 impl Input {
     /// The tunables of one of its tasks.
     pub fn task_kernels(&self, task: &Task, target: &Target) -> Result<TaskKernels, Error> {
-        TaskKernels::new(task, &self.own, target)
+        TaskKernels::new(task, self.own(), target)
     }
 }

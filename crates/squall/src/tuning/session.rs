@@ -1,599 +1,158 @@
-//! A tuning session: spends a budget on an input's tasks. It picks the next task (by expected
-//! gain), chooses first candidates (from similar tasks and predictors), lets [`run_trials`] make
-//! the trials, and ends when the budget does. A challenger becomes a task's winner only after an
-//! interleaved measurement against the incumbent ([`run_off`]). `decide/tune.rs` opens it.
+//! A session: phases on one device with one store, and the one report of what they found. The
+//! measurer is open in phases alone, so that whole networks can be timed between them.
 
-use crate::base::clock::cpu_time;
+use crate::base::clock::now;
 use crate::base::error::Error;
 use crate::base::recorder::Recorder;
-use crate::input::user_input::{Input, tunable_matches};
-use crate::predict::forecast::proposals;
-use crate::predict::general::{Effort, GeneralPredictor, Predictors};
-use crate::predict::transfer::{FIRST, LATER, TransferSource, guesses, transfer_sources};
-use crate::target::target_context::Context;
+use crate::input::user_input::Input;
+use crate::predict::general::Predictors;
+use crate::target::roof::Roof;
+use crate::target::target_context::TargetContext;
 use crate::task::event::{Event, Listen};
 use crate::task::task_kernels::TaskKernels;
-use crate::task::task_state::{TaskState, name_of};
-use crate::task::trials::{BATCH, Limits, Rounds, TrialRecorder, run_trials, strategy};
-use crate::tuning::report::{Report, StopReason, TaskReport, UntunedNode};
-use crate::tuning::runoff::{host, next_rival, run_off};
-use crate::tuning::session_context::{SessionContext, SessionRecorder};
-use crate::tuning::settings::{Budget, whole_network_seconds};
-use crate::tuning::shard::{ShardWork, weight};
-use crate::tuning::task_search::{Guided, Tally, TaskSearch, report};
-use crate::tuning::tune_request::TuneRequest;
-use squall_core::{
-    Candidate, CpuCost, Measurer, MeasurerError, Outcome, RecordKind, Task, TaskId, TaskSetup,
-    Trial,
-};
-use squall_predict::task::TaskModel;
+use crate::task::task_state::TaskState;
+use crate::task::trials::strategy;
+use crate::tuning::phase::{OpenMeasurer, Phase, PhaseEnd, PhaseRequest};
+use crate::tuning::report::{Report, StopReason, UntunedNode};
+use crate::tuning::session_context::{SessionContext, SessionRequest};
+use crate::tuning::task_search::Found;
+use squall_core::Task;
+use squall_frontend::UserKernel;
 use squall_predict::{PredictError, Predictor};
 use squall_records::Store;
-use squall_search::{Allocator, DEFAULT, FIRST_TRIALS, Setting, TaskWeight, strategies};
-use std::sync::Arc;
+use squall_search::{DEFAULT, strategies};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-/// The most kernels of a batch for each GPU. All cores but one compile them: two kernels for each
-/// of 16 cores, so that no core waits for the slowest kernel.
-const BATCH_MOST: usize = 32;
-/// One in this many of a task's expected trials is proposed by a predictor; the least and the most.
-const PREDICTED: (usize, usize, usize) = (6, 4, 16);
 
 /// A session on one device with one store.
 pub(crate) struct Session<'a> {
-    pub request: &'a TuneRequest,
-    pub store: &'a Store,
-    pub stop: &'a AtomicBool,
-}
-
-/// The knowledge with which tasks are begun.
-struct Knowledge<'a> {
-    input: &'a Input,
-    model: Option<&'a TaskModel>,
-    /// The predictor that is asked where there is no `model`.
-    general: Option<Arc<GeneralPredictor>>,
-    sources: Vec<TransferSource>,
-}
-
-/// A session whose measurer is open.
-struct Open<'a, 'l, 'e> {
-    request: &'a TuneRequest,
-    stop: &'a AtomicBool,
-    measurer: Box<dyn Measurer>,
-    /// Whether the general predictor foretells.
-    is_general: bool,
-    context: SessionContext<'l, 'e>,
+    context: SessionContext<'a>,
+    /// What was opened with the session, until the first phase takes it.
+    open: Option<OpenMeasurer>,
+    roof: Option<Roof>,
+    /// When it began, in seconds since 1970.
+    started: f64,
+    /// What the phases found, a task in the place where it was first found.
+    found: Vec<Found>,
 }
 
 impl<'a> Session<'a> {
-    /// Tunes the input's tasks until the budget ends.
-    pub fn tune<'l, 'e>(
-        &self,
-        input: &Input,
-        context: &Context,
-        listen: &'l mut Listen<'e>,
-    ) -> Result<Report, Error>
-    where
-        'a: 'l,
-    {
-        let tasks = input.select(self.request.only.as_deref())?;
-        let budget = Budget::of(self.request.budget, input.kind);
-        let part = match self.request.shard {
-            Some(shard) => shard.part(&tasks, budget),
-            None => ShardWork { tasks, seed: 0, budget },
-        };
-        let started = crate::base::clock::now();
+    /// Reads predictors, measures the roof where that is asked for, opens the measurer of the
+    /// first phase and says what it is.
+    pub fn open(
+        request: SessionRequest<'a>,
+        at: &'a TargetContext,
+        store: &'a Store,
+        stop: &'a AtomicBool,
+        listen: &mut Listen<'_>,
+    ) -> Result<Session<'a>, Error> {
+        let started = now();
         // A file that is no predictor shows before the machine is measured.
-        let Predictors { learned, general } = Predictors::of(self.request.predictor.as_deref())?;
+        let Predictors { learned, general } = Predictors::of(request.predictor)?;
         let model = learned.as_ref().map(Predictor::tasks).transpose()?;
         // What other tasks teach is left out where that is asked for.
-        let is_general_asked = self.request.transfer || self.request.predictor.is_some();
+        let is_general_asked = request.transfer || request.predictor.is_some();
         let general = general.filter(|_| is_general_asked && model.is_none());
-        let mut open = self.open(&part, context, listen)?;
-        let tasks = part.tasks;
-        let place = open.context.at.place.clone();
-        let asked = place.device.to_string();
-        if let Some(learned) = model.map(|m| &m.facts().device).filter(|d| **d != asked) {
-            return Err(PredictError::Device { learned: learned.clone(), asked }.into());
-        }
-        let ours: Vec<TaskId> = tasks.iter().map(|t| t.id).collect();
-        let sources = match self.request.transfer {
-            true => transfer_sources(self.store, &place, &ours)?,
-            false => Vec::new(),
-        };
-        let knowledge = Knowledge { input, model, general, sources };
-        open.is_general = knowledge.general.is_some();
-        let (searches, stop) = open.search(&tasks, &knowledge)?;
-        let reports = open.settle_all(&tasks, searches, stop)?;
-        let context = open.context;
-        let untuned = input.untuned.iter().map(|u| UntunedNode {
-            node: u.node.clone(),
-            op: u.op.clone(),
-            reason: u.reason.clone(),
-        });
-        Ok(Report {
-            input: input.name.clone(),
-            threads: self.request.threads,
-            strategy: context.strategy.name.into(),
-            seed: self.request.seed,
-            started,
-            seconds: context.start.elapsed().as_secs_f64(),
-            stop,
-            store: self.store.path().to_path_buf(),
-            tasks: reports,
-            untuned: untuned.collect(),
-            device: asked,
-            toolchain: place.toolchain,
-            roof: context.roof,
-            inference: None,
-        })
-    }
-
-    /// Opens the measurer.
-    fn open<'l, 'e>(
-        &self,
-        part: &ShardWork,
-        context: &Context,
-        listen: &'l mut Listen<'e>,
-    ) -> Result<Open<'a, 'l, 'e>, Error>
-    where
-        'a: 'l,
-    {
-        let strategy = strategy(self.request.strategy.as_deref().unwrap_or(DEFAULT), strategies())?;
-        let start = Instant::now();
-        let at = context
-            .target(self.request.target, self.request.threads)?
-            .with_caches(self.request.caches);
-        let is_wanted = self.request.roof && at.is_timed();
-        let roof = if is_wanted { Some(at.roof()?) } else { None };
-        let measurer = at.measurer()?;
+        let strategy = strategy(request.strategy.unwrap_or(DEFAULT), strategies())?;
+        let open = OpenMeasurer::new(at, request.roof)?;
+        let roof = open.roof.clone();
+        let asked = at.device_name();
         listen(Event::Opened {
-            device: &at.device_name(),
+            device: &asked,
             toolchain: &at.place.toolchain,
             gpus: at.gpus.len(),
             roof: roof.as_ref(),
         });
-        let (tasks, mut budget) = (part.tasks.len(), part.budget);
-        if self.request.whole_network(context).is_some() {
-            // What is done with the whole network is done within the budget.
-            budget.seconds = budget.seconds.map(|s| s - whole_network_seconds(s));
+        if let Some(learned) = model.map(|m| &m.facts().device).filter(|d| **d != asked) {
+            return Err(PredictError::Device { learned: learned.clone(), asked }.into());
         }
-        // Shared time keeps a little back for the rematches at its end.
-        let search_share = if tasks > 1 { 0.92 } else { 0.98 };
-        let deadline = budget.seconds.map(|s| start + Duration::from_secs_f64(s * search_share));
-        let recorder =
-            Recorder { store: self.store, place: at.place.clone(), seed: self.request.seed };
-        let context = SessionContext {
-            recorder,
-            budget,
-            roof,
-            strategy,
-            tasks,
-            seed: self.request.seed ^ part.seed,
-            batch: if at.gpus.is_empty() { BATCH } else { BATCH_MOST * at.gpus.len() },
-            at,
-            start,
-            searching: None,
-            deadline,
-            made: 0,
-            opening: measurer.overhead(),
-            listen,
-        };
-        Ok(Open { request: self.request, stop: self.stop, measurer, is_general: false, context })
+        let recorder = Recorder { store, place: at.place.clone(), seed: request.seed };
+        let context = SessionContext { request, at, recorder, stop, strategy, learned, general };
+        Ok(Session { context, open: Some(open), roof, started, found: Vec::new() })
     }
-}
 
-impl Open<'_, '_, '_> {
-    /// Makes trials until the session is over: of each task what it had of them, and why.
-    fn search<'t>(
+    /// The machine's roof, where it was measured.
+    pub fn roof(&self) -> Option<&Roof> {
+        self.roof.as_ref()
+    }
+
+    /// Tunes some tasks until a budget ends. What is found adds to what earlier phases found.
+    pub fn phase(
         &mut self,
-        tasks: &[&'t Task],
-        knowledge: &Knowledge,
-    ) -> Result<(Vec<Option<TaskSearch<'t>>>, StopReason), Error> {
-        let weights: Vec<TaskWeight> = tasks.iter().map(|t| weight(t)).collect();
-        let mut allocator = Allocator::new(&weights, self.context.seed);
-        let mut searches: Vec<Option<TaskSearch>> = tasks.iter().map(|_| None).collect();
-        let mut open = vec![true; tasks.len()];
-        let shared = self.context.budget.is_shared();
-        let mut new = 0;
+        request: &PhaseRequest<'_>,
+        listen: &mut Listen<'_>,
+    ) -> Result<PhaseEnd, Error> {
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => OpenMeasurer::new(self.context.at, request.roof)?,
+        };
+        let phase = Phase::new(&self.context, request, open, listen)?;
+        let (found, end) = phase.run(&request.work.tasks)?;
+        // A kernel.toml may list a task twice; the first phase tells both.
+        let is_first = self.found.is_empty();
+        for later in found.into_iter().filter(|f| f.is_tried() || !request.only_tried) {
+            match self.found.iter_mut().find(|f| !is_first && f.id() == later.id()) {
+                Some(earlier) => earlier.add(later),
+                None => self.found.push(later),
+            }
+        }
+        Ok(end)
+    }
+
+    /// Adds what the store says of those of a model's tasks that no phase was given, and counts how
+    /// often the model calls each task: those of which it is made, and no others.
+    pub fn made_of(&mut self, tasks: &[Task]) -> Result<(), Error> {
+        let stop = match self.context.stop.load(Ordering::Relaxed) {
+            true => StopReason::Interrupted,
+            false => StopReason::Trials,
+        };
         for task in tasks {
-            let known = self.known(task)?;
-            let trials = known.iter().filter(|r| r.kind == RecordKind::Trial).count();
-            new += usize::from(trials < FIRST_TRIALS);
-        }
-        if let Some(text) = too_small(&self.context.budget, new) {
-            (self.context.listen)(Event::Trouble(text));
-        }
-        loop {
-            if let Some(reason) = self.over() {
-                return Ok((searches, reason));
-            }
-            let new: Vec<bool> = (0..tasks.len()).map(|i| allocator.is_new(i)).collect();
-            let next = if shared { allocator.next(&open) } else { open.iter().position(|o| *o) };
-            let Some(i) = next else {
-                let reason = common_reason(&searches);
-                return Ok((searches, reason));
-            };
-            let before = Instant::now();
-            let search = match searches[i].take() {
-                Some(search) => search,
-                None => match self.begin(tasks[i], knowledge) {
-                    Err(e) if e.is_stop() => return Ok((searches, StopReason::Interrupted)),
-                    begun => begun?,
-                },
-            };
-            let guesses = match self.request.transfer {
-                true => guesses(
-                    &search.state,
-                    searches.iter().flatten().map(|s| &s.state),
-                    &knowledge.sources,
-                    if search.state.tried.is_empty() { FIRST } else { LATER },
-                ),
-                false => Vec::new(),
-            };
-            // One task that has the budget to itself needs no turns.
-            let is_first = shared && tasks.len() > 1 && new[i];
-            let most =
-                if is_first { FIRST_TRIALS.min(self.context.batch) } else { self.context.batch };
-            let search = searches[i].insert(search);
-            let made = match self.batch(search, guesses, most, before) {
-                Err(e) if e.is_stop() => return Ok((searches, StopReason::Interrupted)),
-                made => made?,
-            };
-            search.spent += before.elapsed().as_secs_f64();
-            allocator.report(i, made, search.tally.best);
-            open[i] = search.closed.is_none();
-            if !open[i] && !shared {
-                match self.settle(search) {
-                    Err(e) if e.is_stop() => return Ok((searches, StopReason::Interrupted)),
-                    settled => settled?,
-                }
+            if !self.found.iter().any(|f| f.id() == task.id) {
+                self.found.push(self.context.recall(task, self.roof.as_ref(), stop)?);
             }
         }
-    }
-
-    /// The reports of all tasks, after the rematches that are still due.
-    fn settle_all(
-        &mut self,
-        tasks: &[&Task],
-        searches: Vec<Option<TaskSearch>>,
-        stop: StopReason,
-    ) -> Result<Vec<TaskReport>, Error> {
-        let budget = self.context.budget;
-        let end = budget.seconds.map(|s| self.context.start + Duration::from_secs_f64(s));
-        let mut reports = Vec::new();
-        for (task, search) in tasks.iter().zip(searches) {
-            reports.push(match search {
-                Some(mut search) => {
-                    let unsettled = budget.is_shared() || search.closed.is_none();
-                    if unsettled
-                        && stop != StopReason::Interrupted
-                        && end.is_none_or(|e| Instant::now() < e)
-                    {
-                        match self.settle(&mut search) {
-                            // The trials stand; the report says that it was interrupted.
-                            Err(e) if e.is_stop() => {}
-                            settled => settled?,
-                        }
-                    }
-                    search.finish(stop)
-                }
-                None => self.recall(task, stop)?,
-            });
-        }
-        Ok(reports)
-    }
-
-    /// Whether the session as a whole is over.
-    fn over(&self) -> Option<StopReason> {
-        if self.stop.load(Ordering::Relaxed) {
-            Some(StopReason::Interrupted)
-        } else if self.context.deadline.is_some_and(|d| Instant::now() >= d) {
-            Some(StopReason::Seconds)
-        } else if self.context.budget.trials.is_some_and(|n| self.context.made >= n) {
-            Some(StopReason::Trials)
-        } else {
-            None
-        }
-    }
-
-    /// Sets a task up: what is known of it, its spaces, its baseline's time.
-    fn begin<'t>(
-        &mut self,
-        task: &'t Task,
-        knowledge: &Knowledge,
-    ) -> Result<TaskSearch<'t>, Error> {
-        let clock = cpu_time();
-        let mut kernels = knowledge.input.task_kernels(task, &self.context.at.target)?;
-        if let Some(pattern) = &self.request.sketch
-            && kernels.tunables.iter().any(|t| tunable_matches(pattern, t.name()))
-        {
-            kernels.search_only(&|name| tunable_matches(pattern, name));
-        }
-        let kernels = kernels.with_roof(task, &self.context.at.target, self.context.roof.as_ref());
-        let mut state = TaskState::new(task, kernels);
-        let history = state.learn(self.known(task)?);
-        if let n @ 1.. = state.doubts().count() {
-            (self.context.listen)(Event::Trouble(format!(
-                "{n} stored times of {} are below {}, which nothing here reaches: they count once \
-                 their candidates were measured again",
-                task.name, state.kernels.least
-            )));
-        }
-        let seed = self.context.seed ^ task.id.number();
-        let left = self.context.budget.expected_trials(self.context.tasks);
-        let trials = history.known as usize + left;
-        let mut setting = Setting::new(state.kernels.tunables.clone(), seed, trials);
-        let mut predicted = Vec::new();
-        // The openings of algorithms are over where half of the trials were made.
-        let opens = history.known == 0 || (history.known as usize) < left;
-        if let Some(general) = knowledge.general.as_ref().filter(|_| opens) {
-            let effort = if self.context.tasks > 1 { Effort::Little } else { Effort::Much };
-            let (tunables, target) = (&setting.tunables, &self.context.at.target);
-            let outlook = general.outlook(task, tunables, target, effort, FIRST_TRIALS);
-            setting.expected = outlook.algorithms;
-            // What it would try first is worth nothing beside what was tried.
-            if history.known == 0 {
-                predicted = outlook.candidates;
-            }
-        }
-        let mut search = TaskSearch {
-            setup: state.setup(self.request.seed),
-            state,
-            strategy: (self.context.strategy.make)(&setting),
-            predicted,
-            tally: Tally::default(),
-            closed: None,
-            spent: 0.0,
-            search: 0.0,
-        };
-        search.tally.learn(&history);
-        search.crown();
-        search.strategy.tell(&history.trials);
-        if let Some(model) = knowledge.model {
-            self.foretell(&mut search, model)?;
-        }
-        search.search += cpu_time() - clock;
-        search.tally.cost += std::mem::take(&mut self.context.opening);
-        let (known, untuned) = (search.tally.known, search.tally.untuned);
-        (self.context.listen)(Event::Task { task, known, untuned });
-        match self.set_task(&search.setup, &mut search.tally) {
-            Ok(()) if untuned.is_none() && self.context.at.is_timed() => {
-                self.measure_untuned(&mut search)?
-            }
-            Ok(()) => {}
-            Err(Error::Measure(e @ MeasurerError::Reference(_))) => {
-                let text = format!("{} cannot be measured: {e}", task.name);
-                (self.context.listen)(Event::Trouble(text));
-                search.closed = Some(StopReason::Unmeasurable);
-            }
-            Err(e) => return Err(e),
-        }
-        Ok(search)
-    }
-
-    /// The store's records of a task on this device.
-    fn known(&self, task: &Task) -> Result<Vec<squall_core::Record>, Error> {
-        let place = &self.context.at.place;
-        let device = place.device.to_string();
-        Ok(self.context.recorder.store.trials(task.id, &device, &place.toolchain)?)
-    }
-
-    /// Asks a predictor what to try first; what was tried before does not count as asked.
-    fn foretell(&mut self, search: &mut TaskSearch, model: &TaskModel) -> Result<(), Error> {
-        let (share, least, most) = PREDICTED;
-        let expected = self.context.budget.expected_trials(self.context.tasks);
-        let n = (expected / share).clamp(least, most);
-        let (state, device) = (&search.state, self.context.at.device_name());
-        match proposals(model, state.task, &state.kernels.tunables, &device, n) {
-            Ok(found) => {
-                let untried = |c: &Candidate| !state.tried.contains(&name_of(c));
-                search.predicted = found.into_iter().map(|p| p.candidate).filter(untried).collect();
-            }
-            Err(e @ PredictError::Kind { .. }) => {
-                (self.context.listen)(Event::Trouble(format!(
-                    "{} is searched without the predictor: {e}",
-                    state.task.name
-                )));
-            }
-            Err(e) => return Err(e.into()),
+        for f in &mut self.found {
+            let task = tasks.iter().find(|task| task.id == f.id());
+            f.count(task.map_or(0, |task| task.count));
         }
         Ok(())
     }
 
-    /// The report of a task that never had its turn.
-    fn recall(&self, task: &Task, stop: StopReason) -> Result<TaskReport, Error> {
-        // Reporting needs no sketches, and those of a large model take minutes.
-        let target = &self.context.at.target;
-        let kernels = TaskKernels::empty(task, target);
-        let kernels = kernels.with_roof(task, target, self.context.roof.as_ref());
-        let mut state = TaskState::new(task, kernels);
-        let mut tally = Tally::default();
-        tally.learn(&state.learn(self.known(task)?));
-        Ok(report(&state, tally, stop))
-    }
-
-    /// Makes a task the measurer's, and books what that costs.
-    fn set_task(&mut self, setup: &TaskSetup, tally: &mut Tally) -> Result<(), Error> {
-        let before = self.measurer.overhead();
-        let done = self.measurer.set_task(setup);
-        let after = self.measurer.overhead();
-        tally.cost += CpuCost {
-            build: after.build - before.build,
-            measure: after.measure - before.measure,
-            search: 0.0,
-        };
-        Ok(done?)
-    }
-
-    /// Times the baseline, from which every gain is counted.
-    fn measure_untuned(&mut self, search: &mut TaskSearch) -> Result<(), Error> {
-        let TaskSearch { state, tally, .. } = search;
-        let plain = state.kernels.plain.clone();
-        let candidate =
-            Candidate { tunable: plain.name().into(), configuration: plain.space().nth(0) };
-        let mut once = Rounds::new(vec![candidate], 1);
-        let symbol = state.symbol.clone();
-        let mut recorder = UntunedRecorder { context: &mut self.context, state, tally };
-        let limits = Limits { symbol: &symbol, ..Limits::new(1, 1, self.stop) };
-        run_trials(&mut *self.measurer, &[plain], &mut once, &mut recorder, &limits)?;
+    /// Names the candidates that hold tasks now: a whole network may have decided otherwise than
+    /// trials.
+    pub fn learn_winners(&mut self, tasks: &[Task], own: &[UserKernel]) -> Result<(), Error> {
+        for f in &mut self.found {
+            let Some(task) = tasks.iter().find(|task| task.id == f.id()) else { continue };
+            let kernels = TaskKernels::new(task, own, &self.context.at.target)?;
+            let mut state = TaskState::new(task, kernels);
+            state.learn(self.context.known(task)?);
+            f.hold(&state);
+        }
         Ok(())
     }
 
-    /// Tries the guesses and a few candidates that the strategy is asked for, `most` in all; how
-    /// many trials were made.
-    fn batch(
-        &mut self,
-        search: &mut TaskSearch,
-        guesses: Vec<Candidate>,
-        most: usize,
-        since: Instant,
-    ) -> Result<usize, Error> {
-        let b = &self.context.budget;
-        let left = b.task_trials.map(|n| n.saturating_sub(search.tally.trials)).into_iter();
-        let left = left
-            .chain(b.trials.map(|n| n.saturating_sub(self.context.made)))
-            .min()
-            .unwrap_or(u64::MAX)
-            .min(most as u64) as usize;
-        let task_end =
-            b.task_seconds.map(|s| since + Duration::from_secs_f64((s - search.spent).max(0.0)));
-        if left == 0 {
-            search.closed.get_or_insert(StopReason::Trials);
-        } else if task_end.is_some_and(|e| Instant::now() >= e) {
-            search.closed.get_or_insert(StopReason::Seconds);
+    /// The report of all phases on an input, after so many seconds.
+    pub fn report(self, input: &Input, stop: StopReason, seconds: f64) -> Report {
+        let SessionContext { request, at, recorder, strategy, .. } = self.context;
+        let untuned = input.untuned().iter().map(|u| UntunedNode {
+            node: u.node.clone(),
+            op: u.op.clone(),
+            reason: u.reason.clone(),
+        });
+        Report {
+            input: input.name().into(),
+            threads: request.threads,
+            strategy: strategy.name.into(),
+            seed: request.seed,
+            started: self.started,
+            seconds,
+            stop,
+            store: recorder.store.path().to_path_buf(),
+            tasks: self.found.into_iter().map(Found::report).collect(),
+            untuned: untuned.collect(),
+            device: at.device_name(),
+            toolchain: at.place.toolchain.clone(),
+            roof: self.roof,
+            inference: None,
         }
-        if search.closed.is_some() {
-            return Ok(0);
-        }
-        let TaskSearch { state, setup, strategy, predicted, tally, .. } = search;
-        self.set_task(setup, tally)?;
-        self.context.searching.get_or_insert_with(Instant::now);
-        let symbol = state.symbol.clone();
-        let limits = Limits {
-            asks: 1,
-            symbol: &symbol,
-            end: self.context.deadline.into_iter().chain(task_end).min(),
-            search: search.search,
-            ..Limits::new(left, left, self.stop)
-        };
-        let tunables = state.kernels.tunables.clone();
-        let is_general = self.is_general;
-        let mut guided = Guided::new(&mut **strategy, predicted, guesses, is_general);
-        let mut recorder = SessionRecorder { context: &mut self.context, state, tally };
-        let ran = run_trials(&mut *self.measurer, &tunables, &mut guided, &mut recorder, &limits)?;
-        tally.predicted += guided.heard;
-        search.search = ran.search;
-        if ran.exhausted {
-            search.closed = Some(StopReason::Exhausted);
-        }
-        Ok(ran.trials)
-    }
-
-    /// Lets the best candidates meet the incumbent, interleaved; the one that holds the task then
-    /// is its winner.
-    fn settle(&mut self, search: &mut TaskSearch) -> Result<(), Error> {
-        if search.tally.trials == 0 || search.closed == Some(StopReason::Unmeasurable) {
-            return Ok(());
-        }
-        let TaskSearch { state, setup, tally, .. } = search;
-        let incumbent = host(state);
-        let rival = incumbent.as_ref().and_then(|i| next_rival(state, i, &[]));
-        if rival.is_some() || state.doubts().next().is_some() {
-            self.set_task(setup, tally)?;
-        }
-        let recorder = self.context.recorder.clone();
-        let context = &mut self.context;
-        run_off(&mut *self.measurer, state, &recorder, self.stop, &mut |state, met| {
-            context.meeting(state, tally, met);
-        })?;
-        search.crown();
-        Ok(())
-    }
-}
-
-/// Records the baseline's time.
-struct UntunedRecorder<'r, 't, 'l, 'e> {
-    context: &'r mut SessionContext<'l, 'e>,
-    state: &'r mut TaskState<'t>,
-    tally: &'r mut Tally,
-}
-
-impl TrialRecorder for UntunedRecorder<'_, '_, '_, '_> {
-    fn record(&mut self, trial: Trial, _: f64) -> Result<Trial, Error> {
-        self.tally.cost += trial.cost;
-        let (name, task) = (name_of(&trial.candidate), self.state.task);
-        let baseline = crate::task::task_kernels::baseline(&task.workload);
-        let trouble = match &trial.outcome {
-            Outcome::Measured(m) => {
-                self.tally.untuned = Some(m.median());
-                self.tally.improve(&name, m.median());
-                self.state.stand(name.clone(), m.median());
-                None
-            }
-            Outcome::Right { .. } => None,
-            Outcome::Infeasible(why) => Some(format!("{}: no {baseline}: {why}", task.name)),
-            other => Some(format!("{}: its {baseline} failed: {other:?}", task.name)),
-        };
-        if let Some(text) = trouble {
-            (self.context.listen)(Event::Trouble(text));
-        }
-        // A baseline that cannot be made has nothing to record.
-        if !matches!(trial.outcome, Outcome::Infeasible(_)) {
-            let (outcome, cost) = (trial.outcome.clone(), trial.cost);
-            self.context.recorder.keep(task, RecordKind::Untuned, &name, outcome, cost)?;
-        }
-        Ok(trial)
-    }
-}
-
-/// What the user is told where a budget that tasks share is too small for the first trials of those
-/// that had none before.
-fn too_small(budget: &Budget, tasks: usize) -> Option<String> {
-    if tasks == 0 {
-        return None;
-    }
-    let wanted = (FIRST_TRIALS * tasks) as u64;
-    let (spent, are) = match (budget.trials, budget.seconds) {
-        (Some(trials), _) if trials < wanted => (format!("{trials} trials"), "are"),
-        (_, Some(seconds)) if budget.expected_trials(tasks) < FIRST_TRIALS => {
-            (format!("{seconds:.0} seconds"), "are probably")
-        }
-        _ => return None,
-    };
-    budget.is_shared().then(|| {
-        format!(
-            "{spent} {are} too few for {tasks} tasks, of which each needs {FIRST_TRIALS} trials \
-             ({wanted} in all): they go to the tasks that are expected to take most of the time"
-        )
-    })
-}
-
-/// Why nothing is left to do: what most tasks ended for.
-fn common_reason(searches: &[Option<TaskSearch>]) -> StopReason {
-    let reasons: Vec<StopReason> = searches.iter().flatten().filter_map(|s| s.closed).collect();
-    let count = |r: StopReason| reasons.iter().filter(|x| **x == r).count();
-    reasons.iter().copied().max_by_key(|r| count(*r)).unwrap_or(StopReason::Exhausted)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_budget_too_small_for_every_task_is_said_beforehand() {
-        let none = Budget { task_trials: None, task_seconds: None, trials: None, seconds: None };
-        let trials = |n| Budget { trials: Some(n), ..none };
-        let seconds = |s| Budget { seconds: Some(s), ..none };
-        let said = too_small(&trials(199), 50).unwrap();
-        assert!(said.contains("199 trials are too few for 50 tasks"), "{said}");
-        assert!(said.contains("200 in all"), "{said}");
-        assert_eq!(too_small(&trials(200), 50), None);
-        let said = too_small(&seconds(20.0), 50).unwrap();
-        assert!(said.contains("20 seconds are probably too few"), "{said}");
-        assert_eq!(too_small(&seconds(600.0), 50), None);
-        // Each task has its own.
-        assert_eq!(too_small(&Budget { task_trials: Some(1), ..none }, 50), None);
     }
 }

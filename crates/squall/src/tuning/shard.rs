@@ -18,13 +18,20 @@ pub struct Shard {
     count: u64,
 }
 
-/// The work of a shard: its tasks, its seed and its budget.
+/// What a process does: which tasks, with which seed, and what it may spend.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ShardWork<'t> {
+pub(crate) struct Work<'t> {
     pub tasks: Vec<&'t Task>,
     /// Mixed into the session's seed, so that processes with one task try different candidates.
     pub seed: u64,
     pub budget: Budget,
+}
+
+impl<'t> Work<'t> {
+    /// The work of a process that shares it with no other.
+    pub fn whole(tasks: Vec<&'t Task>, budget: Budget) -> Work<'t> {
+        Work { tasks, seed: 0, budget }
+    }
 }
 
 impl Shard {
@@ -74,13 +81,13 @@ impl Shard {
 
     /// This shard's part of the tasks and of the budget: trials that all tasks share are divided,
     /// those of a task where several shards have it; seconds are each process's own.
-    pub(crate) fn part<'t>(&self, tasks: &[&'t Task], budget: Budget) -> ShardWork<'t> {
+    pub(crate) fn part<'t>(&self, tasks: &[&'t Task], budget: Budget) -> Work<'t> {
         let all = tasks.len() as u64;
         if self.count <= all {
             let mine = self.balanced(tasks);
             let share = |n: u64| divided(n, self.index, self.count);
             let budget = Budget { trials: budget.trials.map(share), ..budget };
-            return ShardWork { tasks: mine, seed: 0, budget };
+            return Work { tasks: mine, seed: 0, budget };
         }
         // Process i has task i mod T; those with one task divide its trials.
         let place = (self.index - 1) % all;
@@ -91,7 +98,7 @@ impl Shard {
             task_trials: budget.task_trials.map(share),
             ..budget
         };
-        ShardWork { tasks: vec![tasks[place as usize]], seed: self.index, budget }
+        Work { tasks: vec![tasks[place as usize]], seed: self.index, budget }
     }
 
     /// This shard's tasks where each has one or more: the heaviest first, each to the shard that
@@ -165,10 +172,10 @@ mod tests {
     #[test]
     fn shards_have_each_task_once_and_about_the_same_work() {
         let input = input(&[512, 16, 16, 256, 256, 256, 400]);
-        let tasks: Vec<&Task> = input.tasks.iter().collect();
+        let tasks: Vec<&Task> = input.tasks().iter().collect();
         let budget = Budget { trials: Some(100), ..Budget::default() };
         for count in 1..=tasks.len() as u64 {
-            let parts: Vec<ShardWork> = (1..=count)
+            let parts: Vec<Work> = (1..=count)
                 .map(|i| Shard::new(i, count).expect("a shard").part(&tasks, budget))
                 .collect();
             let mut names: Vec<&str> =
@@ -185,7 +192,7 @@ mod tests {
     #[test]
     fn more_shards_than_tasks_divide_the_trials_of_a_task() {
         let input = input(&[16, 32]);
-        let tasks: Vec<&Task> = input.tasks.iter().collect();
+        let tasks: Vec<&Task> = input.tasks().iter().collect();
         let budget = Budget { task_trials: Some(64), ..Budget::default() };
         let mut trials = [0; 2];
         let mut seeds = Vec::new();

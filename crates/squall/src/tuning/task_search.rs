@@ -5,10 +5,15 @@
 use crate::target::roof::Factors;
 use crate::task::task_kernels::baseline;
 use crate::task::task_state::{History, TaskState, name_of};
-use crate::tuning::report::{Failures, StopReason, TaskReport, Winner};
-use squall_core::{Candidate, CpuCost, Measurement, Nanos, Outcome, TaskSetup, Trial, is_untuned};
+use crate::tuning::report::{FailureClass, Failures, StopReason, TaskReport, Winner};
+use squall_core::{
+    Candidate, CpuCost, Measurement, Nanos, Outcome, Task, TaskId, TaskSetup, Trial, is_untuned,
+};
 use squall_records::Name;
 use squall_search::{FIRST_TRIALS, Strategy};
+
+/// So many classes of failures of a phase are reported.
+const CLASSES: usize = 5;
 
 /// A task while it is tuned.
 pub(crate) struct TaskSearch<'a> {
@@ -26,12 +31,12 @@ pub(crate) struct TaskSearch<'a> {
     pub search: f64,
 }
 
-/// The counts of a task while it is tuned.
+/// What is counted of a task in a phase of a session; of what was found, in all phases.
 #[derive(Default)]
 pub(crate) struct Tally {
-    /// Trials that the store knew.
+    /// Trials that the store knew before.
     pub known: u64,
-    /// Trials of this session.
+    /// Trials made since.
     pub trials: u64,
     /// Trials of this session without a time.
     pub failed: u64,
@@ -43,9 +48,11 @@ pub(crate) struct Tally {
     pub untuned: Option<Nanos>,
     /// The best time so far, before rematches.
     pub best: Option<Nanos>,
-    /// The cost of this session.
+    /// What they cost.
     pub cost: CpuCost,
     pub failures: Failures,
+    /// The most frequent classes of earlier phases' failures.
+    failed_before: Vec<FailureClass>,
     throttled: (u64, Vec<&'static str>),
     curve: Vec<(u64, Nanos)>,
 }
@@ -71,6 +78,39 @@ impl Tally {
         }
     }
 
+    /// Takes over what was counted in earlier phases, whose trials the store knew in this one.
+    fn follow(&mut self, before: Tally) {
+        self.failed_before = before.classes();
+        self.known = before.known;
+        self.trials += before.trials;
+        self.failed += before.failed;
+        self.right += before.right;
+        self.predicted += before.predicted;
+        self.untuned = before.untuned.or(self.untuned);
+        self.cost += before.cost;
+        let (count, reasons) = std::mem::replace(&mut self.throttled, before.throttled);
+        self.throttled.0 += count;
+        // In the order in which they first occurred: the list is not sorted.
+        for reason in reasons {
+            if !self.throttled.1.contains(&reason) {
+                self.throttled.1.push(reason);
+            }
+        }
+    }
+
+    /// The most frequent classes of failures, those of earlier phases among them.
+    fn classes(&self) -> Vec<FailureClass> {
+        let mut all = self.failures.top(CLASSES);
+        for f in &self.failed_before {
+            match all.iter_mut().find(|x| (&x.stage, &x.detail) == (&f.stage, &f.detail)) {
+                Some(same) => same.count += f.count,
+                None => all.push(f.clone()),
+            }
+        }
+        all.sort_by_key(|f| std::cmp::Reverse(f.count));
+        all
+    }
+
     /// Remembers that a GPU was slowed down meanwhile.
     fn note_throttling(&mut self, outcome: &Outcome) {
         let Outcome::Measured(Measurement { gpu: Some(gpu), .. }) = outcome else { return };
@@ -84,7 +124,7 @@ impl Tally {
     }
 }
 
-/// Counts a trial of this session.
+/// Counts a trial.
 pub(crate) fn count_trial(state: &mut TaskState, tally: &mut Tally, trial: &Trial) {
     let name = name_of(&trial.candidate);
     tally.trials += 1;
@@ -110,43 +150,105 @@ impl TaskSearch<'_> {
         self.tally.best = self.state.standings.winner().map(|w| w.1);
     }
 
-    /// The report, for a session that ended because of `stop`.
-    pub fn finish(mut self, stop: StopReason) -> TaskReport {
+    /// What was found in a phase that ended because of `stop`.
+    pub fn finish(mut self, stop: StopReason) -> Found {
         self.tally.cost.search += self.search;
-        report(&self.state, self.tally, self.closed.unwrap_or(stop))
+        Found::new(&self.state, self.tally, self.closed.unwrap_or(stop))
     }
 }
 
-/// The report of a task, of which its trials ended for a reason.
-pub(crate) fn report(state: &TaskState, tally: Tally, stop: StopReason) -> TaskReport {
-    let (task, winner) = (state.task, state.standings.winner());
-    let flop = task.workload.flop();
-    let operations = winner.map_or(flop, |w| state.operations(w.0));
-    TaskReport {
-        id: task.id,
-        name: task.name.clone(),
-        kind: task.workload.kind.clone(),
-        count: task.count,
-        nodes: task.nodes.clone(),
-        flop,
-        operations,
-        bytes: task.workload.bytes().0,
-        factors: Factors::of(&task.workload, operations),
-        baseline: baseline(&task.workload),
-        untuned: tally.untuned,
-        best: winner.map(|w| w.1),
-        winner: winner
-            .map(|(name, ..)| Winner { tunable: name.0.clone(), configuration: name.1.clone() }),
-        trials: tally.trials,
-        failed: tally.failed,
-        right: tally.right,
-        throttled: tally.throttled,
-        known: tally.known,
-        predicted: tally.predicted,
-        stop,
-        curve: tally.curve,
-        failures: tally.failures.top(5),
-        cost: tally.cost,
+/// What phases of a session found for a task.
+pub(crate) struct Found {
+    task: Task,
+    /// The candidate that holds the task, and its time.
+    winner: Option<(Name, Nanos)>,
+    /// Operations of a call of the winner.
+    operations: u64,
+    factors: Factors,
+    tally: Tally,
+    /// Why its trials ended.
+    stop: StopReason,
+}
+
+impl Found {
+    /// What one phase found, in which the task's trials ended for a reason.
+    pub fn new(state: &TaskState, tally: Tally, stop: StopReason) -> Found {
+        let (task, winner) = (state.task.clone(), state.standings.winner());
+        let operations = winner.map_or(task.workload.flop(), |w| state.operations(w.0));
+        Found {
+            winner: winner.map(|w| (w.0.clone(), w.1)),
+            operations,
+            factors: Factors::of(&task.workload, operations),
+            task,
+            tally,
+            stop,
+        }
+    }
+
+    /// The task.
+    pub fn id(&self) -> TaskId {
+        self.task.id
+    }
+
+    /// Whether any trial was made.
+    pub fn is_tried(&self) -> bool {
+        self.tally.trials > 0
+    }
+
+    /// Adds what a later phase found, which knew the trials of the earlier ones.
+    pub fn add(&mut self, later: Found) {
+        if !later.is_tried() {
+            // It had no turn.
+            self.tally.cost += later.tally.cost;
+            return;
+        }
+        let before = std::mem::replace(self, later);
+        self.tally.follow(before.tally);
+    }
+
+    /// Names the candidate that holds the task by what is known now.
+    pub fn hold(&mut self, state: &TaskState) {
+        if let Some((name, time, ())) = state.standings.winner() {
+            self.operations = state.operations(name);
+            self.winner = Some((name.clone(), time));
+        }
+    }
+
+    /// Says how often the model calls it.
+    pub fn count(&mut self, count: u64) {
+        self.task.count = count;
+    }
+
+    /// The report.
+    pub fn report(self) -> TaskReport {
+        let Found { task, winner, operations, factors, tally, stop } = self;
+        let failures = tally.classes();
+        let (name, best) = winner.unzip();
+        TaskReport {
+            id: task.id,
+            name: task.name,
+            flop: task.workload.flop(),
+            bytes: task.workload.bytes().0,
+            baseline: baseline(&task.workload),
+            kind: task.workload.kind,
+            count: task.count,
+            nodes: task.nodes,
+            operations,
+            factors,
+            untuned: tally.untuned,
+            best,
+            winner: name.map(|(tunable, configuration)| Winner { tunable, configuration }),
+            trials: tally.trials,
+            failed: tally.failed,
+            right: tally.right,
+            throttled: tally.throttled,
+            known: tally.known,
+            predicted: tally.predicted,
+            stop,
+            curve: tally.curve,
+            failures,
+            cost: tally.cost,
+        }
     }
 }
 
@@ -257,7 +359,7 @@ mod tests {
         assert_eq!(s.standings.winner().map(|w| w.1), Some(Nanos(99.0)));
         let t = trial(&s, &names[3], measured(90.0));
         count_trial(&mut s, &mut tally, &t);
-        let r = report(&s, tally, StopReason::Trials);
+        let r = Found::new(&s, tally, StopReason::Trials).report();
         assert_eq!((r.best, r.known, r.trials), (Some(Nanos(90.0)), 4, 2));
         assert_eq!(r.winner.map(|w| w.configuration), Some(names[3].1.clone()));
     }
@@ -293,6 +395,57 @@ mod tests {
     }
 
     #[test]
+    fn reasons_of_several_phases_are_named_once_in_the_order_in_which_they_occurred() {
+        let task = task();
+        let s = state(&task);
+        let found = |throttled: (u64, Vec<&'static str>)| {
+            let tally = Tally { trials: 1, throttled, ..Tally::default() };
+            Found::new(&s, tally, StopReason::Trials)
+        };
+        let mut all = found((2, vec!["power", "heat"]));
+        all.add(found((1, vec!["power", "sync"])));
+        all.add(found((1, vec!["heat", "power"])));
+        let report = all.report();
+        assert_eq!((report.trials, report.throttled), (3, (4, vec!["power", "heat", "sync"])));
+    }
+
+    #[test]
+    fn a_later_phase_counts_on_and_says_what_it_knows_better() {
+        let task = task();
+        let s = state(&task);
+        let build = |line: &str| {
+            let mut failures = Failures::default();
+            let (stage, detail) = (FailStage::Build, line.to_string());
+            failures.add(&Outcome::Failed { stage, detail });
+            failures
+        };
+        let cost = |search| CpuCost { search, ..CpuCost::default() };
+        let found = |known, trials, untuned: Option<f64>, line| {
+            let tally = Tally {
+                known,
+                trials,
+                failed: 1,
+                untuned: untuned.map(Nanos),
+                cost: cost(1.0),
+                failures: build(line),
+                curve: vec![(known + 1, Nanos(9.0))],
+                ..Tally::default()
+            };
+            Found::new(&s, tally, StopReason::Seconds)
+        };
+        let mut all = found(2, 4, Some(7.0), "error: one");
+        all.add(found(6, 3, Some(8.0), "error: two"));
+        all.add(found(9, 2, None, "error: one"));
+        // Without a trial it had no turn; its costs are counted.
+        all.add(found(11, 0, None, "error: three"));
+        let r = all.report();
+        assert_eq!((r.known, r.trials, r.failed, r.untuned), (2, 9, 3, Some(Nanos(7.0))));
+        assert_eq!((r.cost.search, r.curve), (4.0, vec![(10, Nanos(9.0))]));
+        let classes: Vec<_> = r.failures.iter().map(|f| (f.detail.as_str(), f.count)).collect();
+        assert_eq!(classes, [("error: one", 2), ("error: two", 1)]);
+    }
+
+    #[test]
     fn failures_are_counted_in_classes() {
         let task = task();
         let mut s = state(&task);
@@ -308,7 +461,7 @@ mod tests {
             let t = trial(&s, &n, Outcome::Failed { stage, detail });
             count_trial(&mut s, &mut tally, &t);
         }
-        let r = report(&s, tally, StopReason::Trials);
+        let r = Found::new(&s, tally, StopReason::Trials).report();
         assert_eq!((r.failed, r.best, r.winner), (6, None, None));
         assert_eq!(
             r.failures.iter().map(|f| (f.stage.as_str(), f.count)).collect::<Vec<_>>(),

@@ -6,6 +6,7 @@ use crate::input::input_request::InputRequest;
 use crate::predict::guess::GuessRequest;
 use crate::target::target_context::Context;
 use crate::target::target_request::TargetRequest;
+use crate::tuning::session_context::SessionRequest;
 use crate::tuning::settings::BudgetRequest;
 use crate::tuning::shard::Shard;
 use squall_core::{Caches, Judge};
@@ -56,6 +57,19 @@ impl TuneRequest {
     pub(crate) fn whole_network(&self, context: &Context) -> Option<&InferenceRequest> {
         let is_whole = self.only.is_none() && self.shard.is_none() && context.is_here();
         self.inference.as_ref().filter(|_| is_whole)
+    }
+
+    /// How the sessions that it asks for search.
+    pub(crate) fn session(&self) -> SessionRequest<'_> {
+        SessionRequest {
+            seed: self.seed,
+            threads: self.threads,
+            strategy: self.strategy.as_deref(),
+            sketch: self.sketch.as_deref(),
+            transfer: self.transfer,
+            predictor: self.predictor.as_deref(),
+            roof: self.roof,
+        }
     }
 }
 

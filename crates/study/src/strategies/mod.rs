@@ -301,6 +301,6 @@ mod tests {
     #[test]
     fn the_built_in_set_is_read() {
         let input = Input::lines(BUILT_IN, "built-in").expect("it is well-formed");
-        assert!(input.tasks.len() >= 8);
+        assert!(input.tasks().len() >= 8);
     }
 }

@@ -32,7 +32,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         // A model's kernels are others in other layouts.
         for channels in [None, Some(Channels::First), Some(Channels::Last)] {
             let input = InputRequest { channels, ..InputRequest::new(source) };
-            without.extend(input.load(target)?.tasks.iter().map(|t| t.id));
+            without.extend(input.load(target)?.tasks().iter().map(|t| t.id));
         }
     }
     let request = GeneralRequest { stores: a.store.clone(), machines, without, seed: a.seed };

@@ -25,7 +25,7 @@ use crate::base::error::Error;
 use crate::inference::kernel_graph::{GraphKernel, KernelGraph};
 use crate::input::arrays::NamedArray;
 use crate::input::precision::Precision;
-use crate::input::user_input::Input;
+use crate::input::user_input::{Input, ModelInput};
 use crate::input::weights::weights_but;
 use crate::predict::choose::Chosen;
 use crate::predict::counts::KernelCounts;
@@ -186,10 +186,10 @@ pub struct Network {
 }
 
 /// Names the tasks that were made anew in another format.
-fn name_remade(plan: &mut Plan, input: &Input) {
+fn name_remade(plan: &mut Plan, model: &ModelInput) {
     for step in &mut plan.steps {
         if let Work::Kernel { task, .. } = &mut step.work
-            && let Some(made) = input.remade.get(task)
+            && let Some(made) = model.remade.get(task)
         {
             *task = *made;
         }
@@ -221,8 +221,8 @@ fn runs_here(at: &TargetContext) -> Result<(), Error> {
     Ok(())
 }
 
-fn fault(input: &Input, message: String, hint: &str) -> Error {
-    Error::Input { place: input.name.clone(), message, hint: hint.into() }
+fn fault(model: &ModelInput, message: String, hint: &str) -> Error {
+    Error::Input { place: model.name.clone(), message, hint: hint.into() }
 }
 
 /// The plain operators and generated kernels of steps that no task makes.
@@ -262,33 +262,32 @@ impl Network {
         at: &TargetContext,
         make: &mut MakeKernels<'_>,
     ) -> Result<Network, Error> {
-        let fault = |message, hint: &str| fault(input, message, hint);
         runs_here(at)?;
-        let (Some(graph), Some(_)) = (&input.graph, &input.path) else {
-            return Err(fault("it is no model that can be run".into(), "give a model.onnx"));
-        };
+        let model = input.model_or("it is no model that can be run")?;
+        let fault = |message, hint: &str| fault(model, message, hint);
+        let graph = &model.graph;
         if let Some((message, hint)) = undecided(graph) {
             return Err(fault(message, &hint));
         }
         let [inputs, outputs] = ends(graph).map_err(|e| fault(e, UNTUNED_HINT))?;
         let gpu = at.gpus.first();
         // Devices are given copies, and other formats are made here.
-        let stays = gpu.is_none() && input.remade.is_empty();
+        let stays = gpu.is_none() && model.remade.is_empty();
         let mut stay = if stays { graph.read_by_kernels_alone() } else { HashSet::new() };
-        input.bound.iter().for_each(|(name, _)| _ = stay.remove(name));
-        let mut read = weights_but(input, &stay)?;
-        input.bound.iter().for_each(|(name, _)| _ = read.weights.remove(name));
+        model.bound.iter().for_each(|(name, _)| _ = stay.remove(name));
+        let mut read = weights_but(model, &stay)?;
+        model.bound.iter().for_each(|(name, _)| _ = read.weights.remove(name));
         let plan = graph.plan_over(read.weights, &read.placed);
         let mut plan = plan.map_err(|e| fault(e, UNTUNED_HINT))?;
-        name_remade(&mut plan, input);
-        if !input.remade.is_empty() {
+        name_remade(&mut plan, model);
+        if !model.remade.is_empty() {
             let all: HashMap<TaskId, &Workload> =
-                input.tasks.iter().map(|t| (t.id, &t.workload)).collect();
+                model.tasks.iter().map(|t| (t.id, &t.workload)).collect();
             plan.in_formats(&all).map_err(|e| fault(e, UNTUNED_HINT))?;
         }
         let hint = if gpu.is_some() { ON_CPU_HINT } else { UNTUNED_HINT };
         let mut plain = untasked(&plan, at).map_err(|e| fault(e, hint))?;
-        let tasks: Vec<&Task> = input.tasks.iter().collect();
+        let tasks: Vec<&Task> = model.tasks.iter().collect();
         let ((made, mut fallbacks), moves) = program::with_runtime_ahead(at, || {
             (make(&tasks), if gpu.is_none() { trust::settle(&mut plain, at) } else { Vec::new() })
         });
@@ -310,7 +309,7 @@ impl Network {
         plan.constants = Vec::new();
         let is_kept = keep.is_some();
         compiled(Site { folder: &folder, is_kept }, &kernels, &plain, &moves, at)?;
-        let (name, graph, device) = (input.name.clone(), graph.clone(), at.device.clone());
+        let (name, graph, device) = (model.name.clone(), graph.clone(), at.device.clone());
         Ok(Network {
             name,
             folder,
@@ -319,9 +318,9 @@ impl Network {
             plan,
             inputs,
             outputs,
-            bound: input.bound.clone(),
-            half: input.halves.as_ref().map(|h| h.format),
-            precision: input.precision,
+            bound: model.bound.clone(),
+            half: model.halves.as_ref().map(|h| h.format),
+            precision: model.precision,
             kernels,
             plain,
             device,
@@ -549,11 +548,11 @@ impl Network {
 /// Whether a model can be run on arrays, which need not be all that it takes: what is wrong, before
 /// anything is built.
 pub fn accepts(input: &Input, given: &[NamedArray]) -> Result<(), Error> {
-    let Some(graph) = &input.graph else { return Ok(()) };
+    let Some(graph) = input.graph() else { return Ok(()) };
     let Ok([inputs, _]) = ends(graph) else { return Ok(()) };
     let named = |v: &NetworkValue| given.iter().any(|(n, _)| *n == v.name);
     let inputs: Vec<NetworkValue> = inputs.into_iter().filter(named).collect();
-    fitting(&input.name, &inputs, &[], given).map(|_| ())
+    fitting(input.name(), &inputs, &[], given).map(|_| ())
 }
 
 /// The hint where a model cannot be run.

@@ -3,7 +3,7 @@
 //! model in a given folder. `mod.rs` calls it before it starts a library.
 
 use crate::base::error::Error;
-use crate::input::user_input::Input;
+use crate::input::user_input::{Input, ModelInput};
 use squall_core::graph::Constant;
 use squall_frontend::onnx::{External, external_weights, with_weights_at};
 use squall_graph::weights::random_value;
@@ -17,11 +17,11 @@ const MADE: &str = "squall-made.weights";
 /// Writes the model and its weights into a folder and returns the path of the model there. Absent
 /// weights get places of their own in the added file, even if the model says that they share bytes.
 pub fn complete(input: &Input, folder: &Path) -> Result<PathBuf, Error> {
-    let no_model = || Error::Nothing(format!("`{}` is no model", input.name));
-    let (Some(graph), Some(path)) = (&input.graph, &input.path) else { return Err(no_model()) };
+    let no_model = || Error::Nothing(format!("`{}` is no model", input.name()));
+    let ModelInput { name, graph, path, .. } = input.model().ok_or_else(no_model)?;
     let import = |source| Error::Import { place: path.display().to_string(), source };
     let bytes = crate::base::files::read(path)?;
-    let external = external_weights(&bytes, &input.name).map_err(import)?;
+    let external = external_weights(&bytes, name).map_err(import)?;
     if external.is_empty() {
         return std::path::absolute(path)
             .map_err(|source| Error::Read { path: path.clone(), source });
@@ -51,7 +51,7 @@ pub fn complete(input: &Input, folder: &Path) -> Result<PathBuf, Error> {
     }
     file.flush().map_err(write)?;
     let model = folder.join("model.onnx");
-    let moved = with_weights_at(&bytes, &places, &input.name).map_err(import)?;
+    let moved = with_weights_at(&bytes, &places, name).map_err(import)?;
     std::fs::write(&model, moved).map_err(|source| Error::Write { path: model.clone(), source })?;
     Ok(model)
 }

@@ -46,7 +46,7 @@ pub struct SubmitRequest {
 /// Where the input has no task, is a kernel of the user's own, or no class is meant.
 pub fn submit(context: &Context, request: &SubmitRequest) -> Result<Submitted, Error> {
     let input = request.input.load(request.target)?;
-    if !input.own.is_empty() {
+    if !input.own().is_empty() {
         return Err(Error::Usage {
             message: format!("`{}` is a kernel of your own, which is code", request.input.source),
             hint: "a fleet's workers take what Squall generates; tune it where it runs, or by \
@@ -71,7 +71,7 @@ pub fn submit(context: &Context, request: &SubmitRequest) -> Result<Submitted, E
         .into_iter()
         .map(|t| TaskOrder { task: t.clone(), trials, weight: weight(t) / sum.max(1.0) })
         .collect();
-    Ok(fleet.submit(&input.name, class, request.slice.max(1), &orders)?)
+    Ok(fleet.submit(input.name(), class, request.slice.max(1), &orders)?)
 }
 
 /// The class that a user means.
