@@ -13,8 +13,8 @@ const HEAD: &str = "# Operators
 
 What becomes of each operator of ONNX's standard domain (up to opset 28), for tensors of float32,
 integers and booleans; models of float16 and bfloat16 become such (decision 0083). This page is
-made of the code's tables by
-`SQUALL_BLESS=1 cargo test -p squall --test all operators`; the same test fails where it is out of date.
+made of the code's tables by `SQUALL_BLESS=1 cargo test -p squall --test all operators`; the same
+test fails where it is out of date.
 
 - **tuned**: it becomes a tuned kernel, alone or fused with others, in the forms that sketches know.
 - **move**: where it moves float32 data to places known ahead, it becomes a copy.
