@@ -30,6 +30,10 @@ const EQUATIONS: &[(&str, &[&[usize]])] = &[
     ("a,b,c->cab", &[&[2], &[3], &[4]]),
     ("ab,b->a", &[&[3, 4], &[4]]),
     ("abx,b->ab", &[&[3, 4, 2], &[4]]),
+    ("ij,ij->i", &[&[2, 3], &[2, 1]]),
+    ("ij,ij->", &[&[2, 3], &[2, 1]]),
+    ("iij,j->i", &[&[3, 3, 1], &[4]]),
+    ("...ii,...i->...i", &[&[1, 3, 3], &[5, 3]]),
 ];
 
 /// A model under construction, with the arrays that its inputs are given.

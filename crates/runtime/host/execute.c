@@ -46,7 +46,7 @@ static int overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 
 /* Whether elements lie where their type lets them. */
 static int is_aligned(const rt_port *p, const void *at) {
-  return (uintptr_t)at % rt_size_of(p->type) == 0;
+  return (uintptr_t)at % p->element == 0;
 }
 
 /* Whether an output may be written where the caller wants it: nothing else that the caller gave

@@ -14,7 +14,7 @@ typedef struct {
  * address. Steps read and write them there, without a copy, where the plan says that they may, the
  * address suits the type of the elements, and an output meets no other tensor. `workspace` has
  * workspace_bytes and is aligned by RT_ALIGNMENT. `pool` and `observer` may be NULL. Gives RT_NONE,
- * or the number of the step whose kernel did not succeed. */
+ * or the number of the step whose kernel did not succeed: outputs may be half written then. */
 uint32_t rt_execute(const rt_model *m, const void *const *inputs, void *const *outputs,
                     void *workspace, const rt_pool *pool, const rt_observer *observer);
 

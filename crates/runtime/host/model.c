@@ -55,8 +55,9 @@ static int place_ports(rt_model *m, rt_error *e) {
   for (uint32_t i = 0; i < p->buffer_count; i++) {
     const rt_buffer *b = &p->buffers[i];
     if (b->role != RT_DATA && b->role != RT_OUTPUT) continue;
-    rt_port port = {m->buffers[i], b->is.count * rt_size_of(b->is.type), b->is.type,
-                    b->of != RT_NONE, b->is.grown};
+    const size_t element = rt_size_of(b->is.type);
+    rt_port port = {m->buffers[i], b->is.count * element, element, b->is.type, b->of != RT_NONE,
+                    b->is.grown};
     if (b->role == RT_DATA) m->inputs[m->input_count++] = port;
     else m->outputs[m->output_count++] = port;
   }

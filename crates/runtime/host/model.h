@@ -38,6 +38,7 @@ typedef struct {
 typedef struct {
   rt_address place; /* its base is 0 where it is always copied */
   size_t bytes;
+  size_t element; /* bytes of one, which addresses of the caller are multiples of */
   char type;
   int is_part; /* an input that is copied into the memory of an output */
   int grown; /* it is a record of what it holds: RT_RECORD words */

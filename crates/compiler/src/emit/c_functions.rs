@@ -26,8 +26,8 @@ pub fn vectors(l: i64, used: &Used) -> String {
 
 /// The sine of x plus a quarter turn `first` times: the remainder of x by quarter turns, in three
 /// parts (after Cody and Waite), and the polynomials of Cephes' `sinf` and `cosf`. Without fused
-/// multiply-add the parts have so few bits that their products are exact. `is_far_vN` says whether
-/// a lane is too large for it, or no number.
+/// multiply-add the parts have so few bits that their products are exact. `far_vN` are the lanes
+/// that are too large for it, or no numbers.
 const TURNED: &str = "static inline v@ turned_v@(v@ x, int first) {
   v@ n = fma_v@(x, all_v@(0.636619772f), all_v@(12582912.0f)) - 12582912.0f;
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
@@ -46,24 +46,28 @@ const TURNED: &str = "static inline v@ turned_v@(v@ x, int first) {
   i@ y = (odd & (i@)c) | (~odd & (i@)s);
   return (v@)(y ^ ((q & 2) << 30));
 }
-static inline int is_far_v@(v@ x) {
-  i@ far = ~(abs_v@(x) < 8192.0f);
+static inline i@ far_v@(v@ x) { return ~(abs_v@(x) < 8192.0f); }
+static inline int any_v@(i@ x) {
   int any = 0;
-  for (int i = 0; i < @; i++) any |= far[i];
+  for (int i = 0; i < @; i++) any |= x[i];
   return any;
 }
 ";
 
 const SIN: &str = "static inline v@ sin_v@(v@ x) {
   v@ y = turned_v@(x, 0);
-  if (is_far_v@(x)) for (int i = 0; i < @; i++) y[i] = sinf(x[i]);
+  i@ zero = x == 0.0f;
+  y = (v@)((zero & (i@)x) | (~zero & (i@)y));
+  i@ far = far_v@(x);
+  if (any_v@(far)) for (int i = 0; i < @; i++) if (far[i]) y[i] = sinf(x[i]);
   return y;
 }
 ";
 
 const COS: &str = "static inline v@ cos_v@(v@ x) {
   v@ y = turned_v@(x, 1);
-  if (is_far_v@(x)) for (int i = 0; i < @; i++) y[i] = cosf(x[i]);
+  i@ far = far_v@(x);
+  if (any_v@(far)) for (int i = 0; i < @; i++) if (far[i]) y[i] = cosf(x[i]);
   return y;
 }
 ";

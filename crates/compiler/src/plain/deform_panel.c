@@ -8,6 +8,7 @@
       int places[4][64];
       float weights[4][64], factors[64];
       long known = -1;
+      int is_inside = 0;
       for (long i = 0; i < INS; i++) {
         const long c = group * INS + i, g = c / SHARE;
         if (g != known) {
@@ -35,9 +36,22 @@
             weights[2][n] = lv * (1 - lu), weights[3][n] = lv * lu;
           }
           known = g;
+          is_inside = 1;
+          for (int t = 0; t < 4; t++)
+            for (long n = 0; n < count; n++) is_inside &= places[t][n] >= 0;
+          for (int t = 0; t < 4; t++)
+            for (long n = count; is_inside && n < 64; n++) places[t][n] = 0;
         }
         const T0 *x = x0 + (b * CHANNELS + c) * HEIGHT * WIDTH;
         float *to = panel + (i * KH * KW + k) * 64;
+        if (is_inside) {
+          for (long n = 0; n < 64; n++) {
+            const float *e = x + places[0][n], *f = x + places[2][n];
+            const float s = weights[0][n] * e[0] + weights[1][n] * x[places[1][n]];
+            to[n] = (s + weights[2][n] * f[0] + weights[3][n] * x[places[3][n]]) * factors[n];
+          }
+          continue;
+        }
         for (long n = 0; n < 64; n++) {
           float s = 0;
           for (int t = 0; t < 4; t++)

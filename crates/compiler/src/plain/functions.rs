@@ -64,7 +64,7 @@ static inline R mad_r(R a, R b, R c) { return c + a * b; }
   float s = q * -5.70498872e-3f + 2.06390887e-2f;
   s = q * s - 5.37397155e-2f, s = q * s + 1.33314422e-1f, s = q * s - 3.33332819e-1f;
   const float small = x * q * s + x;
-  return a > 0.625f ? (x < 0 ? -big : big) : small;
+  return x == 0 ? x : a > 0.625f ? (x < 0 ? -big : big) : small;
 }
 "#,
     ),

@@ -63,7 +63,7 @@ fn sum_type(d: DType) -> &'static str {
 }
 
 /// The extents and strides of a product, as macros.
-pub(super) fn extents(p: &mut Program, [m, n, k]: [i64; 3], [am, ak, bk, bn]: [i64; 4]) {
+fn extents(p: &mut Program, [m, n, k]: [i64; 3], [am, ak, bk, bn]: [i64; 4]) {
     let all = [("MM", m), ("NN", n), ("KK", k), ("AM", am), ("AK", ak), ("BK", bk), ("BN", bn)];
     all.iter().for_each(|(name, v)| p.int(name, *v));
     p.table("product", PRODUCT.into());

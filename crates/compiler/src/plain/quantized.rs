@@ -7,7 +7,7 @@
 use super::Generator;
 use super::convolution::quantized_sums;
 use super::elementwise::only;
-use super::matmul::{Batched, extents};
+use super::matmul::Batched;
 use super::program::{Program, limits, product};
 use super::reduce::split_at;
 use squall_core::DType;
@@ -112,11 +112,23 @@ fn dynamic(p: &mut Program) -> Result<(), String> {
     p.expect(0, &[DType::F32])?;
     // The scale of a tensor with a NaN is NaN, so that its bytes stand for NaN; bytes themselves
     // have none.
-    let body = "  float low = 0, high = 0;
-  for (long i = 0; i < N0; i++) {
+    let body = "  float lows[32] = {0}, highs[32] = {0}, low = 0, high = 0;
+  int odd[32] = {0}, any = 0;
+  for (long i = 0; i + 32 <= N0; i += 32)
+    for (int l = 0; l < 32; l++) {
+      const float x = x0[i + l];
+      lows[l] = x < lows[l] ? x : lows[l], highs[l] = x > highs[l] ? x : highs[l];
+      odd[l] |= x != x;
+    }
+  for (long i = N0 / 32 * 32; i < N0; i++) {
     const float x = x0[i];
-    low = x < low || x != x ? x : low, high = x > high || x != x ? x : high;
+    low = x < low ? x : low, high = x > high ? x : high, any |= x != x;
   }
+  for (int l = 0; l < 32; l++) {
+    low = lows[l] < low ? lows[l] : low, high = highs[l] > high ? highs[l] : high;
+    any |= odd[l];
+  }
+  if (any) low = high = NAN;
   const float scale = high > low || high != high ? (high - low) / 255.0f : 1.0f;
   float zero = rintf(-low / scale);
   zero = !(zero > 0) ? 0 : zero > 255 ? 255 : zero;
@@ -151,35 +163,45 @@ fn each(p: &Program, i: usize, extent: i64, index: &str) -> Result<String, Strin
     }
 }
 
-/// Copies two matrices less their zero points and multiplies them: `c` has the sums.
-fn products(p: &mut Program, [a, za]: [usize; 2], [b, zb]: [usize; 2]) -> Result<Batched, String> {
+/// Declares `byte_product` of two matrices of bytes and the memory that it works in, with the zero
+/// points of rows and columns; gives the matrices and the call, in which `@T` is where the sums go.
+fn products(
+    p: &mut Program,
+    [a, za]: [usize; 2],
+    [b, zb]: [usize; 2],
+) -> Result<(Batched, String), String> {
+    for i in [a, b] {
+        p.expect(i, &[DType::I8, DType::U8])?;
+    }
     let batched = Batched::of(p.shape(a)?, p.shape(b)?)?;
     let [m, n, k] = batched.extents;
-    extents(p, batched.extents, [k, 1, n, 1]);
-    p.sums("int");
-    for (name, text) in [("TA", "int"), ("TB", "int"), ("A_OF(v)", "(v)"), ("B_OF(v)", "(v)")] {
-        p.define(name, text);
+    for (name, extent) in [("MM", m), ("NN", n), ("KK", k)] {
+        p.int(name, extent);
     }
-    let (count_a, count_b) = (product(p.shape(a)?), product(p.shape(b)?));
-    for (name, count) in [("left", count_a), ("right", count_b), ("c", m * n), ("panel", 16 * k)] {
+    p.define("TA", format!("T{a}"));
+    p.define("TB", format!("T{b}"));
+    p.table("byte_product", include_str!("byte_product.c").into());
+    p.scratch_pointer("short", "rows", m * (k + 4), 2);
+    p.scratch_pointer("short", "panel", 64 * (k + 4), 2);
+    for (name, count) in [("row_sums", m), ("row_zero", m), ("column_zero", n)] {
         p.scratch_pointer("int", name, count, 4);
     }
-    let (row, column) = (each(p, za, m, "i / KK % MM")?, each(p, zb, n, "i % NN")?);
+    let (row, column) = (each(p, za, m, "i")?, each(p, zb, n, "i")?);
     p.body(&format!(
-        "  for (long i = 0; i < {count_a}; i++) left[i] = (int)x{a}[i] - (int){row};
-  for (long i = 0; i < {count_b}; i++) right[i] = (int)x{b}[i] - (int){column};
+        "  for (long i = 0; i < MM; i++) row_zero[i] = (int){row};
+  for (long i = 0; i < NN; i++) column_zero[i] = (int){column};
 "
     ));
-    Ok(batched)
+    let call = format!(
+        "byte_product(x{a} + (@A), x{b} + (@B), row_zero, column_zero, @T, rows, panel, row_sums);"
+    );
+    Ok((batched, call))
 }
 
 fn matmul_integer(p: &mut Program) -> Result<(), String> {
     only(p, &[])?;
-    let batched = products(p, [0, 2], [1, 3])?;
-    let text = batched.text(
-        "    product(left + (@A), right + (@B), c, panel);\n    for (long j = 0; j < MM * NN; j++) \
-         y0[(@C) + j] = c[j];",
-    );
+    let (batched, call) = products(p, [0, 2], [1, 3])?;
+    let text = batched.text(&format!("    {}", call.replace("@T", "y0 + (@C)")));
     p.body(&text);
     Ok(())
 }
@@ -187,15 +209,17 @@ fn matmul_integer(p: &mut Program) -> Result<(), String> {
 fn qlinear_matmul(p: &mut Program) -> Result<(), String> {
     only(p, &[])?;
     p.expect(1, &[DType::F32])?;
-    let batched = products(p, [0, 2], [3, 5])?;
+    let (batched, call) = products(p, [0, 2], [3, 5])?;
     let [m, n, _] = batched.extents;
+    p.scratch_pointer("int", "c", m * n, 4);
     let (sa, sb) = (each(p, 1, m, "j / NN")?, each(p, 4, n, "j % NN")?);
     let value = saturated(p.out_type()?)?;
     let text = batched.text(&format!(
-        "    product(left + (@A), right + (@B), c, panel);\n    for (long j = 0; j < MM * NN; j++) \
+        "    {}\n    for (long j = 0; j < MM * NN; j++) \
          {{\n      const float v = rintf((float)c[j] * ({sa} * {sb} / x6[0])) + \
          (float)x7[0];\n      \
-         y0[(@C) + j] = (Y0){value};\n    }}"
+         y0[(@C) + j] = (Y0){value};\n    }}",
+        call.replace("@T", "c")
     ));
     p.body(&text);
     Ok(())

@@ -300,9 +300,6 @@ fn arg(p: &mut Program) -> Result<(), String> {
         (_, true) => " || (a) != (a)",
     };
     let only = if none.is_empty() { "" } else { " || ((a) != (a) && (best) == (best))" };
-    if shape[axis] > i64::from(i32::MAX) {
-        return Err("its axis is too long".into());
-    }
     // `BETTER` says whether an element takes the place of the best one before it, and `AHEAD`
     // whether one is better wherever it lies.
     p.define("BETTER(a, best)", format!("((a) {sign}{last} (best){none})"));
@@ -310,8 +307,12 @@ fn arg(p: &mut Program) -> Result<(), String> {
     p.define("EARLIER(a, b)", if last.is_empty() { "((a) < (b))" } else { "((a) > (b))" });
     // A GPU's threads have a result each.
     p.on_device(ARG_ONE_BY_ONE);
-    let is_last = product(&shape[axis + 1..]) <= 1;
-    p.body(if is_last { ARG_OF_ROWS } else { ARG_ACROSS_ROWS });
+    p.body(match product(&shape[axis + 1..]) {
+        // Places in vectors are whole numbers of 32 bits.
+        _ if shape[axis] > i64::from(i32::MAX) => ARG_ONE_BY_ONE,
+        1 => ARG_OF_ROWS,
+        _ => ARG_ACROSS_ROWS,
+    });
     Ok(())
 }
 

@@ -74,7 +74,8 @@ const ROI_SAMPLES: &str =
       long one = (long)v, two = one + 1;
       if (one >= extent - 1) one = two = extent - 1, v = C(one);
       const R later = v - C(one);
-      samples[all++] = (roi_sample){(int)one, (int)two, 1 - later, later};
+      roi_sample *s = samples + all++;
+      s->one = (int)one, s->two = (int)two, s->first = 1 - later, s->second = later;
     }
     ends[bin] = all;
   }

@@ -86,6 +86,7 @@ fn is_part(p: &HostPlan, b: &Buffer) -> bool {
     let (Some((region, from)), Some((own, at))) = (whole.place, b.place) else { return false };
     let room = at.checked_sub(from).and_then(|behind| whole.bytes().checked_sub(behind));
     is_port
+        && whole.of.is_none()
         && region == own
         && whole.element == b.element
         && room.is_some_and(|room| b.bytes() <= room)

@@ -186,9 +186,12 @@ impl Writer {
                     out.push(count(h, fan, Mode::Unroll, vec![all]));
                 }
                 [Stmt::Loop(inner)] => {
+                    // A thread meets other elements here than in a pass of one loop.
                     let mut body = Vec::new();
                     self.stmt(&Stmt::Loop(inner.clone()), &mut body);
+                    out.push(Stmt::Barrier(Reach::Block));
                     out.push(Stmt::Loop(crate::nest::Loop { body, ..l.clone() }));
+                    out.push(Stmt::Barrier(Reach::Block));
                 }
                 body => {
                     out.push(self.pass(l.var, l.extent, body.to_vec()));

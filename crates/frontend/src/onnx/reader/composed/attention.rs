@@ -4,8 +4,8 @@
 use crate::onnx::reader::body::Body;
 use crate::onnx::reader::inline::int;
 
-/// More elements of a causal mask than are written into a model.
-const MOST_MASK: i64 = 1 << 24;
+/// More elements of a causal mask than are written into a model: larger constants keep no values.
+const MOST_MASK: i64 = 1 << 20;
 
 /// Attributes of which any other value than the default keeps a node as it is.
 const DEFAULTS: &[(&str, i64)] =
@@ -32,19 +32,34 @@ struct Heads {
 impl Heads {
     fn of(b: &Body) -> Option<Heads> {
         let [q, k, v] = [0, 1, 2].map(|i| b.shape(i).ok());
-        match (&q?[..], &k?[..], &v?[..]) {
+        let (q, k, v) = (q?, k?, v?);
+        let h = match (&q[..], &k[..], &v[..]) {
             (&[batch, heads, queries, size], &[_, shared, _, _], &[_, _, _, value_size]) => {
-                Some(Heads { batch, heads, shared, queries, size, value_size, packed: false })
+                Heads { batch, heads, shared, queries, size, value_size, packed: false }
             }
             (&[batch, queries, wide], &[_, _, _], &[_, _, values]) => {
                 let [heads, shared] = ["q_num_heads", "kv_num_heads"].map(|name| b.int(name, 0));
                 let size = wide.checked_div(heads)?;
                 let value_size = values.checked_div(shared)?;
-                Some(Heads { batch, heads, shared, queries, size, value_size, packed: true })
+                Heads { batch, heads, shared, queries, size, value_size, packed: true }
             }
-            _ => None,
-        }
-        .filter(|h| h.shared > 0 && h.heads % h.shared == 0 && h.size > 0 && h.queries > 0)
+            _ => return None,
+        };
+        let fits = match h.packed {
+            true => {
+                let steps = k[1];
+                q[2] == h.heads * h.size
+                    && k == [h.batch, steps, h.shared * h.size]
+                    && v == [h.batch, steps, h.shared * h.value_size]
+            }
+            false => {
+                let steps = k[2];
+                k == [h.batch, h.shared, steps, h.size]
+                    && v == [h.batch, h.shared, steps, h.value_size]
+            }
+        };
+        let are_some = [h.batch, h.shared, h.heads, h.size, h.value_size, h.queries];
+        (fits && are_some.iter().all(|e| *e > 0) && h.heads % h.shared == 0).then_some(h)
     }
 }
 
@@ -131,7 +146,7 @@ fn causal(b: &mut Body, scores: String, [queries, keys, past]: [i64; 3]) -> Opti
         return None;
     }
     let places = (0..queries).flat_map(|i| (0..keys).map(move |j| j <= i + past));
-    let mask = places.map(|seen| if seen { 0.0 } else { f32::MIN / 2.0 }).collect();
+    let mask = places.map(|seen| if seen { 0.0 } else { f32::NEG_INFINITY }).collect();
     let mask = b.floats(&[queries, keys], mask);
     let mask = typed(b, mask)?;
     Some(b.op("Add", &[&scores, &mask], vec![]))

@@ -15,6 +15,9 @@ type Index = char;
 /// Larger sums than these are not rewritten: their extents might overflow.
 const MOST_TERMS: i64 = 1 << 40;
 
+/// More operands than anyone multiplies: all pairs are tried at each product.
+const MOST_OPERANDS: usize = 16;
+
 /// A tensor, and the index that each of its dimensions has.
 #[derive(Clone)]
 struct Operand {
@@ -32,8 +35,11 @@ struct Sum {
 pub(super) fn einsum(b: &mut Body) -> Option<()> {
     let mut s = read(b)?;
     for k in 0..s.operands.len() {
-        let diagonal = s.diagonal(b, s.operands[k].clone())?;
-        s.operands[k] = s.without_single(b, diagonal)?;
+        let own = s.without_single(b, s.operands[k].clone())?;
+        s.operands[k] = s.diagonal(b, own)?;
+    }
+    // An index counts as another operand's only where that is long along it.
+    for k in 0..s.operands.len() {
         s.operands[k] = s.without_sums(b, k);
     }
     while s.operands.len() > 1 {
@@ -44,6 +50,10 @@ pub(super) fn einsum(b: &mut Body) -> Option<()> {
         s.operands.insert(i, made);
     }
     let last = s.operands.pop()?;
+    let is_whole = s.result.iter().all(|c| last.indices.contains(c));
+    if !is_whole || last.indices.len() != s.result.len() {
+        return None;
+    }
     let y = s.arranged(b, &last, &s.result.clone());
     b.hand_on(&y, 0);
     Some(())
@@ -58,7 +68,7 @@ fn read(b: &Body) -> Option<Sum> {
         None => (text, None),
     };
     let terms: Vec<&str> = terms.split(',').collect();
-    if terms.len() != b.call.input.len() {
+    if terms.len() != b.call.input.len() || terms.len() > MOST_OPERANDS {
         return None;
     }
     let shapes: Vec<Vec<i64>> = (0..terms.len()).map(|i| b.shape(i).ok()).collect::<Option<_>>()?;
@@ -148,21 +158,25 @@ impl Sum {
         Some(o)
     }
 
-    /// An operand without the dimensions of extent 1 whose index is longer elsewhere: the same
-    /// elements for all of those.
+    /// An operand of the node without the dimensions of extent 1 whose index is longer elsewhere:
+    /// the same elements for all of those. None where an index that stands twice is long in one of
+    /// its places alone.
     fn without_single(&self, b: &mut Body, o: Operand) -> Option<Operand> {
-        let position = b.call.input.iter().position(|n| *n == o.name);
-        // A diagonal is of the extents that its index has.
-        let Some(position) = position else { return Some(o) };
+        let position = b.call.input.iter().position(|n| *n == o.name)?;
         let shape = b.shape(position).ok()?;
-        let is_kept = |(c, e): (&Index, &i64)| *e == self.extent(*c);
-        let kept: Vec<Index> =
-            o.indices.iter().zip(&shape).filter(|p| is_kept(*p)).map(|p| *p.0).collect();
+        let is_long = |d: &usize| shape[*d] == self.extent(o.indices[*d]);
+        let kept: Vec<usize> = (0..o.indices.len()).filter(is_long).collect();
         if kept.len() == o.indices.len() {
             return Some(o);
         }
-        let name = b.reshape(&o.name, &self.shape(&kept));
-        Some(Operand { name, indices: kept })
+        let is_dropped = |d: usize| !kept.contains(&d);
+        let stands_once = |d: usize| o.indices.iter().filter(|c| **c == o.indices[d]).count() == 1;
+        if (0..o.indices.len()).any(|d| is_dropped(d) && !stands_once(d)) {
+            return None;
+        }
+        let indices: Vec<Index> = kept.iter().map(|d| o.indices[*d]).collect();
+        let name = b.reshape(&o.name, &self.shape(&indices));
+        Some(Operand { name, indices })
     }
 
     /// The operand of a number, summed over the indices that nothing else has.

@@ -8,7 +8,7 @@ use crate::onnx::reader::body::Body;
 use crate::onnx::reader::inline::int;
 
 /// The most elements of a causal mask that is written into a model.
-const MOST_MASK: i64 = 1 << 24;
+const MOST_MASK: i64 = 1 << 22;
 
 /// The most heads of an attention.
 const MOST_HEADS: i64 = 1 << 16;
