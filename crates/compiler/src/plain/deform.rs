@@ -44,21 +44,23 @@ fn deform_conv(p: &mut Program) -> Result<(), String> {
     ] {
         p.int(name, v);
     }
-    p.define("BIAS", if p.has(3) { "x3[m]" } else { "0" });
-    p.define("BEGIN", if p.has(3) { "(x3 + group * EACH)" } else { "0" });
+    let bias = if p.has(3) { "x3[m]" } else { "0" };
+    let begin = if p.has(3) { "(x3 + group * EACH)" } else { "0" };
     p.int("GROUPS", group);
     p.int("POINTS", out[2] * out[3]);
     let factor = if p.has(4) { "x4[((b * OFFSETS + g) * KH * KW + k) * POINTS + at]" } else { "1" };
-    p.define("FACTOR", factor);
-    let each = include_str!("deform_each.c");
+    // Operands are declared where a body names them.
+    let named =
+        |text: &str| text.replace("BIAS", bias).replace("BEGIN", begin).replace("FACTOR", factor);
+    let each = named(include_str!("deform_each.c"));
     if p.dtype(0)? != DType::F32 || x[2] * x[3] > i64::from(i32::MAX) {
-        p.body(each);
+        p.body(&each);
         return Ok(());
     }
-    p.on_device(each);
+    p.on_device(&each);
     let depth = w[1] * w[2] * w[3];
     p.int("DEPTH", depth);
     p.scratch_pointer("float", "panel", 64 * depth, 4);
-    p.body(include_str!("deform_panel.c"));
+    p.body(&named(include_str!("deform_panel.c")));
     Ok(())
 }
