@@ -37,7 +37,8 @@ static int is_part(const rt_plan *p, const rt_buffer *b) {
   const rt_buffer *whole = &p->buffers[b->of];
   if (whole->role != RT_OUTPUT && (whole->role != RT_DATA || b->role != RT_SCRATCH)) return 0;
   if (b->role != RT_SCRATCH && b->role != RT_DATA) return 0;
-  if (whole->of != RT_NONE || whole->is.grown || whole->region == RT_NONE || whole->region != b->region) return 0;
+  if (whole->of != RT_NONE || whole->is.grown) return 0;
+  if (whole->region == RT_NONE || whole->region != b->region) return 0;
   return whole->is.type == b->is.type && b->offset >= whole->offset &&
          b->offset - whole->offset <= bytes_of(&whole->is) &&
          bytes_of(&b->is) <= bytes_of(&whole->is) - (b->offset - whole->offset);

@@ -1,5 +1,5 @@
-//! The C helper functions `sin_vN`, `cos_vN`, `tanh_vN` and `log_vN` of vectors of N floats, with no
-//! branch but for numbers that are very large. Input: the set of helpers and the vector widths
+//! The C helper functions `sin_vN`, `cos_vN`, `tanh_vN` and `log_vN` of vectors of N floats: with
+//! no branch but for numbers that are very large. Input: the set of helpers and the vector widths
 //! that a kernel used; output: their C text, which `c_prelude.rs` puts ahead of the kernel. Errors
 //! are at most 1.6 units in the last place of sines and cosines, 2.4 of tanh and 0.9 of logarithms,
 //! tried over millions of arguments. NaN, infinities, zeros and denormal numbers are as the C

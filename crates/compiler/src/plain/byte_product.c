@@ -1,7 +1,7 @@
-/* c[m * NN + n] = the sum over k < KK of (a[m * KK + k] - row_zero[m]) * (b[k * NN + n] -
-   column_zero[n]), of bytes, exact in whole numbers of 32 bits that wrap around. `rows`, `panel` and
-   `row_sums` are memory for MM * (KK + 4), 64 * (KK + 4) and MM elements. Sums of 64 columns at a
-   time lie in registers. */
+/* c[m * NN + n] = the sum over k < KK of the products of a[m * KK + k] - row_zero[m] and
+   b[k * NN + n] - column_zero[n], of bytes, in whole numbers of 32 bits that wrap around. `rows`,
+   `panel` and `row_sums` are memory for MM * (KK + 4), 64 * (KK + 4) and MM elements. Sums of 64
+   columns at a time lie in registers. */
 #if defined __AVX512F__ && defined __AVX512BW__ && defined __AVX512VNNI__ && !defined __CUDACC__
 #include <immintrin.h>
 /* Four bytes without a sign are multiplied by four with one: 128 is added to or taken from bytes of

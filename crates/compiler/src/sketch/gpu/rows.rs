@@ -10,7 +10,7 @@
 use super::super::{Facts, divisors, powers, rows::joined};
 use super::Program;
 use super::loops::{around, count, launches};
-use crate::nest::{Buffer, Mode, Nest, Reach, Scope, Stmt};
+use crate::nest::{Buffer, Loop, Mode, Nest, Reach, Scope, Stmt};
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{Configuration, DType, Gpu, Space};
@@ -185,14 +185,7 @@ impl Writer {
                     };
                     out.push(count(h, fan, Mode::Unroll, vec![all]));
                 }
-                [Stmt::Loop(inner)] => {
-                    // A thread meets other elements here than in a pass of one loop.
-                    let mut body = Vec::new();
-                    self.stmt(&Stmt::Loop(inner.clone()), &mut body);
-                    out.push(Stmt::Barrier(Reach::Block));
-                    out.push(Stmt::Loop(crate::nest::Loop { body, ..l.clone() }));
-                    out.push(Stmt::Barrier(Reach::Block));
-                }
+                [Stmt::Loop(inner)] => self.nested(l, inner, out),
                 body => {
                     out.push(self.pass(l.var, l.extent, body.to_vec()));
                     // A plain copy may be asynchronous, and arrives only at a barrier.
@@ -206,6 +199,16 @@ impl Writer {
             // Every thread computes single values for itself, so all threads write the same result.
             other => out.push(other.clone()),
         }
+    }
+
+    /// A loop around passes. A thread meets other elements in these than in a pass of one loop, so
+    /// that all threads wait ahead of it and behind it.
+    fn nested(&mut self, outer: &Loop, inner: &Loop, out: &mut Vec<Stmt>) {
+        let mut body = Vec::new();
+        self.stmt(&Stmt::Loop(inner.clone()), &mut body);
+        out.push(Stmt::Barrier(Reach::Block));
+        out.push(Stmt::Loop(Loop { body, ..outer.clone() }));
+        out.push(Stmt::Barrier(Reach::Block));
     }
 
     /// A pass over the row, vectors dealt to threads.
