@@ -211,16 +211,28 @@ fn normalisations_are_what_they_say() {
     }
 }
 
-/// Softmax of scaled scores times values, of heads that share keys, with and without a causal mask.
+/// Softmax of scaled scores times values, of heads that share keys, with and without masks; a query
+/// that sees no key has zeros.
 #[test]
 fn attention_is_what_it_says() {
     let mut c = Case { build: Build::new(23), given: Vec::new() };
     let mut wanted = Vec::new();
     let (queries, keys, size) = (5, 7, 4);
-    for (heads, shared, causal) in [(2, 2, 0), (4, 2, 0), (4, 1, 1)] {
+    // Of a mask some keys are hidden, and all of the third query.
+    let hidden = |i: usize, j: usize| i == 2 || (i + 2 * j) % 5 == 1;
+    let forms = [(2, 2, 0, false), (4, 2, 0, false), (4, 1, 1, false), (2, 2, 0, true)];
+    for (heads, shared, causal, masked) in forms.into_iter().chain([(4, 2, 1, true)]) {
         let [q, k, v] = [(heads, queries), (shared, keys), (shared, keys)]
             .map(|(h, steps)| c.input(&[2, h, steps, size]));
-        c.node("Attention", &[&q, &k, &v], &[int("is_causal", causal)]);
+        let mask = masked.then(|| c.input(&[queries, keys]));
+        if masked && let Some(given) = c.given.last_mut() {
+            let all = (0..queries).flat_map(|i| (0..keys).map(move |j| (i, j)));
+            let low = |(i, j)| if hidden(i, j) { f32::NEG_INFINITY } else { 0.0 };
+            given.2 = all.map(low).collect();
+        }
+        let inputs = [Some(&q), Some(&k), Some(&v), mask.as_ref()];
+        let inputs: Vec<&str> = inputs.into_iter().flatten().map(String::as_str).collect();
+        c.node("Attention", &inputs, &[int("is_causal", causal)]);
         let (q, k, v) = (c.data(&q), c.data(&k), c.data(&v));
         let mut want = Vec::new();
         for row in 0..2 * heads * queries {
@@ -231,7 +243,8 @@ fn attention_is_what_it_says() {
                 let dot: f64 = (0..size).map(|d| q[row * size + d] * k[key + d]).sum();
                 dot / (size as f64).sqrt()
             };
-            let seen = (0..keys).filter(|j| causal == 0 || *j <= i);
+            let is_seen = |j: &usize| (causal == 0 || *j <= i) && !(masked && hidden(i, *j));
+            let seen = (0..keys).filter(is_seen);
             let powers: Vec<(usize, f64)> = seen.map(|j| (j, score(j).exp())).collect();
             let all: f64 = powers.iter().map(|p| p.1).sum();
             let of = |d: usize| -> f64 {

@@ -3,6 +3,7 @@
 
 use crate::onnx::reader::body::Body;
 use crate::onnx::reader::inline::int;
+use squall_core::DType;
 
 /// More elements of a causal mask than are written into a model: larger constants keep no values.
 const MOST_MASK: i64 = 1 << 20;
@@ -63,12 +64,14 @@ impl Heads {
     }
 }
 
-/// Masks stay with the plain operator, which gives zeros where a mask leaves a query no key.
+/// The products of a node whose keys are all as long as they seem.
 pub(super) fn attention(b: &mut Body) -> Option<()> {
     let is_default = |(name, value): &(&str, i64)| b.int(name, *value) == *value;
     let only = [0, 1, 2];
-    let is_plain = b.given(MASK).is_some() || b.given(LENGTHS).is_some();
-    if is_plain || !DEFAULTS.iter().all(is_default) || b.only_outputs(&only).is_err() {
+    if b.given(LENGTHS).is_some()
+        || !DEFAULTS.iter().all(is_default)
+        || b.only_outputs(&only).is_err()
+    {
         return None;
     }
     let h = Heads::of(b)?;
@@ -105,10 +108,22 @@ pub(super) fn attention(b: &mut Body) -> Option<()> {
     }
     let turned: &[i64] = if group > 1 { &[0, 1, 2, 4, 3] } else { &[0, 1, 3, 2] };
     let k = b.transpose(&k, turned);
-    let scores = scores(b, &q, &k, &h)?;
-    let scores = causal(b, scores, [h.queries, keys, past])?;
+    let mut scores = scores(b, &q, &k, &h)?;
+    let (given, causal) = (given_mask(b, &h, keys)?, causal_mask(b, [h.queries, keys, past])?);
+    let is_given = given.is_some();
+    let masks = [given, causal].into_iter().flatten();
+    let mask = masks.reduce(|x, y| b.op("Add", &[&x, &y], vec![]));
+    if let Some(mask) = &mask {
+        // Scores stay finite where a mask of the node's may hide all keys from a query.
+        let added = if is_given { finite(b, mask)? } else { mask.clone() };
+        scores = b.op("Add", &[&scores, &added], vec![]);
+    }
     let shares = b.op("Softmax", &[&scores], vec![int("axis", -1)]);
     let mut y = b.op("MatMul", &[&shares, &v], vec![]);
+    if let Some(mask) = mask.filter(|_| is_given) {
+        let sees = sees_some(b, &mask)?;
+        y = b.op("Mul", &[&y, &sees], vec![]);
+    }
     if group > 1 {
         y = b.reshape(&y, &[h.batch, h.heads, h.queries, h.value_size]);
     }
@@ -136,11 +151,47 @@ fn scores(b: &mut Body, q: &str, k: &str, h: &Heads) -> Option<String> {
     Some(b.op("Mul", &[&held, &cap], vec![]))
 }
 
-/// Scores to which a mask is added that keeps a query from the keys behind it, where the node is
-/// causal; `past` keys lie before the first query.
-fn causal(b: &mut Body, scores: String, [queries, keys, past]: [i64; 3]) -> Option<String> {
+/// The type of the queries.
+fn dtype(b: &Body) -> Option<DType> {
+    (b.around.dtype)(b.call.input.first()?)
+}
+
+/// What the node's own mask adds to scores, if it has one: a boolean mask says which keys are seen.
+/// None at all where the mask is of another form than one for all keys.
+fn given_mask(b: &mut Body, h: &Heads, keys: i64) -> Option<Option<String>> {
+    let Some(given) = b.given(MASK) else { return Some(None) };
+    let own = b.shape(MASK).ok()?;
+    if !(2..=4).contains(&own.len()) {
+        return None;
+    }
+    let shape = [&[1; 4][own.len()..], &own].concat();
+    let whole = [h.batch, h.heads, h.queries, keys];
+    if shape.iter().zip(whole).any(|(e, all)| *e != 1 && *e != all) {
+        return None;
+    }
+    let added = match (b.around.dtype)(&given)? {
+        DType::Bool => {
+            let (nothing, hidden) = (scalar(b, 0.0)?, scalar(b, f32::NEG_INFINITY)?);
+            b.op("Where", &[&given, &nothing, &hidden], vec![])
+        }
+        float if Some(float) == dtype(b) => given,
+        _ => return None,
+    };
+    // Heads that share keys are counted by two dimensions.
+    let group = h.heads / h.shared;
+    let by_group = match (group, shape[1]) {
+        (1, _) => return Some(Some(added)),
+        (_, 1) => [shape[0], 1, 1, shape[2], shape[3]],
+        _ => [shape[0], h.shared, group, shape[2], shape[3]],
+    };
+    Some(Some(b.reshape(&added, &by_group)))
+}
+
+/// What keeps a query from the keys behind it, where the node is causal; `past` keys lie before the
+/// first query. None at all where it would be too large.
+fn causal_mask(b: &mut Body, [queries, keys, past]: [i64; 3]) -> Option<Option<String>> {
     if b.int("is_causal", 0) == 0 {
-        return Some(scores);
+        return Some(None);
     }
     if queries.checked_mul(keys).is_none_or(|all| all > MOST_MASK) {
         return None;
@@ -148,8 +199,34 @@ fn causal(b: &mut Body, scores: String, [queries, keys, past]: [i64; 3]) -> Opti
     let places = (0..queries).flat_map(|i| (0..keys).map(move |j| j <= i + past));
     let mask = places.map(|seen| if seen { 0.0 } else { f32::NEG_INFINITY }).collect();
     let mask = b.floats(&[queries, keys], mask);
-    let mask = typed(b, mask)?;
-    Some(b.op("Add", &[&scores, &mask], vec![]))
+    typed(b, mask).map(Some)
+}
+
+/// A mask with numbers in the place of infinities: no power is left of a score with one, and equal
+/// scores stay where a query has nothing else.
+fn finite(b: &mut Body, mask: &str) -> Option<String> {
+    let lowest = if dtype(b)? == DType::F16 { -3e4 } else { f32::MIN / 4.0 };
+    let lowest = scalar(b, lowest)?;
+    Some(b.op("Max", &[mask, &lowest], vec![]))
+}
+
+/// 1 for queries that see a key and 0 for others, of which the result is 0.
+fn sees_some(b: &mut Body, mask: &str) -> Option<String> {
+    let last = b.integers(&[-1]);
+    let largest = b.op("ReduceMax", &[mask, &last], vec![int("keepdims", 1)]);
+    let hidden = scalar(b, f32::NEG_INFINITY)?;
+    let sees = b.op("Greater", &[&largest, &hidden], vec![]);
+    let to = onnx_type(dtype(b)?);
+    Some(b.op("Cast", &[&sees], vec![int("to", to)]))
+}
+
+/// ONNX's number of a type of floats.
+fn onnx_type(dtype: DType) -> i64 {
+    match dtype {
+        DType::F32 => 1,
+        DType::F16 => 10,
+        _ => 16,
+    }
 }
 
 /// A number of the type of the queries.
@@ -160,11 +237,8 @@ fn scalar(b: &mut Body, x: f32) -> Option<String> {
 
 /// A constant of 32-bit floats in the type of the queries.
 fn typed(b: &mut Body, constant: String) -> Option<String> {
-    use squall_core::DType;
-    let to = match (b.around.dtype)(b.call.input.first()?)? {
-        DType::F32 => return Some(constant),
-        DType::F16 => 10,
-        _ => 16,
-    };
-    Some(b.op("Cast", &[&constant], vec![int("to", to)]))
+    match dtype(b)? {
+        DType::F32 => Some(constant),
+        dtype => Some(b.op("Cast", &[&constant], vec![int("to", onnx_type(dtype))])),
+    }
 }
