@@ -29,6 +29,7 @@ const RULES: &[(&str, Rule)] = &[
     ("files open with what they own; 600 lines, 100 columns", text::files),
     ("names say what they hold", text::names),
     ("comments say what acts", text::plain_comments),
+    ("files that comments name are there", text::paths_in_comments),
     ("every dependency has its reason", text::dependencies),
     ("each promise names a test that is there", promises::named_tests_exist),
     ("the documents are there and short enough", text::documents),

@@ -1,7 +1,7 @@
 //! How alike two tasks are, as a distance between the loops of their heaviest stages, counted in
 //! factors of two of the extents. Example: a matrix product of 64x64x64 is 2.0 away from one of
-//! 128x64x64; a product and a softmax have no distance. Transfer (`squall/src/transfer.rs`) tries
-//! the configurations of the nearest tuned tasks first, and the predictors of tasks name the
+//! 128x64x64; a product and a softmax have no distance. Transfer (`squall/src/predict/transfer.rs`)
+//! tries the configurations of the nearest tuned tasks first, and the predictors of tasks name the
 //! nearest task that they learned from by the same measure.
 
 use crate::forecast::Problem;

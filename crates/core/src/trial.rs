@@ -2,7 +2,7 @@
 //! and its outcome, which is measured, infeasible, or failed at a stage such as build or wrong
 //! answer. A [`Record`] is a trial with its task, device and toolchain; the store keeps it for
 //! ever, and it can be read without any other record. Measurers make outcomes, the trial loop
-//! (`squall/src/trials.rs`) records them, and searches learn from them.
+//! (`squall/src/task/trials.rs`) records them, and searches learn from them.
 
 use crate::algorithm::is_untuned;
 use crate::kernel::Candidate;

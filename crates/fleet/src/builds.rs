@@ -1,7 +1,7 @@
 //! Build orders of a fleet, as queries on its server. Workers name the candidates that they will
 //! measure, builders (processes that only compile) take the orders, and finished objects are stored
 //! under the digest of everything that they were made from. All of it fails where the server cannot
-//! be reached or refuses the user. `squall/src/fleet/build.rs` and `objects.rs` call this.
+//! be reached or refuses the user. `squall/src/workers/fleet/build.rs` and `objects.rs` call this.
 
 use crate::connection::Fleet;
 use crate::error::FleetError;

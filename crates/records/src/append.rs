@@ -1,8 +1,8 @@
 //! Adds records to a store: those that this process has just made, and those of other stores and
 //! files, which are checked first (`check.rs`). Each record has an identity (a hash of candidate,
 //! device and toolchain), and a store keeps one trial of each; `append` returns whether a record
-//! was new. Tuning sessions append each trial (`squall/src/recorder.rs`) before the search hears of
-//! it.
+//! was new. Tuning sessions append each trial (`squall/src/base/recorder.rs`) before the search
+//! hears of it.
 
 use crate::check::{Other, Taken, fault};
 use crate::error::StoreError;

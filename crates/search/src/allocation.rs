@@ -3,7 +3,7 @@
 //! they come; output: a task. Every task has its first few trials, in order of its expected share
 //! of the time, before any gain is estimated. Then trials go where the sum of best time x count is
 //! expected to fall fastest: partly by how fast it fell lately, partly by how far it might still
-//! fall. `squall/src/session.rs` asks it.
+//! fall. `squall/src/tuning/session.rs` asks it.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -2,7 +2,7 @@
 //! and have at most 600 lines of 100 columns, names of files say something, comments use plain
 //! words, dependencies have reasons, documents are there and short enough.
 
-use super::repository::{Repository, stem};
+use super::repository::{Repository, SourceFile, stem};
 
 /// Files open with what they own, have at most 600 lines, and lines at most 100 columns.
 pub fn files(r: &Repository) -> Vec<String> {
@@ -51,6 +51,46 @@ pub fn plain_comments(r: &Repository) -> Vec<String> {
         }
     }
     faults
+}
+
+/// A file that a comment names by its path is there: a path has a folder and a source's ending,
+/// and may leave out the folders before it.
+pub fn paths_in_comments(r: &Repository) -> Vec<String> {
+    let mut faults = Vec::new();
+    for s in &r.sources {
+        for (i, line) in s.text.lines().enumerate() {
+            let text = line.trim_start();
+            if !["//", "/*", "* "].iter().any(|begin| text.starts_with(begin)) {
+                continue;
+            }
+            for path in text.split('`').skip(1).step_by(2).filter(|p| names_a_source(p)) {
+                if !is_there(r, &s.path, path) {
+                    faults.push(format!("{}:{}: there is no `{path}`", s.path, i + 1));
+                }
+            }
+        }
+    }
+    faults
+}
+
+/// Whether a text in code marks is the path of a source.
+fn names_a_source(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    let ends = [".rs", ".c", ".h"].iter().any(|end| text.ends_with(end));
+    ends && text.contains('/') && text.chars().all(is_plain)
+}
+
+/// Whether a source ends in a path, or lies there from the folder of the file that names it.
+fn is_there(r: &Repository, by: &str, path: &str) -> bool {
+    let above = |folder: &str| folder.rsplit_once('/').map_or(String::new(), |p| p.0.to_string());
+    let (mut folder, mut path) = (above(by), path);
+    while let Some(rest) = path.strip_prefix("../") {
+        (folder, path) = (above(&folder), rest);
+    }
+    let beside = format!("{folder}/{path}");
+    let ending = format!("/{path}");
+    let is_it = |s: &SourceFile| s.path == path || s.path == beside || s.path.ends_with(&ending);
+    r.sources.iter().any(is_it)
 }
 
 /// Every dependency has a line that says why.
@@ -103,4 +143,16 @@ pub fn documents(r: &Repository) -> Vec<String> {
         faults.push("README.md needs its two commands as the first two `sh` blocks".into());
     }
     faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_in_comments_lead_to_sources() {
+        let text = "//! See `src/b.rs`, `x/src/b.rs`, `other/b.rs`, `b.rs`; `a/..` is none.\n";
+        let r = Repository::of_texts("src", &[("a.rs", text), ("b.rs", "//! B.\n")]);
+        assert_eq!(paths_in_comments(&r), ["crates/x/src/a.rs:1: there is no `other/b.rs`"]);
+    }
 }

@@ -262,7 +262,10 @@ fn variadic(p: &mut Program) -> Result<(), String> {
 }
 
 fn select(p: &mut Program) -> Result<(), String> {
-    let text = nest(p, &[0, 1, 2])?.text("    y0[@OUT] = x0[@IN0] ? x1[@IN1] : x2[@IN2];");
+    // Both are read, so that compilers choose between vectors in the place of a branch an element.
+    let text = nest(p, &[0, 1, 2])?.text(
+        "    const T1 a = x1[@IN1]; const T2 b = x2[@IN2];\n    y0[@OUT] = x0[@IN0] ? a : b;",
+    );
     p.body(&text);
     Ok(())
 }

@@ -12,6 +12,11 @@ use squall_core::graph::{Node, OperatorCall, elements};
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
+/// Functions of the C library of which `functions.rs` has forms for vectors of 32-bit floats, which
+/// bodies name in capitals.
+const VECTORS: &[&str] =
+    &["acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "log", "sinh"];
+
 /// A kernel while it is written.
 pub(super) struct Program<'a> {
     /// The node with the types, shapes and constants of its operands.
@@ -238,12 +243,18 @@ impl<'a> Program<'a> {
                 self.define("F(name)", "name##f");
                 self.define("EXP", "exp_f32");
                 self.define("TANH", "tanh_f32");
+                for name in VECTORS {
+                    self.define(&name.to_uppercase(), format!("{name}_f32"));
+                }
             }
             DType::F64 => {
                 self.table("R", "typedef double R;\n".into());
                 self.define("F(name)", "name");
                 self.define("EXP", "exp");
                 self.define("TANH", "tanh");
+                for name in VECTORS {
+                    self.define(&name.to_uppercase(), *name);
+                }
             }
             d => return Err(format!("elements of type {} are not supported", d.name())),
         }

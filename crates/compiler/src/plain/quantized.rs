@@ -8,7 +8,7 @@ use super::Generator;
 use super::convolution::quantized_sums;
 use super::elementwise::only;
 use super::matmul::Batched;
-use super::program::{Program, limits, product};
+use super::program::{Program, limits, loops, offset, product, strides};
 use super::reduce::split_at;
 use squall_core::DType;
 use squall_core::graph::infer::window;
@@ -203,7 +203,28 @@ fn matmul_integer(p: &mut Program) -> Result<(), String> {
     let (batched, call) = products(p, [0, 2], [1, 3])?;
     let text = batched.text(&format!("    {}", call.replace("@T", "y0 + (@C)")));
     p.body(&text);
+    let text = sums_one_by_one(p, &batched)?;
+    p.on_device(&text);
     Ok(())
+}
+
+/// The sums of a product of integers, each by itself: a GPU's threads have one each.
+fn sums_one_by_one(p: &Program, batched: &Batched) -> Result<String, String> {
+    let [m, n, _] = batched.extents;
+    let axes = batched.batch.len();
+    let (row, column) = (format!("i{axes}"), format!("i{}", axes + 1));
+    let (row_zero, column_zero) = (each(p, 2, m, &row)?, each(p, 3, n, &column)?);
+    let extents = [&batched.batch[..], &[m, n]].concat();
+    let inner = format!(
+        "    unsigned sum = 0;\n    const T0 *a = x0 + ({}) + {row} * KK;\n    const T1 *b = x1 + \
+         ({}) + {column};\n    for (long k = 0; k < KK; k++)\n      sum += (unsigned)((int)a[k] - \
+         (int){row_zero}) * (unsigned)((int)b[k * NN] - (int){column_zero});\n    y0[{}] = \
+         (Y0)(int)sum;",
+        offset("i", &batched.a),
+        offset("i", &batched.b),
+        offset("i", &strides(&extents)),
+    );
+    Ok(loops("i", &extents, &inner))
 }
 
 fn qlinear_matmul(p: &mut Program) -> Result<(), String> {

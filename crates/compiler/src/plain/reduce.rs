@@ -335,21 +335,51 @@ fn scan(p: &mut Program) -> Result<(), String> {
     let (start, step) = if sum { ("0", "s += (S)*x;") } else { ("1", "s *= (S)*x;") };
     let store = "*y = (Y0)s;";
     let (first, second) = if exclusive { (store, step) } else { (step, store) };
-    let at = if reverse { "extent - 1 - k" } else { "k" };
-    p.body(&format!(
-        "  long axis = (long)*x1, outer = 1, inner = 1;
+    let place = |k: &str| match reverse {
+        true => format!("(o * extent + extent - 1 - ({k})) * inner"),
+        false => format!("(o * extent + {k}) * inner"),
+    };
+    let axis = "  long axis = (long)*x1, outer = 1, inner = 1;
   if (axis < 0) axis += RANK;
   if (axis < 0 || axis >= RANK) return 1;
   for (long a = 0; a < axis; a++) outer *= SHAPE[a];
   for (long a = axis + 1; a < RANK; a++) inner *= SHAPE[a];
   const long extent = SHAPE[axis];
-  for (long o = 0; o < outer; o++)
+";
+    let now = place("k");
+    let one_by_one = format!(
+        "  for (long o = 0; o < outer; o++)
   for (long i = 0; i < inner; i++) {{
     S s = {start};
     for (long k = 0; k < extent; k++) {{
-      const T0 *x = x0 + (o * extent + {at}) * inner + i;
-      Y0 *y = y0 + (o * extent + {at}) * inner + i;
+      const T0 *x = x0 + {now} + i;
+      Y0 *y = y0 + {now} + i;
       {first} {second}
+    }}
+  }}
+"
+    );
+    p.on_device(&format!("{axis}{one_by_one}"));
+    // Rows that lie behind one another are added up as a whole.
+    let (operation, before) = (if sum { "+" } else { "*" }, place("k - 1"));
+    let (begin, term) = match exclusive {
+        true => (start, before.as_str()),
+        false => ("x[i]", now.as_str()),
+    };
+    p.body(&format!(
+        "{axis}  if (inner == 1) {{
+{one_by_one}    return 0;
+  }}
+  for (long o = 0; o < outer; o++)
+  for (long k = 0; k < extent; k++) {{
+    Y0 *y = y0 + {now};
+    const T0 *x = x0 + (k ? {term} : {now});
+    if (k) {{
+      const Y0 *last = y0 + {before};
+      for (long i = 0; i < inner; i++) y[i] = (Y0)((S)last[i] {operation} (S)x[i]);
+    }} else {{
+      (void)x;
+      for (long i = 0; i < inner; i++) y[i] = (Y0){begin};
     }}
   }}
 "

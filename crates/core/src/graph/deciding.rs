@@ -1,6 +1,7 @@
 //! Finds the inputs of a model whose values decide shapes, such as the target shape of a `Reshape`
-//! that is computed from an input. Input: a model; output: these inputs. `squall/src/given.rs`
-//! makes the values that a user gives for them constants of the network before it runs.
+//! that is computed from an input. Input: a model; output: these inputs.
+//! `squall/src/input/given.rs` makes the values that a user gives for them constants of the network
+//! before it runs.
 
 use super::{Model, Node, ValueId};
 use crate::text::shown;

@@ -1,7 +1,7 @@
 //! Rewrites a workload of 32-bit floats to another format: with `f16` or `bf16` its inputs and
 //! output have 16 bits, while sums stay in 32; with `tf32` the tensors stay as they are and factors
 //! of products are rounded, as libraries do where their users allow it.
-//! `squall/src/in_precision.rs` makes a model's tasks in a format by this.
+//! `squall/src/input/in_precision.rs` makes a model's tasks in a format by this.
 
 use super::{BACK_TO_BACK, checked};
 use crate::expr::{Affine, Binary, Expr, Var};

@@ -28,12 +28,12 @@ pub(super) const ROWS: &[Row] = &[
         .c_of_unsigned("x")
         .folds_by(function!(abs).of_whole(i64::wrapping_abs).of_unsigned(|v| v))
         .never_negative(),
-    each("Acos", elementwise::same).c("F(acos)(x)", ""),
-    each("Acosh", elementwise::same).c("F(acosh)(x)", ""),
-    each("Asin", elementwise::same).c("F(asin)(x)", ""),
-    each("Asinh", elementwise::same).c("F(asinh)(x)", ""),
-    each("Atan", elementwise::same).c("F(atan)(x)", ""),
-    each("Atanh", elementwise::same).c("F(atanh)(x)", ""),
+    each("Acos", elementwise::same).c("ACOS(x)", ""),
+    each("Acosh", elementwise::same).c("ACOSH(x)", ""),
+    each("Asin", elementwise::same).c("ASIN(x)", ""),
+    each("Asinh", elementwise::same).c("ASINH(x)", ""),
+    each("Atan", elementwise::same).c("ATAN(x)", ""),
+    each("Atanh", elementwise::same).c("ATANH(x)", ""),
     each("Ceil", elementwise::same)
         .is(Unary::Ceil)
         .c("F(ceil)(x)", "x")
@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Row] = &[
         .attributes(&[("alpha", 1.0)]),
     each("Clip", elementwise::same).formula_by(clip).called(clip_name).folds(fold::clip).spreads(),
     each("Cos", elementwise::same).is(Unary::Cos).c("F(cos)(x)", "").folds_by(function!(cos)),
-    each("Cosh", elementwise::same).c("F(cosh)(x)", ""),
+    each("Cosh", elementwise::same).c("COSH(x)", ""),
     each("Elu", elementwise::same)
         .formula_by(|o| Ok(f::selu(o.need(0)?, o.finite("alpha", 1.0)?, 1.0)))
         .c("x > 0 ? x : A * F(expm1)(x)", "")
@@ -126,7 +126,7 @@ pub(super) const ROWS: &[Row] = &[
                 .of_unsigned(|v| i64::from(v != 0)),
         ),
     each("Sin", elementwise::same).is(Unary::Sin).c("F(sin)(x)", "").folds_by(function!(sin)),
-    each("Sinh", elementwise::same).c("F(sinh)(x)", ""),
+    each("Sinh", elementwise::same).c("SINH(x)", ""),
     each("Softplus", elementwise::same)
         .formula_by(|o| Ok(f::softplus(o.need(0)?)))
         .c("softplus_r(x)", "")

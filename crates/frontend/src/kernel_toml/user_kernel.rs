@@ -1,7 +1,7 @@
 //! A user's kernel for one set of sizes, as `import_kernel` returns it: its task, the tunable with
-//! its configurations, the untuned kernel, and the reference for its results. `squall/src/input.rs`
-//! takes it in place of the sketches that the compiler would derive; a CUDA kernel is completed for
-//! a GPU by `on`.
+//! its configurations, the untuned kernel, and the reference for its results.
+//! `squall/src/input/user_input.rs` takes it in place of the sketches that the compiler would
+//! derive; a CUDA kernel is completed for a GPU by `on`.
 
 use super::cuda::CudaKernel;
 use super::recipe::Recipe;

@@ -1,6 +1,6 @@
 //! Reads the data that a user brings along with a model: tensors in files of ONNX's own form
 //! (`input_0.pb`), and the model's signature, the names, types and extents of its inputs and
-//! outputs. `squall/src/given.rs` and the verbs `run` and `check` use them.
+//! outputs. `squall/src/input/given.rs` and the verbs `run` and `check` use them.
 
 use super::proto::{ModelProto, TensorProto};
 use super::stored::Stored;

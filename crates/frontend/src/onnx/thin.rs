@@ -1,7 +1,7 @@
 //! Reads an ONNX file without its large weights: seeks past their bytes and turns them into weights
 //! with a place, which lies in the model's own file. Input: a file; output: the bytes of a small
 //! model, or nothing where the file has no such weight or is not as it should be (it is then read
-//! as a whole). `squall/src/files.rs` opens models by it.
+//! as a whole). `squall/src/base/files.rs` opens models by it.
 
 use super::external::External;
 use super::proto::{StringStringEntryProto, TensorProto};

@@ -1,6 +1,6 @@
 //! Reads the large weights of a model, from its file and from the files beside it. Tuning needs no
 //! weights, so the reader of models keeps small ones only; a network that runs
-//! (`squall/src/network/weights.rs`) needs all of them. Output: constants by the names of the
+//! (`squall/src/input/weights.rs`) needs all of them. Output: constants by the names of the
 //! weights.
 
 use super::external::{External, external};

@@ -1,6 +1,6 @@
 //! Compiles many CUDA kernels into one folder of cubins (compiled GPU code), in parallel and
-//! through the object cache. Networks on GPUs use it (`squall/src/network/device.rs`): their
-//! program loads the cubins and runs them in order.
+//! through the object cache. Networks on GPUs use it (`squall/src/inference/network/device.rs`):
+//! their program loads the cubins and runs them in order.
 
 use super::{Gpu, Nvrtc};
 use crate::artifact::{BuildSite, Built, digest};

@@ -2,7 +2,7 @@
 //! onnxruntime has written it after its own fusions; here each is rewritten as standard operators,
 //! which the crate `graph` then fuses in its own way. Input: a node; output: the nodes in its
 //! place, or the reason why its use is not supported. Their definitions are in onnxruntime's
-//! `docs/ContribOperators.md`.
+//! `ContribOperators.md`.
 
 use super::body::{Around, Body, float, word};
 use super::inline::{int, ints};

@@ -1,5 +1,5 @@
 //! The table of quantised operators (ONNX's, and those of onnxruntime's
-//! `docs/ContribOperators.md`), each with a function that rewrites a node as operators of floats
+//! `ContribOperators.md`), each with a function that rewrites a node as operators of floats
 //! that hold whole numbers. Input: a node ([`Call`]) and a [`Writer`], which knows each value's
 //! companion; output: nodes, or nothing where the use is not known. `quantised.rs` explains the
 //! idea.
