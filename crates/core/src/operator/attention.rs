@@ -10,8 +10,8 @@ use crate::workload::{Axis, Reducer, Reduction, Stage, Workload};
 use crate::{DType, TensorKind};
 use std::collections::HashSet;
 
-/// The most tokens of which a tile of rows may hold the scores: two rows of so many take a quarter
-/// of a megabyte.
+/// The most tokens of which a tile of rows may hold the scores: two rows of scores and of powers
+/// take a quarter of a megabyte then.
 const MOST_TOKENS: i64 = 1 << 14;
 
 /// A softmax has three stages: the largest of each row, powers, and their sum.

@@ -22,15 +22,15 @@ const BYTES: f64 = 10_900.0;
 /// Root mean square of the product of an unsigned byte and a random number between -1 and 1.
 const BYTE_AND_FLOAT: f64 = 85.0;
 
-/// The factor of sums of so many products, beside their channel's own scale: a power of two that
-/// brings sums of random factors into the range of a byte.
+/// The factor of sums of `products` products each, beside their channel's own scale: a power of two
+/// that brings sums of random factors into the range of a byte.
 pub fn sum_unit(products: i64, is_depthwise: bool) -> f64 {
     let each = if is_depthwise { BYTE_AND_FLOAT } else { BYTES };
     let spread = each * (products.max(1) as f64).sqrt() / OFFSET_UNIT;
     (-spread.log2().round()).exp2()
 }
 
-/// Refuses sums of so many products that 32 bits may not hold them.
+/// Refuses sums of more `products` than 32 bits are sure to hold.
 fn fits(products: i64) -> Result<(), String> {
     match products <= i64::from(i32::MAX) / (255 * 128) {
         true => Ok(()),

@@ -17,7 +17,7 @@ const MOST_VALUES: usize = 4096;
 const MOST_PRODUCTS: usize = 28;
 /// Values of a knob from which on they are steps of a scale.
 const FINE: usize = 48;
-/// The middles of the priors of the two weights of a knob with so many values.
+/// The middles of the priors of the two weights of a knob with at least [`FINE`] values.
 const SMOOTH: f64 = 4.0;
 const ROUGH: f64 = 0.02;
 /// The range in which weights are kept.

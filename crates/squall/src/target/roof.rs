@@ -38,7 +38,7 @@ impl Roof {
         Nanos(self.arithmetic(flop).max(self.moving(bytes)))
     }
 
-    /// The same of a workload, by an algorithm of so many operations.
+    /// The same of a workload, by an algorithm that takes `operations`.
     pub fn bound_of(&self, w: &Workload, operations: u64) -> Nanos {
         self.bound(self.paced(operations, Factors::of(w, operations)), w.bytes().0)
     }
@@ -92,8 +92,8 @@ pub enum Factors {
 }
 
 impl Factors {
-    /// Those of a workload by an algorithm of so many operations. Of fewer than the expression has,
-    /// which is Winograd's, the factors are floats.
+    /// The factors of a workload by an algorithm that takes `operations`. Where the algorithm takes
+    /// fewer than the expression has, as Winograd's does, the factors are floats.
     pub fn of(w: &Workload, operations: u64) -> Factors {
         match w.multiplies_bytes() {
             true => Factors::Bytes,

@@ -130,7 +130,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The report of all phases on an input, after so many seconds.
+    /// The report of all phases on an input; `seconds` have passed since the tuning began.
     pub fn report(self, input: &Input, stop: StopReason, seconds: f64) -> Report {
         let SessionContext { request, at, recorder, strategy, .. } = self.context;
         let untuned = input.untuned().iter().map(|u| UntunedNode {

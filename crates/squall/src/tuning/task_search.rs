@@ -12,7 +12,7 @@ use squall_core::{
 use squall_records::Name;
 use squall_search::{FIRST_TRIALS, Strategy};
 
-/// So many classes of failures of a phase are reported.
+/// The most classes of failures that a phase reports.
 const CLASSES: usize = 5;
 
 /// A task while it is tuned.
