@@ -134,22 +134,26 @@ pub struct Equation {
 impl Equation {
     /// The equation of an `Einsum` node.
     pub fn of(ctx: &Ctx) -> Result<Equation, String> {
-        let text: String = ctx.text("equation", "")?.chars().filter(|c| *c != ' ').collect();
+        let shapes = (0..ctx.inputs.len()).map(|i| ctx.shape(i)).collect::<Result<Vec<_>, _>>()?;
+        Equation::new(ctx.text("equation", "")?, &shapes)
+    }
+
+    /// An equation over operands of these shapes.
+    pub fn new(text: &str, shapes: &[&[i64]]) -> Result<Equation, String> {
+        let text: String = text.chars().filter(|c| *c != ' ').collect();
         let (left, right) = match text.split_once("->") {
             Some((l, r)) => (l.to_string(), Some(r.to_string())),
             None => (text.clone(), None),
         };
         let terms: Vec<&str> = left.split(',').collect();
-        if terms.len() != ctx.inputs.len() {
+        if terms.len() != shapes.len() {
             return Err(format!("equation `{}` has {} terms", shown(&text), terms.len()));
         }
-        let shapes: Vec<&[i64]> =
-            (0..terms.len()).map(|i| ctx.shape(i)).collect::<Result<_, _>>()?;
         // Axes of an ellipsis are named by digits, counted from the innermost.
         let digits = |n: usize| (0..n).rev().map(|i| char::from(b'0' + i as u8)).collect();
         let mut widest = 0;
         let mut expanded: Vec<String> = Vec::new();
-        for (t, s) in terms.iter().zip(&shapes) {
+        for (t, s) in terms.iter().zip(shapes) {
             let named = t.replace("...", "").chars().count();
             let free = s.len().checked_sub(named).filter(|n| *n < 10);
             let free = free.ok_or_else(|| format!("term `{}` does not suit {s:?}", shown(t)))?;
@@ -177,7 +181,7 @@ impl Equation {
         let mut letters: Vec<char> = Vec::new();
         let mut extents: Vec<i64> = Vec::new();
         let mut operands = Vec::new();
-        for (t, s) in expanded.iter().zip(&shapes) {
+        for (t, s) in expanded.iter().zip(shapes) {
             let mut axes = Vec::new();
             for (c, &d) in t.chars().zip(*s) {
                 let i = letters.iter().position(|l| *l == c).unwrap_or(letters.len());

@@ -8,9 +8,10 @@
 
 use crate::onnx::reader::body::Body;
 use crate::onnx::reader::inline::{int, ints};
+use squall_core::graph::infer::Equation;
 
-/// An index of the sum.
-type Index = char;
+/// An index of the sum, by its number in the equation.
+type Index = usize;
 
 /// Larger sums than these are not rewritten: their extents might overflow.
 const MOST_TERMS: i64 = 1 << 40;
@@ -27,7 +28,7 @@ struct Operand {
 
 /// A sum with the extents of its indices.
 struct Sum {
-    extents: Vec<(Index, i64)>,
+    extents: Vec<i64>,
     operands: Vec<Operand>,
     result: Vec<Index>,
 }
@@ -61,64 +62,27 @@ pub(super) fn einsum(b: &mut Body) -> Option<()> {
 
 /// The sum of a node whose equation suits its operands.
 fn read(b: &Body) -> Option<Sum> {
-    let text = b.attribute("equation")?.s.clone()?;
-    let text: String = String::from_utf8(text).ok()?.chars().filter(|c| *c != ' ').collect();
-    let (terms, result) = match text.split_once("->") {
-        Some((terms, result)) => (terms.to_string(), Some(result.to_string())),
-        None => (text, None),
-    };
-    let terms: Vec<&str> = terms.split(',').collect();
-    if terms.len() != b.call.input.len() || terms.len() > MOST_OPERANDS {
+    let count = b.call.input.len();
+    if count > MOST_OPERANDS {
         return None;
     }
-    let shapes: Vec<Vec<i64>> = (0..terms.len()).map(|i| b.shape(i).ok()).collect::<Option<_>>()?;
-    // Dimensions of an ellipsis are named by digits, counted from the innermost.
-    let digits = |n: usize| -> String { (0..n).rev().map(|i| (b'0' + i as u8) as char).collect() };
-    let mut widest = 0;
-    let mut named = Vec::new();
-    for (term, shape) in terms.iter().zip(&shapes) {
-        let free = shape.len().checked_sub(term.replace("...", "").len()).filter(|n| *n < 10)?;
-        widest = widest.max(free);
-        named.push(term.replacen("...", &digits(free), 1));
-    }
-    let count = |c: char| named.iter().flat_map(|t| t.chars()).filter(|d| *d == c).count();
-    let result = match result {
-        Some(result) => result.replacen("...", &digits(widest), 1),
-        None => {
-            let mut letters: Vec<char> = named.concat().chars().collect();
-            letters.retain(|c| c.is_alphabetic() && count(*c) == 1);
-            letters.sort_unstable();
-            digits(widest) + &letters.into_iter().collect::<String>()
-        }
-    };
-    let mut extents: Vec<(Index, i64)> = Vec::new();
-    let mut operands = Vec::new();
-    for (i, (term, shape)) in named.iter().zip(&shapes).enumerate() {
-        let indices: Vec<Index> = term.chars().collect();
-        if indices.len() != shape.len() || indices.iter().any(|c| !c.is_alphanumeric()) {
-            return None;
-        }
-        for (&c, &extent) in indices.iter().zip(shape) {
-            match extents.iter_mut().find(|e| e.0 == c) {
-                None => extents.push((c, extent)),
-                Some(known) if known.1 == 1 => known.1 = extent,
-                Some(known) if extent != 1 && extent != known.1 => return None,
-                Some(_) => {}
-            }
-        }
-        operands.push(Operand { name: b.input(i).ok()?, indices });
-    }
-    let result: Vec<Index> = result.chars().collect();
-    let is_known = |c: &Index| extents.iter().any(|e| e.0 == *c);
+    let text = String::from_utf8(b.attribute("equation")?.s.clone()?).ok()?;
+    let shapes = (0..count).map(|i| b.shape(i)).collect::<Result<Vec<_>, _>>().ok()?;
+    let shapes: Vec<&[i64]> = shapes.iter().map(Vec::as_slice).collect();
+    let Equation { extents, operands, result } = Equation::new(&text, &shapes).ok()?;
+    let all = extents.iter().try_fold(1i64, |all, &e| all.checked_mul(e).filter(|_| e > 0))?;
     let is_repeated = |c: &Index| result.iter().filter(|d| *d == c).count() > 1;
-    let all = extents.iter().try_fold(1i64, |all, e| all.checked_mul(e.1).filter(|_| e.1 > 0))?;
-    let fits = result.iter().all(is_known) && !result.iter().any(is_repeated) && all <= MOST_TERMS;
-    fits.then_some(Sum { extents, operands, result })
+    if all > MOST_TERMS || result.iter().any(is_repeated) {
+        return None;
+    }
+    let operand = |(i, indices)| Some(Operand { name: b.input(i).ok()?, indices });
+    let operands = operands.into_iter().enumerate().map(operand).collect::<Option<_>>()?;
+    Some(Sum { extents, operands, result })
 }
 
 impl Sum {
     fn extent(&self, of: Index) -> i64 {
-        self.extents.iter().find(|e| e.0 == of).map_or(1, |e| e.1)
+        self.extents[of]
     }
 
     fn shape(&self, of: &[Index]) -> Vec<i64> {
