@@ -324,6 +324,11 @@ fn matmul(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
     Ok(made)
 }
 
+/// The product of extents of a file, which may be of any size.
+fn product(shape: &[i64]) -> i64 {
+    shape.iter().fold(1i64, |p, &e| p.saturating_mul(e))
+}
+
 /// Rows and columns of a matrix, and the batches before them.
 fn last_two(shape: &[i64]) -> Option<([i64; 2], &[i64])> {
     shape.split_last_chunk::<2>().map(|(batch, matrix)| (*matrix, batch))
@@ -389,7 +394,6 @@ fn softmax(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
     // Before opset 13 all axes from the given one on are one.
     let flat = view.model.opset < 13;
     let at = axis(int(node, "axis", if flat { 1 } else { -1 }), xs.len())?;
-    let product = |s: &[i64]| s.iter().fold(1i64, |p, &e| p.saturating_mul(e));
     let (extent, after) =
         if flat { (product(&xs[at..]), 1) } else { (xs[at], product(&xs[at + 1..])) };
     let s = Softmax { before: product(&xs[..at]), extent, after, log: node.op == "LogSoftmax" };

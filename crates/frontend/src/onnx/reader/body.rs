@@ -137,6 +137,14 @@ impl Body<'_> {
         self.op("Transpose", &[x], vec![ints("perm", order)])
     }
 
+    /// A `[queries, keys]` tensor to add to the scores of attention: 0 where query `i` may see key
+    /// `j`, which holds for `j <= i + ahead`, and `hidden` elsewhere.
+    pub fn causal_mask(&mut self, queries: i64, keys: i64, ahead: i64, hidden: f32) -> String {
+        let places = (0..queries).flat_map(|i| (0..keys).map(move |j| j <= i + ahead));
+        let mask = places.map(|is_seen| if is_seen { 0.0 } else { hidden }).collect();
+        self.floats(&[queries, keys], mask)
+    }
+
     /// Parts of equal extent along an axis.
     pub fn split(&mut self, x: &str, axis: i64, parts: usize) -> Vec<String> {
         let mut attributes = vec![int("axis", axis)];

@@ -1,7 +1,7 @@
 //! Normalisations of rows: nodes that become a kernel with statistics of rows and elementwise rest
 //! (`core/src/operator/rows.rs`). Factors and addends by channels are steps behind it.
 
-use super::{Anchor, plain};
+use super::{Anchor, plain, product};
 use crate::view::{View, axis, float, input, int, ints};
 use squall_core::TensorKind;
 use squall_core::graph::{Node, ValueId};
@@ -13,10 +13,6 @@ const EPSILON: f64 = 1e-5;
 /// The number that ONNX adds to the deviation of `MeanVarianceNormalization`, as a part of the
 /// variance: the root of its square is the same where the variance is 0.
 const DEVIATION_EPSILON: f64 = 1e-18;
-
-fn product(shape: &[i64]) -> i64 {
-    shape.iter().fold(1i64, |p, &e| p.saturating_mul(e))
-}
 
 pub(super) fn layers(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
     let ((x, xs), (g, gs)) = (view.operand(node, 0)?, view.operand(node, 1)?);

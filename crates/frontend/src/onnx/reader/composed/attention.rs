@@ -196,9 +196,7 @@ fn causal_mask(b: &mut Body, [queries, keys, past]: [i64; 3]) -> Option<Option<S
     if queries.checked_mul(keys).is_none_or(|all| all > MOST_MASK) {
         return None;
     }
-    let places = (0..queries).flat_map(|i| (0..keys).map(move |j| j <= i + past));
-    let mask = places.map(|seen| if seen { 0.0 } else { f32::NEG_INFINITY }).collect();
-    let mask = b.floats(&[queries, keys], mask);
+    let mask = b.causal_mask(queries, keys, past, f32::NEG_INFINITY);
     typed(b, mask).map(Some)
 }
 

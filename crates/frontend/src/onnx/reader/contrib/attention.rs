@@ -169,8 +169,5 @@ fn causal(b: &mut Body, s: &Sizes) -> Result<String, String> {
         return Err("its causal mask is too large".into());
     }
     // The last query sees all keys.
-    let seen = |q: i64, k: i64| k <= q + s.keys - s.queries;
-    let all = (0..s.queries).flat_map(|q| (0..s.keys).map(move |k| (q, k)));
-    let mask = all.map(|(q, k)| if seen(q, k) { 0.0 } else { f32::MIN / 2.0 }).collect();
-    Ok(b.floats(&[s.queries, s.keys], mask))
+    Ok(b.causal_mask(s.queries, s.keys, s.keys - s.queries, f32::MIN / 2.0))
 }
