@@ -118,7 +118,7 @@ impl KernelArgs {
     /// How kernels that were never tuned are chosen.
     pub fn guess(&self) -> GuessRequest {
         let (predictor, locked) = (self.predictor.clone(), self.locked);
-        GuessRequest { predictor, cache: user_cache(), locked }
+        GuessRequest { predictor, cache: user_cache(), locked, soon: false }
     }
 }
 
@@ -304,7 +304,7 @@ fn libraries() -> impl TypedValueParser<Value = Library> {
 
 /// How the kernels of tasks without any trial are chosen.
 pub fn guess(predictor: Option<PathBuf>) -> GuessRequest {
-    GuessRequest { predictor, cache: user_cache(), locked: false }
+    GuessRequest { predictor, cache: user_cache(), locked: false, soon: false }
 }
 
 /// How output is written.

@@ -44,6 +44,7 @@ impl ExportOptions {
                     predictor: self.predictor,
                     cache: user_cache(),
                     locked: false,
+                    soon: false,
                 },
                 target: target(&self.target)?,
                 threads: self.threads,

@@ -40,3 +40,13 @@ use crate::nest::Nest;
 pub(crate) fn flatten_accesses(n: &mut Nest, b: squall_core::expr::Source, shape: &[i64]) {
     buffers::reindex(n, b, &|index| vec![squall_core::workload::flatten(index, shape)]);
 }
+
+/// Moves an axis of a buffer behind its other axes, in its shape and wherever it is used.
+pub(crate) fn move_axis_last(n: &mut Nest, b: squall_core::expr::Source, axis: usize) {
+    buffers::reindex(n, b, &|index| {
+        let mut moved = index.to_vec();
+        moved[axis..].rotate_left(1);
+        moved
+    });
+    n.buffers[b.0 as usize].shape[axis..].rotate_left(1);
+}

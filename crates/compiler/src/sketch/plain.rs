@@ -5,8 +5,8 @@
 //!
 //! Input: a workload. Output: a sketch without knobs, or kernel source. Both lower the workload
 //! stage by stage (`nest/lower.rs`) and accumulate in scalars. A reference with many operations
-//! instead moves a contiguous loop inside the reduction and runs on all threads, because a matrix
-//! product of 4096 would take minutes otherwise.
+//! instead moves a contiguous loop inside the reduction, packs weights along it, and runs on all
+//! threads: a first run waits for it, and a matrix product of 4096 would take minutes otherwise.
 
 use super::{Facts, Sketch, start};
 use crate::emit::{Options, emit};
@@ -132,16 +132,18 @@ pub fn reference_of(w: &Workload, symbol: &str, is_large: bool) -> KernelSource 
     widen(&mut n);
     if is_large {
         let mut body = std::mem::take(&mut n.body);
-        body.iter_mut().for_each(|s| stream(&mut n, s));
+        let sides: Vec<Var> = body.iter_mut().filter_map(|s| stream(&mut n, s)).collect();
         n.body = body;
+        sides.into_iter().for_each(|side| pack(&mut n, side));
         return emit(&n, symbol, Options { threads: 0, double: true, full_optimisation: true });
     }
     scalars(&mut n);
     emit(&n, symbol, Options { threads: 1, double: true, full_optimisation: true })
 }
 
-/// The number of operations from which on a reference uses all threads that its process may use.
-const LARGE: u64 = 1 << 27;
+/// The number of operations from which on a reference computes neighbouring sums together and uses
+/// all threads that its process may use.
+const LARGE: u64 = 1 << 22;
 
 /// Intermediates are kept in the precision that is computed in, but whole numbers of 32 bits, which
 /// floats do not hold exactly. References keep both in doubles, for which four bytes make room.
@@ -158,20 +160,45 @@ fn is_whole(d: DType) -> bool {
 }
 
 /// Computes neighbouring sums together instead of one after another, and shares the outermost loop
-/// among threads: a product of 4096 would take minutes otherwise.
-fn stream(n: &mut Nest, s: &mut Stmt) {
-    let Stmt::Loop(l) = s else { return };
+/// among threads: a product of 4096 would take minutes otherwise. Gives the variable of the loop
+/// along which they are neighbours.
+fn stream(n: &mut Nest, s: &mut Stmt) -> Option<Var> {
+    let Stmt::Loop(l) = s else { return None };
     let only_one =
         !accesses(&l.body).iter().any(|a| a.write && !a.index.iter().any(|i| i.uses(l.var)));
-    interchange(n, &mut l.body);
+    let side = interchange(n, &mut l.body);
     if only_one {
         l.mode = Mode::Parallel;
     }
+    side
+}
+
+/// Lays each packed weight so that what the loop of `side` reads lies side by side.
+fn pack(n: &mut Nest, side: Var) {
+    let mut found: Vec<(Source, usize)> = Vec::new();
+    for a in accesses(&n.body) {
+        let is_new = found.iter().all(|(b, _)| *b != a.buffer);
+        if let Some(axis) = packed_along(n, &a, side).filter(|_| is_new) {
+            found.push((a.buffer, axis));
+        }
+    }
+    for (buffer, axis) in found {
+        crate::schedule::move_axis_last(n, buffer, axis);
+    }
+}
+
+/// The axis of a packed weight along which one loop reads it element by element.
+fn packed_along(n: &Nest, a: &crate::nest::Access<'_>, v: Var) -> Option<usize> {
+    let mut axes = (0..a.index.len()).filter(|i| a.index[*i].uses(v));
+    let axis = axes.next().filter(|i| a.index[*i].coefficient(v) == 1)?;
+    let is_packed = n.buffer(a.buffer).scope == Scope::Prepared && axes.next().is_none();
+    is_packed.then_some(axis)
 }
 
 /// Moves one of the loops around a reduction inside of it: that along which the summands lie side
-/// by side in memory, of several the innermost. Each sum's summands stay in order.
-fn interchange(n: &mut Nest, stmts: &mut Vec<Stmt>) {
+/// by side in memory, of several the innermost. Each sum's summands stay in order. Gives the
+/// variable of the moved loop.
+fn interchange(n: &mut Nest, stmts: &mut Vec<Stmt>) -> Option<Var> {
     let (mut vars, mut body) = (Vec::new(), &*stmts);
     let reduce = loop {
         match &body[..] {
@@ -180,18 +207,16 @@ fn interchange(n: &mut Nest, stmts: &mut Vec<Stmt>) {
                 body = &l.body;
             }
             [Stmt::Store { .. }, Stmt::Loop(reduce)] if !vars.is_empty() => break reduce.clone(),
-            _ => return,
+            _ => return None,
         }
     };
     let update = vec![Stmt::Loop(reduce)];
-    let side = vars.iter().rev().min_by_key(|v| apart(n, &update, **v));
-    if let Some(side) = side {
-        side_by_side(n, stmts, *side);
-    }
+    let side = *vars.iter().rev().min_by_key(|v| apart(n, &update, **v))?;
+    side_by_side(n, stmts, side)
 }
 
 /// How many of the elements that a reduction reads lie apart from each other where one loop goes on
-/// by one.
+/// by one, in whatever order weights are packed.
 fn apart(n: &Nest, update: &[Stmt], v: Var) -> usize {
     let step = |a: &crate::nest::Access<'_>| {
         let mut stride = 1;
@@ -202,20 +227,22 @@ fn apart(n: &Nest, update: &[Stmt], v: Var) -> usize {
         }
         step
     };
-    accesses(update).iter().filter(|a| !a.write && step(a).abs() > 1).count()
+    let list = accesses(update);
+    let read = list.iter().filter(|a| !a.write && packed_along(n, a, v).is_none());
+    read.filter(|a| step(a).abs() > 1).count()
 }
 
 /// Removes the loop of a variable from the loops around a reduction, and puts one around the
-/// initial value of the sums and one around their update.
-fn side_by_side(n: &mut Nest, stmts: &mut Vec<Stmt>, side: Var) {
-    let [Stmt::Loop(l)] = &mut stmts[..] else { return };
+/// initial value of the sums and one around their update: the latter's variable.
+fn side_by_side(n: &mut Nest, stmts: &mut Vec<Stmt>, side: Var) -> Option<Var> {
+    let [Stmt::Loop(l)] = &mut stmts[..] else { return None };
     if l.var == side {
         let extent = l.extent;
         let mut inner = std::mem::take(&mut l.body);
         // The loops that stay are around both.
         let mut at = &mut inner;
         while let [Stmt::Loop(_)] = &at[..] {
-            let [Stmt::Loop(next)] = &mut at[..] else { return };
+            let [Stmt::Loop(next)] = &mut at[..] else { return None };
             at = &mut next.body;
         }
         let first: Vec<Stmt> = at.drain(..1).collect();
@@ -225,9 +252,9 @@ fn side_by_side(n: &mut Nest, stmts: &mut Vec<Stmt>, side: Var) {
         let around = Loop { var: side, extent, mode: Mode::Serial, start: None, body: first };
         at.insert(0, Stmt::Loop(around));
         *stmts = inner;
-        return;
+        return Some(v);
     }
-    side_by_side(n, &mut l.body, side);
+    side_by_side(n, &mut l.body, side)
 }
 
 /// Puts a loop around the update inside of reduction loops.

@@ -1,7 +1,7 @@
 //! Reads an ONNX file without its large weights: seeks past their bytes and turns them into weights
 //! with a place, which lies in the model's own file. Input: a file; output: the bytes of a small
-//! model, or nothing where the file has no such weight or is not as it should be (it is then read
-//! as a whole). `squall/src/base/files.rs` opens models by it.
+//! model, or nothing where the file is not as it should be (it is then read as a whole).
+//! `squall/src/base/files.rs` opens models by it.
 
 use super::external::External;
 use super::proto::{StringStringEntryProto, TensorProto};
@@ -30,20 +30,29 @@ const RAW_DATA: u64 = 9;
 const EXTERNAL_DATA: u32 = 13;
 const DATA_LOCATION: u32 = 14;
 
+/// The most elements of a weight that an outline holds.
+const MOST_OUTLINE_ELEMENTS: i64 = 16;
+
 /// The bytes of a model of `size` bytes, in which weights with more elements than a model holds lie
-/// where they are in the file. None where the file is not as it should be, or holds no such weight:
-/// it is read as a whole then.
+/// where they are in the file. None where the file is not as it should be, or is so small that it
+/// holds no such weight: it is read as a whole then.
 pub fn read_thin(file: &mut (impl Read + Seek), size: u64) -> io::Result<Option<Vec<u8>>> {
     // Two elements may share a byte.
     let is_small = size <= MOST_CONSTANT_ELEMENTS as u64 / 2;
     if is_small { Ok(None) } else { without(file, size, MOST_CONSTANT_ELEMENTS) }
 }
 
+/// The same, in which all weights but the smallest lie in the file: enough for names and shapes
+/// ([`super::signature`], [`crate::read_weights`]).
+pub fn read_outline(file: &mut (impl Read + Seek), size: u64) -> io::Result<Option<Vec<u8>>> {
+    without(file, size, MOST_OUTLINE_ELEMENTS)
+}
+
 /// As [`read_thin`], for weights with more elements than `most`.
 fn without(file: &mut (impl Read + Seek), size: u64, most: i64) -> io::Result<Option<Vec<u8>>> {
-    let mut walk = Walk { file, at: 0, most, moved: 0, graphs: 0 };
+    let mut walk = Walk { file, at: 0, size, most, graphs: 0 };
     match walk.message(size, Level::Model) {
-        Ok(made) => Ok(made.filter(|_| walk.moved > 0 && walk.graphs == 1)),
+        Ok(made) => Ok(made.filter(|_| walk.graphs == 1)),
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         Err(e) => Err(e),
     }
@@ -58,9 +67,8 @@ enum Level {
 struct Walk<'f, F> {
     file: &'f mut F,
     at: u64,
+    size: u64,
     most: i64,
-    /// Weights that were left out.
-    moved: usize,
     graphs: usize,
 }
 
@@ -73,7 +81,11 @@ enum Field {
 
 impl<F: Read + Seek> Walk<'_, F> {
     fn bytes(&mut self, count: u64) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
+        // A count of a damaged file is larger than the file: no more is asked for than there is.
+        if self.size.checked_sub(self.at).is_none_or(|there| there < count) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut bytes = Vec::with_capacity(count as usize);
         self.file.take(count).read_to_end(&mut bytes)?;
         self.at += bytes.len() as u64;
         let cut = || io::ErrorKind::UnexpectedEof.into();
@@ -172,7 +184,6 @@ impl<F: Read + Seek> Walk<'_, F> {
             }
             encode_key(DATA_LOCATION, WireType::Varint, &mut out);
             encode_varint(1, &mut out);
-            self.moved += 1;
             return Ok(Some(out));
         }
         self.to(begin)?;
@@ -250,9 +261,14 @@ mod tests {
         for n in 0..bytes.len() {
             assert_eq!(thin(&bytes[..n]), None, "{n}");
         }
-        assert_eq!(thin(&model(vec![TensorProto { dims: vec![10], ..large.clone() }])), None);
-        assert_eq!(thin(&model(vec![TensorProto { data_type: 77, ..large.clone() }])), None);
-        assert_eq!(thin(&model(vec![tensor("s", &[1.0; 4])])), None);
+        // Weights with another number of bytes than their shape says, or of no known type, stay.
+        for t in [
+            TensorProto { dims: vec![10], ..large.clone() },
+            TensorProto { data_type: 77, ..large.clone() },
+            tensor("s", &[1.0; 4]),
+        ] {
+            assert_eq!(thin(&model(vec![t.clone()])), Some(model(vec![t])));
+        }
         // A graph that stands in two parts.
         assert_eq!(thin(&[bytes.clone(), bytes].concat()), None);
     }

@@ -8,14 +8,15 @@ use super::proto::{ModelProto, TensorProto};
 use super::tensor::tensor_of;
 use crate::error::{ImportError, shown};
 use prost::Message;
-use squall_core::graph::{Constant, MOST_CONSTANT_ELEMENTS, MOST_ELEMENTS, Weights};
+use squall_core::graph::{Constant, MOST_CONSTANT_ELEMENTS, MOST_ELEMENTS, Weights, elements};
 
 /// The bytes of a weight that lie beside a model's file. None where there is no such file or they
 /// are not wanted, an error where it may not be read or is shorter.
 pub type Beside<'a> = dyn FnMut(&External) -> Result<Option<Vec<u8>>, String> + 'a;
 
 /// Reads the large weights of a model's file, and those beside it that `beside` has; `name` says in
-/// errors which file it is.
+/// errors which file it is. An outline of the file is enough ([`super::read_outline`]): weights
+/// that the reader of models keeps are not asked for.
 pub fn read_weights(
     bytes: &[u8],
     name: &str,
@@ -51,6 +52,11 @@ pub fn read_weights(
 /// A tensor with its bytes from beside the file, where they are there.
 fn fetch(t: &TensorProto, beside: &mut Beside<'_>) -> Result<Option<TensorProto>, String> {
     let Some(place) = external(t)? else { return Ok(None) };
+    // An element has half a byte at least, so that a count that overflows lies in no file.
+    let is_kept_by_import = elements(&t.dims).is_ok_and(|n| n <= MOST_CONSTANT_ELEMENTS);
+    if place.is_own() && is_kept_by_import {
+        return Ok(None);
+    }
     let tensor = |raw_data| TensorProto {
         raw_data,
         data_location: 0,

@@ -14,8 +14,17 @@ use std::time::Duration;
 /// The longest time for one source; a later request for its object compiles it again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Does `work` while sources are compiled, in their order, on the device's spare cores; where it
-/// has none, all are compiled on its cores first. Ends when `work` ends. Work that asks
+/// The cores on which sources are compiled ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// The device's spare cores, for work that times kernels on the others; where it has none, all
+    /// is compiled on its cores before the work begins.
+    OnSpareCores,
+    /// All cores, for work that times nothing.
+    OnAllCores,
+}
+
+/// Does `work` while sources are compiled, in their order. Ends when `work` ends. Work that asks
 /// the toolchain for an object that is being compiled waits for it; those that are not yet begun it
 /// compiles itself.
 /// A toolchain without a cache compiles nothing ahead.
@@ -23,6 +32,7 @@ pub fn while_compiling<T>(
     device: &Device,
     toolchain: &Toolchain,
     sources: &[KernelSource],
+    ahead: Ahead,
     work: impl FnOnce() -> T,
 ) -> T {
     let folder = match TemporaryFolder::new("ahead") {
@@ -30,10 +40,9 @@ pub fn while_compiling<T>(
         _ => return work(),
     };
     let (next, cancel) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let cores = if device.spare.is_empty() {
-        [&device.distinct_cores()[..], &device.siblings].concat()
-    } else {
-        device.spare.clone()
+    let cores = match ahead {
+        Ahead::OnSpareCores if !device.spare.is_empty() => device.spare.clone(),
+        _ => device.building_cores(),
     };
     let builder = || {
         pin(&cores);
@@ -48,7 +57,7 @@ pub fn while_compiling<T>(
     std::thread::scope(|scope| {
         let _end = SetOnDrop(&cancel);
         let threads: Vec<_> = (0..builders).map(|_| scope.spawn(builder)).collect();
-        if device.spare.is_empty() {
+        if ahead == Ahead::OnSpareCores && device.spare.is_empty() {
             threads.into_iter().for_each(|t| {
                 let _ = t.join();
             });

@@ -20,7 +20,7 @@ pub(crate) use runner::{Reply, Runner, STARTS, ready, unexpected};
 pub use runner::{WAIT_POLICY, openmp_environment};
 pub(crate) use toolchain::NEVER;
 
-pub use ahead::{on_spare_cores, while_compiling};
+pub use ahead::{Ahead, on_spare_cores, while_compiling};
 pub use device::{Cache, Device};
 pub use far::{connect, device_of};
 pub use level::{Execution, byte_pace, highest_level, pair_pace, runs};

@@ -5,7 +5,7 @@
 
 use crate::base::error::Error;
 use rustix::fs::OFlags;
-use squall_frontend::onnx::read_thin;
+use squall_frontend::onnx::{self, read_thin};
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -75,11 +75,27 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
 /// # Errors
 /// As [`read`].
 pub fn read_model(path: &Path) -> Result<Vec<u8>, Error> {
+    read_parts(path, read_thin)
+}
+
+/// Reads a model's file, all but the smallest weights of which stay where they are.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_outline(path: &Path) -> Result<Vec<u8>, Error> {
+    read_parts(path, onnx::read_outline)
+}
+
+/// Reads what `parts` takes of a file of so many bytes, and the whole file where it takes nothing.
+fn read_parts(
+    path: &Path,
+    parts: impl FnOnce(&mut BufReader<File>, u64) -> std::io::Result<Option<Vec<u8>>>,
+) -> Result<Vec<u8>, Error> {
     let fail = |source| Error::Read { path: path.into(), source };
     let file = open(path)?;
     let length = file.metadata().map_err(fail)?.len();
     if length <= MOST
-        && let Some(bytes) = read_thin(&mut BufReader::new(file), length).map_err(fail)?
+        && let Some(bytes) = parts(&mut BufReader::new(file), length).map_err(fail)?
     {
         return Ok(bytes);
     }

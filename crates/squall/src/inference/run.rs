@@ -37,6 +37,13 @@ pub struct NetworkRequest {
     pub keep: Option<PathBuf>,
 }
 
+impl NetworkRequest {
+    /// The same, for one inference: its result is wanted soon, and its time matters little.
+    pub fn soon(&self) -> NetworkRequest {
+        NetworkRequest { guess: GuessRequest { soon: true, ..self.guess.clone() }, ..self.clone() }
+    }
+}
+
 /// A model run once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunRequest {
@@ -107,7 +114,7 @@ pub(crate) fn signature(request: &NetworkRequest) -> Result<Signature, Error> {
             hint: "give a model.onnx".into(),
         });
     }
-    let bytes = crate::base::files::read_model(path)?;
+    let bytes = crate::base::files::read_outline(path)?;
     onnx::signature(&bytes, &request.input.source)
         .map_err(|source| Error::Import { place: request.input.source.clone(), source })
 }
@@ -191,7 +198,8 @@ pub fn run(context: &Context, request: &RunRequest, listen: &mut Listen<'_>) -> 
     let outputs = signature(&request.network)?.outputs;
     let source = &request.network.input.source;
     named(&request.outputs, &outputs, &outputs, "output", source)?;
-    let (network, given) = network(context, &request.network, &request.inputs, listen)?;
+    let soon = request.network.soon();
+    let (network, given) = network(context, &soon, &request.inputs, listen)?;
     let (outputs, layers) = network.run(&given)?;
     leave_wishes(context, &request.network, &network, &layers, 1)?;
     write_outputs(&network, source, &outputs, &request.outputs)?;

@@ -44,7 +44,7 @@ pub fn weights(model: &ModelInput) -> Result<Weights, Error> {
 pub fn weights_but(model: &ModelInput, stay: &HashSet<String>) -> Result<Known, Error> {
     let mut known = Known::default();
     let path = &model.path;
-    let bytes = crate::base::files::read_model(path)?;
+    let bytes = crate::base::files::read_outline(path)?;
     let import = |source| Error::Import { place: path.display().to_string(), source };
     let read = read_weights(&bytes, &model.name, &mut |e| {
         let Some((file, mut open)) = located(path, e)? else { return Ok(None) };

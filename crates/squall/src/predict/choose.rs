@@ -5,18 +5,19 @@
 //! kernel can be made here; a verified guess (`guess.rs`); plain loops, where no other kernel can
 //! be generated or is right.
 
+use crate::base::cores::on_all_cores;
 use crate::base::error::Error;
 use crate::predict::counts::KernelCounts;
-use crate::predict::guess::{GuessRequest, GuessSource, Guesser, Guessing};
+use crate::predict::guess::{Beginning, GuessRequest, GuessSource, Guesser, Guessing};
 use crate::target::target_context::TargetContext;
 use crate::task::event::Listen;
 use crate::task::task_kernels::TaskKernels;
 use crate::task::task_state::{TaskState, name_of};
 use squall_core::{
-    DeviceIdentity, KernelSource, Nanos, Record, RecordKind, Task, Tunable, find_tunable,
+    Candidate, DeviceIdentity, KernelSource, Nanos, Record, RecordKind, Task, Tunable, find_tunable,
 };
 use squall_frontend::UserKernel;
-use squall_measure::cpu::while_compiling;
+use squall_measure::cpu::{Ahead, while_compiling};
 use squall_records::{Entry, Name, Query, Store};
 use std::sync::Arc;
 
@@ -93,10 +94,20 @@ pub fn choose(
     guesser: &mut Guesser<'_, '_, '_>,
 ) -> Result<Vec<Chosen>, Error> {
     let at = guesser.at;
-    let choices: Vec<Choice<'_>> = tasks
-        .iter()
-        .map(|task| Choice::new(task, own, store, guesser))
-        .collect::<Result<_, _>>()?;
+    let made = on_all_cores(tasks, |task| TaskKernels::new(task, own, &at.target));
+    let mut choices = Vec::new();
+    for (task, kernels) in tasks.iter().zip(made) {
+        choices.push(Choice::new(TaskState::new(task, kernels?), store, guesser)?);
+    }
+    let asker = guesser.asker();
+    let asked = choices.iter().map(|c| match &c.begun {
+        Some(begun) if begun.asks => Some(&c.state),
+        _ => None,
+    });
+    let answers = on_all_cores(&asked.collect::<Vec<Option<&TaskState<'_>>>>(), |state| {
+        state.map_or_else(Vec::new, |s| asker.answers(s))
+    });
+    choices.iter_mut().zip(answers).for_each(|(c, answers)| c.finish(answers, guesser));
     let sources = if choices.iter().any(Choice::is_open) {
         // What is measured first is compiled first; kernels that are known can wait.
         let open = choices.iter().flat_map(Choice::unverified);
@@ -105,7 +116,9 @@ pub fn choose(
     } else {
         Vec::new()
     };
-    while_compiling(&at.device, &at.toolchain, &sources, || {
+    let is_timed = choices.iter().any(|c| c.guessing.as_ref().is_some_and(|g| g.is_timed));
+    let ahead = if is_timed { Ahead::OnSpareCores } else { Ahead::OnAllCores };
+    while_compiling(&at.device, &at.toolchain, &sources, ahead, || {
         choices.into_iter().map(|choice| choice.settle(guesser)).collect()
     })
 }
@@ -129,19 +142,18 @@ struct Choice<'t> {
     entry: String,
     /// The store's kernel.
     found: Option<(KernelSource, Origin)>,
-    /// Else what may be guessed.
+    /// Else the beginnings of what may be guessed, and then what may be.
+    begun: Option<Beginning>,
     guessing: Option<Guessing>,
 }
 
 impl<'t> Choice<'t> {
     fn new(
-        task: &'t Task,
-        own: &[UserKernel],
+        mut state: TaskState<'t>,
         store: Option<&Store>,
         guesser: &mut Guesser<'_, '_, '_>,
     ) -> Result<Choice<'t>, Error> {
         let at = guesser.at;
-        let mut state = TaskState::new(task, TaskKernels::new(task, own, &at.target)?);
         let entry = entry_of(&state.symbol, at);
         let is_guessable = guesser.takes(&state);
         let found = match store {
@@ -152,11 +164,17 @@ impl<'t> Choice<'t> {
             let r = Box::new(r);
             (source, if is_here { Origin::Tuned(r) } else { Origin::Elsewhere(r) })
         });
-        let guessing = match found {
-            None if is_guessable => Some(guesser.propose(&mut state)?),
+        let begun = match found {
+            None if is_guessable => Some(guesser.begin(&mut state)?),
             _ => None,
         };
-        Ok(Choice { state, entry, found, guessing })
+        Ok(Choice { state, entry, found, begun, guessing: None })
+    }
+
+    /// Makes what may be guessed of its beginnings and the general predictor's answers.
+    fn finish(&mut self, answers: Vec<Candidate>, guesser: &Guesser<'_, '_, '_>) {
+        let begun = self.begun.take();
+        self.guessing = begun.map(|b| guesser.finished(b, answers, &mut self.state));
     }
 
     /// Whether guesses must be measured.

@@ -14,7 +14,7 @@ use crate::task::event::{Event, Listen};
 use crate::task::task_state::{TaskState, name_of};
 use crate::task::trials::{Limits, Rounds, TrialRecorder, run_trials};
 use squall_core::{
-    Candidate, Measurer as _, MeasurerError, Record, RecordKind, Task, TaskId, Trial,
+    Candidate, Measurer as _, MeasurerError, Record, RecordKind, Target, Task, TaskId, Trial,
 };
 use squall_measure::{LocalMeasurer, TemporaryFolder};
 use squall_predict::{PredictError, Predictor};
@@ -94,6 +94,10 @@ pub struct GuessRequest {
     pub cache: Option<PathBuf>,
     /// Whether a kernel that was not tuned here is an error instead.
     pub locked: bool,
+    /// Whether the first result matters more than its speed: the first right guess of each task
+    /// serves, and none is timed. Without it several are timed for tasks that take more than their
+    /// share of a model's time.
+    pub soon: bool,
 }
 
 /// The store of guesses.
@@ -130,6 +134,16 @@ fn ignored(path: &Path, e: &Error) -> String {
     format!("the kept guesses in `{}` are ignored: {e}; remove the file", path.display())
 }
 
+/// The beginnings of a task's guesses: those that are known, and the first of those to try next.
+pub(super) struct Beginning {
+    known: Vec<(Record, GuessSource)>,
+    next: Vec<(Candidate, GuessSource)>,
+    wanted: usize,
+    is_timed: bool,
+    /// Whether the general predictor is asked for more, which may take a tenth of a second.
+    pub asks: bool,
+}
+
 /// The guesses of a task: those that are known, and those to try next.
 pub(super) struct Guessing {
     known: Vec<(Record, GuessSource)>,
@@ -137,7 +151,7 @@ pub(super) struct Guessing {
     /// How many are tried at once.
     wanted: usize,
     /// Whether they are timed: where there is a choice, and times mean something.
-    is_timed: bool,
+    pub is_timed: bool,
     formula: Box<dyn Strategy>,
 }
 
@@ -201,7 +215,8 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
             true => Cache::temporary()?,
             false => Cache::open(request.cache.as_deref(), listen)?,
         };
-        let heavy = if at.place.device.is_emulated() { Vec::new() } else { heavy(tasks) };
+        let is_compared = !at.place.device.is_emulated() && !request.soon;
+        let heavy = if is_compared { heavy(tasks) } else { Vec::new() };
         Ok(Guesser { at, sources, predictor, general, cache, measurer: None, heavy, listen })
     }
 
@@ -212,12 +227,12 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
             && !state.kernels.tunables.is_empty()
     }
 
-    /// What is to be tried of a task of which nothing is known, before anything of it is measured.
-    pub(super) fn propose(&mut self, state: &mut TaskState) -> Result<Guessing, Error> {
-        match self.proposed(state) {
+    /// The beginnings of the guesses of a task of which the store knows nothing.
+    pub(super) fn begin(&mut self, state: &mut TaskState) -> Result<Beginning, Error> {
+        match self.begun(state) {
             Err(Error::Store(e)) => {
                 self.forget(e, state)?;
-                self.proposed(state)
+                self.begun(state)
             }
             other => other,
         }
@@ -232,7 +247,9 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         match self.settled(state, guessing) {
             Err(Error::Store(e)) => {
                 self.forget(e, state)?;
-                let again = self.proposed(state)?;
+                let begun = self.begun(state)?;
+                let answers = if begun.asks { self.asker().answers(state) } else { Vec::new() };
+                let again = self.finished(begun, answers, state);
                 self.settled(state, again)
             }
             Err(Error::Measure(e @ MeasurerError::Reference(_))) => {
@@ -256,8 +273,8 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         Ok(())
     }
 
-    /// What the cache as it is knows, and else what is to be tried.
-    fn proposed(&mut self, state: &mut TaskState) -> Result<Guessing, Error> {
+    /// What the cache as it is knows, and else what similar tasks and a predictor propose.
+    fn begun(&mut self, state: &mut TaskState) -> Result<Beginning, Error> {
         let task = state.task;
         let place = &self.at.place;
         let kept = self.cache.store.trials(task.id, &place.device.to_string(), &place.toolchain)?;
@@ -280,12 +297,35 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         }
         let mut next = untimed;
         next.truncate(wanted);
-        next.extend(self.learned(state, wanted - next.len())?);
+        let mut learned = self.learned(state, wanted - next.len())?;
+        // What earlier runs tried is enough: no run tries more than the first did.
+        let asks = learned.len() + next.len() < wanted && state.tried.len() < wanted;
+        next.append(&mut learned);
+        Ok(Beginning { known, next, wanted, is_timed, asks })
+    }
+
+    /// The general predictor's answers, which several threads may ask for at once.
+    pub(super) fn asker(&self) -> Asker<'_> {
+        Asker { general: self.general.as_deref(), target: &self.at.target, heavy: &self.heavy }
+    }
+
+    /// What is to be tried of a task, before anything of it is measured: what was begun, and these
+    /// answers of the general predictor where there is room.
+    pub(super) fn finished(
+        &self,
+        begun: Beginning,
+        answers: Vec<Candidate>,
+        state: &mut TaskState,
+    ) -> Guessing {
+        let Beginning { known, mut next, wanted, is_timed, .. } = begun;
+        for c in answers {
+            add(&mut next, wanted, state, (c, GuessSource::General));
+        }
         let setting = Setting::new(state.kernels.tunables.clone(), SEED, SEVERAL);
         let formula = (strategies()[0].make)(&setting);
         let mut guessing = Guessing { known, next, wanted, is_timed, formula };
         guessing.fill(state);
-        Ok(guessing)
+        guessing
     }
 
     /// Measures what was proposed, and more while nothing of it is right.
@@ -319,34 +359,18 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         let similar = guesses(state, std::iter::empty(), &self.sources, wanted);
         let mut all: Vec<(Candidate, GuessSource)> =
             similar.into_iter().map(|c| (c, GuessSource::Similar)).collect();
-        let add = |all: &mut Vec<(Candidate, GuessSource)>, candidate: Candidate, source| {
-            let known = state.tried.contains(&name_of(&candidate));
-            if all.len() < wanted && !known && all.iter().all(|(c, _)| *c != candidate) {
-                all.push((candidate, source));
-            }
-        };
         if let Some(predictor) = self.predictor.as_ref().filter(|_| all.len() < wanted) {
             let (model, device) = (predictor.tasks()?, self.at.device_name());
             match proposals(model, state.task, &state.kernels.tunables, &device, wanted) {
                 Ok(found) => {
-                    found
-                        .into_iter()
-                        .for_each(|p| add(&mut all, p.candidate, GuessSource::Predictor));
+                    for p in found {
+                        add(&mut all, wanted, state, (p.candidate, GuessSource::Predictor));
+                    }
                 }
                 // It knows no task of this kind.
                 Err(PredictError::Kind { .. }) => {}
                 Err(e) => return Err(e.into()),
             }
-        }
-        // What earlier runs tried is enough: no run tries more than the first did.
-        let is_new = all.len() < wanted && state.tried.len() < wanted;
-        if let Some(general) = self.general.as_ref().filter(|_| is_new) {
-            let effort =
-                if self.heavy.contains(&state.task.id) { Effort::Much } else { Effort::Little };
-            let TaskState { task, kernels, .. } = state;
-            let found =
-                general.ask(task, &kernels.tunables, &self.at.target, effort, GENERAL.max(wanted));
-            found.into_iter().for_each(|c| add(&mut all, c, GuessSource::General));
         }
         Ok(all)
     }
@@ -389,6 +413,38 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         let trials = keep.trials;
         state.tried.extend(trials.iter().map(|t| name_of(&t.candidate)));
         Ok(trials)
+    }
+}
+
+/// Adds a candidate that was not tried, where there is room.
+fn add(
+    all: &mut Vec<(Candidate, GuessSource)>,
+    wanted: usize,
+    state: &TaskState,
+    guess: (Candidate, GuessSource),
+) {
+    let known = state.tried.contains(&name_of(&guess.0));
+    if all.len() < wanted && !known && all.iter().all(|(c, _)| *c != guess.0) {
+        all.push(guess);
+    }
+}
+
+/// Asks the general predictor.
+#[derive(Clone, Copy)]
+pub(super) struct Asker<'a> {
+    general: Option<&'a GeneralPredictor>,
+    target: &'a Target,
+    heavy: &'a [TaskId],
+}
+
+impl Asker<'_> {
+    /// Its answers for a task, the best first.
+    pub fn answers(self, state: &TaskState) -> Vec<Candidate> {
+        let Some(general) = self.general else { return Vec::new() };
+        let is_heavy = self.heavy.contains(&state.task.id);
+        let effort = if is_heavy { Effort::Much } else { Effort::Little };
+        let count = if is_heavy { GENERAL.max(SEVERAL) } else { GENERAL };
+        general.ask(state.task, &state.kernels.tunables, self.target, effort, count)
     }
 }
 

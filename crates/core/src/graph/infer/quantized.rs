@@ -138,6 +138,17 @@ fn zero_points(ctx: &Ctx) -> Result<(), String> {
     zero_point_suits(ctx.dtype(1), ctx.dtype(3))
 }
 
+/// Checks that an operand holds one zero point or, where there may be more, one for each filter.
+fn one_or_one_each(ctx: &Ctx, zero: usize, each: Option<i64>) -> Result<(), String> {
+    let count = ctx.optional_shape(zero)?.map(elements).transpose()?;
+    match (count, each) {
+        (None | Some(1), _) => Ok(()),
+        (Some(n), Some(each)) if n == each => Ok(()),
+        (Some(n), Some(each)) => Err(format!("its {n} zero points do not suit {each} filters")),
+        (Some(n), None) => Err(format!("its image has {n} zero points, where one is allowed")),
+    }
+}
+
 /// The scales and zero points of two factors and a result.
 fn of_product(ctx: &Ctx) -> Result<(), String> {
     quantization(ctx, Some(0), 1, 2, Scales::Positive)?;
@@ -159,6 +170,8 @@ pub(crate) fn qlinear_matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
 
 pub(crate) fn conv_integer(ctx: &Ctx) -> Result<Vec<Output>, String> {
     zero_points(ctx)?;
+    one_or_one_each(ctx, 2, None)?;
+    one_or_one_each(ctx, 3, ctx.shape(1)?.first().copied())?;
     let mut outputs = super::conv_pool::conv(&inner(ctx, &[0, 1]))?;
     outputs[0].dtype = Some(DType::I32);
     Ok(outputs)
