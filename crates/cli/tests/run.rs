@@ -3,7 +3,7 @@
 
 use crate::support;
 
-use squall_testing::onnx::{Build, f32s};
+use squall_testing::onnx::{Build, f32s, i64s};
 use std::path::PathBuf;
 use support::{Place, example};
 
@@ -273,6 +273,45 @@ fn a_table_shows_the_slowest_layers() {
     assert!(said.out.contains("softmax_1x10") && said.out.contains("arena"), "{}", said.out);
     assert!(said.err.contains("8 of 8 kernels were never tuned"), "{}", said.err);
     assert!(said.out.contains("8 kernels: 0 tuned, 8 guessed, 0 plain loops"), "{}", said.out);
+}
+
+#[test]
+fn bench_names_what_runs_as_plain_c_with_its_bound() {
+    let p = Place::new();
+    let model = Build::new(17)
+        .input("x", &[64, 512])
+        .init("axis", i64s(&[], &[1]))
+        .node("CumSum", &["x", "axis"], &["a"], &[])
+        .node("CumSum", &["a", "axis"], &["b"], &[])
+        .node("Hardmax", &["b"], &["y"], &[])
+        .output("y");
+    p.file("plain.onnx", model.bytes());
+    let args = ["bench", "plain.onnx", "--seconds", "0.05"];
+    let said = p.squall(&args).ok().out;
+    // Behind the table of layers, in which each node has a row of its own.
+    let table = said.split("3 nodes run as plain C").nth(1);
+    let table = table.unwrap_or_else(|| panic!("{said}"));
+    assert!(table.contains("GFLOP/s") && table.contains("times its bound"), "{said}");
+    let row = table.lines().find(|l| l.contains("CumSum")).unwrap();
+    let words: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(words[..3], ["CumSum", "plain", "2"], "{said}");
+    assert_eq!(words.last(), Some(&"CumSum_0"), "{said}");
+    assert!(row.contains('%') && words.iter().any(|w| w.ends_with('x')), "{said}");
+    let said = p.squall(&[&args[..], &["--json"]].concat()).ok().json();
+    let steps = &said["plain_steps"];
+    assert_eq!(steps["whole"]["nodes"], 3, "{said}");
+    assert!((steps["whole"]["share"].as_f64().unwrap() - 1.0).abs() < 1e-9, "{said}");
+    let rows = steps["rows"].as_array().unwrap();
+    let row = rows.iter().find(|r| r["op"] == "CumSum").unwrap();
+    assert_eq!(
+        (&row["nodes"], &row["by"], &row["operations"]),
+        (&2.into(), &"plain".into(), &0.into())
+    );
+    // Of each node the tensor, the axis, and the result.
+    assert_eq!(row["bytes"], 2 * (64 * 512 * 4 + 8 + 64 * 512 * 4), "{said}");
+    let (time, bound) = (row["best_ns"].as_f64().unwrap(), row["bound_ns"].as_f64().unwrap());
+    assert!(bound > 0.0 && (row["times_bound"].as_f64().unwrap() - time / bound).abs() < 1e-6);
+    assert!(said["roof"]["peak_gflops"].as_f64().unwrap() > 0.0, "{said}");
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //! scripts rely on, and the HTML page.
 
 use squall::report::{
-    Factors, FailureClass, GraphKernel, KernelGraph, Report, Roof, RoofLevel, StopReason,
-    TaskReport, UntunedNode, Winner, html, json,
+    Factors, FailureClass, GraphKernel, KernelGraph, PlainRow, PlainSteps, PlainTime, Report, Roof,
+    RoofLevel, StepWork, StopReason, TaskReport, UntunedNode, Winner, html, json,
 };
 use squall::{Inference, KernelCounts, Library, Peer, PeerTimes};
 use squall_core::{CpuCost, Nanos, Objective, TaskId, Workload};
@@ -104,8 +104,8 @@ fn inference() -> Inference {
         Peer { library: Library::OpenVino, times: Err("no <Python> with openvino".into()) },
     ];
     let (best, median) = (Nanos(100.0), Nanos(110.0));
-    let (kernels, graph) = (KernelCounts::default(), graph());
-    Inference { best, median, inferences: 7, kernels, graph, beside }
+    let (kernels, graph, plain) = (KernelCounts::default(), graph(), PlainSteps::default());
+    Inference { best, median, inferences: 7, kernels, graph, plain, beside }
 }
 
 #[test]
@@ -134,6 +134,53 @@ fn the_headline_is_the_inference_the_bound_and_the_libraries() {
     // A user's own defaults are an alternative.
     r.tasks.iter_mut().for_each(|t| t.baseline = "knobs' defaults");
     assert!(html::page(&r).contains("Gain over"));
+}
+
+/// Two nodes of one operator, and three short ones of which nothing is known.
+fn plain_steps() -> PlainSteps {
+    let work = StepWork { operations: 0, bytes: 100, factors: Factors::Floats };
+    let works = Some(vec![work; 2]);
+    let row = PlainRow {
+        by: "plain",
+        op: "<Top>K".into(),
+        node: "/n<'x'>".into(),
+        time: PlainTime { nodes: 2, best_ns: 30, share: 0.3, works },
+    };
+    let rest = PlainTime { nodes: 3, best_ns: 1, share: 0.01, works: None };
+    PlainSteps { rows: vec![row], rest: Some(rest) }
+}
+
+#[test]
+fn what_runs_as_plain_c_is_named_with_its_share_and_its_bound() {
+    let mut r = report(vec![task("a", 3, Some(20_000.0), Some(100_000.0))], Some(roof()));
+    r.inference = Some(Ok(inference()));
+    assert!(!html::page(&r).contains("plain C"), "nothing does");
+    r.inference = Some(Ok(Inference { plain: plain_steps(), ..inference() }));
+    let page = html::page(&r);
+    let table = page.split("What runs as plain C").nth(1).unwrap().split("</section>").next();
+    let table = table.unwrap();
+    assert!(table.contains("these 5 nodes: 31.0 %"), "{table}");
+    // Twice 100 bytes at 200 a nanosecond.
+    assert!(table.contains("&lt;Top&gt;K") && table.contains("/n&lt;&#39;x&#39;&gt;"), "{table}");
+    assert!(table.contains("<td>30.0 %</td><td>1.0 ns</td><td>30x</td>"), "{table}");
+    assert!(table.contains("others") && table.contains("<td>\u{2013}</td>"), "{table}");
+    for tag in ["tr", "td", "table", "p"] {
+        let open = table.matches(&format!("<{tag}>")).count();
+        let open = open + table.matches(&format!("<{tag} ")).count();
+        assert_eq!(open, table.matches(&format!("</{tag}>")).count(), "{tag}: {table}");
+    }
+    let steps = &json::report(&r)["inference"]["plain_steps"];
+    let row = &steps["rows"][0];
+    assert_eq!((row["op"].as_str(), row["by"].as_str()), (Some("<Top>K"), Some("plain")));
+    assert_eq!((row["nodes"].as_u64(), row["bytes"].as_u64()), (Some(2), Some(200)));
+    assert_eq!((row["bound_ns"].as_f64(), row["times_bound"].as_f64()), (Some(1.0), Some(30.0)));
+    assert!(steps["rest"]["bound_ns"].is_null() && steps["rest"]["bytes"].is_null(), "{steps}");
+    assert_eq!(steps["whole"]["nodes"], 5);
+    assert_eq!(steps["whole"]["best_ns"], 31);
+    r.roof = None;
+    assert!(html::page(&r).contains("<td>30.0 %</td><td>\u{2013}</td><td>\u{2013}</td>"));
+    let steps = &json::report(&r)["inference"]["plain_steps"];
+    assert!(steps["rows"][0]["bound_ns"].is_null() && steps["rows"][0]["bytes"] == 200);
 }
 
 #[test]

@@ -1,16 +1,17 @@
-//! `squall bench`: times a model as a whole and prints the slowest layers, on request beside other
-//! libraries (`squall::bench`). Its subcommand `squall bench search` is `bench_search.rs`.
+//! `squall bench`: times a model as a whole and prints the slowest layers and what still runs as
+//! plain C, on request beside other libraries (`squall::bench`). Its subcommand `squall bench
+//! search` is `bench_search.rs`.
 
 use crate::command::bench_search;
 use crate::failure::Failure;
 use crate::option::{ArrayArgs, BesideArgs, InputArgs, JsonArgs, NetworkArgs, OutputArgs, context};
 use crate::progress::listen;
-use crate::terminal::{percent, plain_json, say, say_plain, table};
+use crate::terminal::{or_dash, percent, plain_json, say, table, three};
 use clap::Subcommand;
-use serde_json::json;
-use squall::network::{Layer, Times, plain_shares};
+use serde_json::{Value, json};
+use squall::network::{Layer, PlainSteps, PlainTime, Times, plain_shares};
 use squall::report::json;
-use squall::{BenchRequest, Bytes, Nanos, write_outputs};
+use squall::{BenchRequest, Benched, Bytes, Nanos, Roof, write_outputs};
 
 /// The slowest layers that the table shows.
 const SHOWN: usize = 20;
@@ -31,7 +32,11 @@ One inference goes from the copy of its input to the copy of its output. Three o
 a whole, the fourth layer by layer. On a GPU (--target cuda) all launches of an inference are one
 graph: the device time of its replays is given, the time from the host's memory to the host's
 memory, and each layer's in a graph of its own. Inputs without --input are random, the same in every
-run: floats between -1 and 1, whole numbers 0 or 1, and indices below the extent that they index."
+run: floats between -1 and 1, whole numbers 0 or 1, and indices below the extent that they index.
+
+The last table names what no tuned kernel makes: plain operators (`plain`), moves of data (`move`)
+and kernels that are plain loops (`loops`), with the bound, which is the least time by the machine's
+measured roof. Equal nodes share a row; rows below 0.5 % of the time are summed in the last one."
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -83,51 +88,66 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         beside: a.beside.beside.clone(),
     };
     let done = squall::bench(&context(), &request, &mut listen)?;
+    write_outputs(&done.network, &model.input, &done.outputs, &a.outputs.outputs)?;
+    if a.json.json {
+        say(as_json(a, &done))?
+    } else {
+        print(&done)?
+    }
+    Ok(0)
+}
+
+/// The times as one value.
+fn as_json(a: &Args, done: &Benched) -> Value {
     let (network, times) = (&done.network, &done.times);
-    write_outputs(network, &model.input, &done.outputs, &a.outputs.outputs)?;
     let plain = plain_shares(&times.layers);
     let counts = network.counts();
-    if a.json.json {
-        let total: u64 = times.layers.iter().map(|l| l.best_ns).sum();
-        let layer = |l: &Layer| {
-            json!({
-                "share": l.best_ns as f64 / total.max(1) as f64,
-                "name": l.name,
-                "node": l.node,
-                "by": l.kind.name(),
-                "task": l.task.map(|t| t.to_string()),
-                "best_ns": l.best_ns,
-                "in_place_ns": l.in_place_ns,
-            })
-        };
-        say(json!({
+    let total: u64 = times.layers.iter().map(|l| l.best_ns).sum();
+    let layer = |l: &Layer| {
+        json!({
+            "share": l.best_ns as f64 / total.max(1) as f64,
+            "name": l.name,
+            "node": l.node,
+            "by": l.kind.name(),
+            "task": l.task.map(|t| t.to_string()),
+            "best_ns": l.best_ns,
+            "in_place_ns": l.in_place_ns,
+        })
+    };
+    json!({
+        "best_ns": times.best_ns,
+        "median_ns": times.median_ns,
+        "output": a.outputs.outputs.first().map(|f| &f.path),
+        "inferences": times.inferences,
+        "device": times.host.map(|_| json!({
             "best_ns": times.best_ns,
             "median_ns": times.median_ns,
-            "output": a.outputs.outputs.first().map(|f| &f.path),
             "inferences": times.inferences,
-            "device": times.host.map(|_| json!({
-                "best_ns": times.best_ns,
-                "median_ns": times.median_ns,
-                "inferences": times.inferences,
-            })),
-            "host_to_host": times.host.map(|h| json!({
-                "best_ns": h.best_ns,
-                "median_ns": h.median_ns,
-                "inferences": h.inferences,
-            })),
-            "arena_bytes": network.arena_bytes(),
-            "precision": network.precision().name(),
-            "kernels": counts.kernels,
-            "tuned": counts.tuned,
-            "guessed": counts.guessed,
-            "plain": counts.plain,
-            "plain_operators": plain.iter().map(plain_json).collect::<Vec<_>>(),
-            "fallbacks": network.fallbacks(),
-            "beside": json::beside(&done.inference),
-            "layers": times.layers.iter().map(layer).collect::<Vec<_>>(),
-        }))?;
-        return Ok(0);
-    }
+        })),
+        "host_to_host": times.host.map(|h| json!({
+            "best_ns": h.best_ns,
+            "median_ns": h.median_ns,
+            "inferences": h.inferences,
+        })),
+        "arena_bytes": network.arena_bytes(),
+        "precision": network.precision().name(),
+        "kernels": counts.kernels,
+        "tuned": counts.tuned,
+        "guessed": counts.guessed,
+        "plain": counts.plain,
+        "plain_operators": plain.iter().map(plain_json).collect::<Vec<_>>(),
+        "plain_steps": json::plain_steps(&done.inference.plain, done.roof.as_ref()),
+        "roof": done.roof.as_ref().map(json::roof),
+        "fallbacks": network.fallbacks(),
+        "beside": json::beside(&done.inference),
+        "layers": times.layers.iter().map(layer).collect::<Vec<_>>(),
+    })
+}
+
+/// The times for people: the slowest layers, the whole inference, and what runs as plain C.
+fn print(done: &Benched) -> Result<(), Failure> {
+    let (network, times) = (&done.network, &done.times);
+    let counts = network.counts();
     layers(times)?;
     let (best, median) = (Nanos(times.best_ns as f64), Nanos(times.median_ns as f64));
     let arena = Bytes(network.arena_bytes() as u64);
@@ -143,8 +163,56 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             h.inferences
         ))?;
     }
-    say_plain(&plain)?;
-    Ok(0)
+    plain_steps(&done.inference.plain, done.roof.as_ref())
+}
+
+/// A table of what runs as plain C, with its bounds.
+fn plain_steps(steps: &PlainSteps, roof: Option<&Roof>) -> Result<(), Failure> {
+    if steps.is_empty() {
+        return Ok(());
+    }
+    let whole = steps.whole();
+    let nodes = if whole.nodes == 1 { "node runs" } else { "nodes run" };
+    let by = roof.map_or(String::new(), |r| {
+        format!(
+            "; bound: by {} GFLOP/s and the bandwidth of the caches and memory ({} GB/s) that can \
+             hold the data",
+            three(r.peak_gflops),
+            three(r.memory_gbs)
+        )
+    });
+    say(format_args!(
+        "{} {nodes} as plain C, {} of the time{by}",
+        whole.nodes,
+        tenths(whole.share)
+    ))?;
+    let mut t =
+        table(&["operator", "by", "nodes", "time", "share", "bound", "times its bound", "node"]);
+    t.align_left(1);
+    t.align_left(7);
+    let cells = |time: &PlainTime| {
+        [
+            time.nodes.to_string(),
+            Nanos(time.best_ns as f64).to_string(),
+            tenths(time.share),
+            or_dash(roof.and_then(|r| time.bound(r))),
+            or_dash(roof.and_then(|r| time.times_bound(r)).map(|x| three(x) + "x")),
+        ]
+    };
+    for row in &steps.rows {
+        let named = [row.op.clone(), row.by.to_string()];
+        t.add_row(named.into_iter().chain(cells(&row.time)).chain([row.node.clone()]));
+    }
+    if let Some(rest) = &steps.rest {
+        let named = ["others".to_string(), String::new()];
+        t.add_row(named.into_iter().chain(cells(rest)).chain([String::new()]));
+    }
+    say(t)
+}
+
+/// A share in percent, with tenths.
+fn tenths(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
 }
 
 fn layers(times: &Times) -> Result<(), Failure> {

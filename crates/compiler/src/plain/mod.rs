@@ -36,10 +36,12 @@ mod regions;
 mod resize;
 mod signal;
 mod softmax;
+mod work;
 
 pub use self::device::{DeviceSource, Phase};
 pub(crate) use self::nbits::{FewBitsKnobs, few_bits};
 use self::program::Program;
+pub use self::work::{LeastWork, least_work};
 use squall_core::graph::OperatorCall;
 use squall_core::operators::{operator, standard_operators};
 use std::fmt;

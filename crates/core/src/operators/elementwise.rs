@@ -211,7 +211,10 @@ pub(super) const ROWS: &[Row] = &[
     each("And", elementwise::compare).c_of_two("", "", "a && b").folds(fold::compare),
     each("Or", elementwise::compare).c_of_two("", "", "a || b").folds(fold::compare),
     each("Xor", elementwise::compare).c_of_two("", "", "!a != !b").folds(fold::compare),
-    each("Where", elementwise::select).folds(fold::select).moves(Moving::Only(&[1, 2])),
+    each("Where", elementwise::select)
+        .folds(fold::select)
+        .moves(Moving::Only(&[1, 2]))
+        .picks(&[1, 2]),
     each("BitCast", elementwise::bit_cast),
     each("BitShift", elementwise::arithmetic),
     each("BitwiseAnd", elementwise::arithmetic).c_of_two("", "(T0)(a & b)", ""),

@@ -3,12 +3,12 @@
 //! regions. A row names the function that infers shapes and, where constants are packed, the
 //! evaluator. `operators/mod.rs` has the table of all families.
 
-use super::{Row, row};
+use super::{Row, counted, row};
 use crate::graph::fold;
 use crate::graph::infer::{bytes, choice, nbits, region};
 
 pub(super) const ROWS: &[Row] = &[
-    row("MatMulNBits", nbits::matmul).spreads(),
+    row("MatMulNBits", nbits::matmul).multiplies(|ctx, y| counted::product(ctx, 0, y)).spreads(),
     row("PackNBits", nbits::pack).folds(fold::pack_nbits).spreads(),
     row("UnpackNBits", nbits::unpack).folds(fold::unpack_nbits).spreads(),
     row("ToBytes", bytes::to_bytes),
@@ -25,6 +25,6 @@ pub(super) const ROWS: &[Row] = &[
     row("MapBytes", |ctx| bytes::like(ctx, 0)),
     row("MaxPoolBytes", bytes::pooled),
     row("MeanBytes", bytes::pooled),
-    row(choice::CHOOSE, choice::choose).folds(fold::choose).spreads(),
+    row(choice::CHOOSE, choice::choose).folds(fold::choose).picks(&[1, 2]).spreads(),
     row(region::REGION, region::region),
 ];

@@ -6,6 +6,7 @@
 //! [`fold`](crate::graph::fold). The reader of ONNX files, the graph and the generators of plain C
 //! all look operators up here.
 
+mod counted;
 mod each;
 mod elementwise;
 mod images;
@@ -18,6 +19,7 @@ mod sequences;
 mod shapes;
 mod signals;
 
+pub use counted::Products;
 pub use each::{CTexts, Each, Formula, Operands, decimal};
 pub use refused::{REFUSED, WRITTEN_OUT};
 
@@ -56,6 +58,11 @@ pub struct Row {
     /// Whether the outermost loops of its plain C have instances that do not depend on each other:
     /// each writes places of its own and reads none that others write.
     pub spreads: bool,
+    /// How many products of two numbers it adds up, where its results are such sums.
+    pub products: Option<Products>,
+    /// The operands from which it picks elements: of all of them together it may read as few
+    /// elements as its results have. It reads the others whole.
+    pub picks: &'static [usize],
     /// What its plain C does not support, for users; empty where there is nothing to say.
     pub limits: &'static str,
 }
@@ -104,6 +111,8 @@ const fn row(name: &'static str, infer: Infer) -> Row {
         renames: false,
         sign: Sign::Any,
         spreads: false,
+        products: None,
+        picks: &[],
         limits: "",
     }
 }
@@ -139,6 +148,14 @@ impl Row {
 
     const fn spreads(self) -> Row {
         Row { spreads: true, ..self }
+    }
+
+    const fn multiplies(self, by: Products) -> Row {
+        Row { products: Some(by), ..self }
+    }
+
+    const fn picks(self, from: &'static [usize]) -> Row {
+        Row { picks: from, ..self }
     }
 
     const fn limits(self, limits: &'static str) -> Row {

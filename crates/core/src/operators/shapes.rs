@@ -1,8 +1,8 @@
 //! The rows of ONNX's operators that move elements or make shapes, without arithmetic: `Reshape`,
 //! `Transpose`, `Slice`, `Concat`, `Shape` and others. A row names the function that infers shapes
 //! (`graph/infer/shape_ops.rs`) and the evaluator (`graph/fold`), and says whose elements move
-//! (`moves`) or that only the shape changes (`renames`). `operators/mod.rs` has the table of all
-//! families.
+//! (`moves`), that only the shape changes (`renames`), or that a part of an operand may be read
+//! (`picks`). `operators/mod.rs` has the table of all families.
 
 use super::{Moving, Row, row};
 use crate::graph::fold;
@@ -35,16 +35,19 @@ pub(super) const ROWS: &[Row] = &[
         .folds(fold::slice)
         .keeps_sign()
         .moves(Moving::Only(&[0]))
+        .picks(&[0])
         .spreads()
         .limits("on GPUs starts, ends, axes and steps must be known when the model is read"),
     row("Gather", shape_ops::gather)
         .folds(fold::gather)
         .keeps_sign()
         .moves(Moving::Only(&[0]))
+        .picks(&[0])
         .spreads(),
     row("GatherElements", shape_ops::gather_elements)
         .folds(fold::gather_elements)
         .moves_data()
+        .picks(&[0])
         .spreads(),
     row("Expand", shape_ops::expand)
         .folds(fold::expand)
@@ -52,7 +55,7 @@ pub(super) const ROWS: &[Row] = &[
         .moves(Moving::Only(&[0]))
         .spreads(),
     row("Tile", shape_ops::tile).folds(fold::tile).moves(Moving::Only(&[0])).spreads(),
-    row("Pad", shape_ops::pad).folds(fold::pad).moves(Moving::Only(&[0, 2])).spreads(),
+    row("Pad", shape_ops::pad).folds(fold::pad).moves(Moving::Only(&[0, 2])).picks(&[0]).spreads(),
     row("Range", shape_ops::range)
         .folds(fold::range)
         .moves_data()

@@ -1,6 +1,7 @@
 //! The verb behind `squall bench`: builds a model's network from the store's kernels and times
 //! whole inferences, in turns with other libraries where asked. Input: a [`BenchRequest`]; output:
-//! [`Benched`], with times, layers and outputs. `timing.rs` does the timing.
+//! [`Benched`], with times, layers, outputs, and the machine's roof, by which what runs as plain C
+//! has bounds. `timing.rs` does the timing.
 
 use crate::base::error::Error;
 use crate::inference::network::{Network, Times};
@@ -9,6 +10,7 @@ use crate::inference::run::{NetworkRequest, leave_wishes, network};
 use crate::inference::timed::Inference;
 use crate::inference::timing::{Timed, time_beside};
 use crate::input::arrays::{ArrayFile, NamedArray};
+use crate::target::roof::Roof;
 use crate::target::target_context::Context;
 use crate::task::event::{Event, Listen};
 
@@ -35,6 +37,8 @@ pub struct Benched {
     pub times: Times,
     /// Whole inferences, with those of other libraries.
     pub inference: Inference,
+    /// What the machine can do at most, where something runs as plain C and it could be measured.
+    pub roof: Option<Roof>,
 }
 
 /// Builds a model and times whole inferences of it.
@@ -53,10 +57,32 @@ pub fn bench(
     if let Some(crowding) = context.crowding(wanted.target, wanted.threads)? {
         listen(Event::Trouble(crowding));
     }
-    bench_untold(context, request, listen)
+    let done = bench_untold(context, request, listen)?;
+    let roof = roof(context, wanted, &done.inference, listen);
+    Ok(Benched { roof, ..done })
 }
 
-/// The same without a word of threads that share cores: `tune` said it.
+/// The machine's roof, measured where something runs as plain C. Times are of use without it: where
+/// it cannot be measured, that is said.
+fn roof(
+    context: &Context,
+    wanted: &NetworkRequest,
+    inference: &Inference,
+    listen: &mut Listen<'_>,
+) -> Option<Roof> {
+    if inference.plain.is_empty() {
+        return None;
+    }
+    match context.target(wanted.target, wanted.threads).and_then(|at| at.roof()) {
+        Ok(roof) => Some(roof),
+        Err(e) => {
+            listen(Event::Note(format!("plain C has no bounds, since the roof is not known: {e}")));
+            None
+        }
+    }
+}
+
+/// The same without a word of threads that share cores, and without the roof: `tune` has both.
 pub(crate) fn bench_untold(
     context: &Context,
     request: &BenchRequest,
@@ -74,5 +100,5 @@ pub(crate) fn bench_untold(
     for note in inference.notes() {
         listen(Event::Note(note));
     }
-    Ok(Benched { network, outputs, times, inference })
+    Ok(Benched { network, outputs, times, inference, roof: None })
 }

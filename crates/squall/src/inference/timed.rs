@@ -3,6 +3,7 @@
 //! it.
 
 use crate::inference::kernel_graph::KernelGraph;
+use crate::inference::network::PlainSteps;
 use crate::inference::peers::Peer;
 use crate::predict::counts::KernelCounts;
 use squall_core::Nanos;
@@ -20,6 +21,8 @@ pub struct Inference {
     pub kernels: KernelCounts,
     /// Which operators became which kernels, with their times.
     pub graph: KernelGraph,
+    /// What still runs as plain C.
+    pub plain: PlainSteps,
     /// The other libraries' times in the same rounds, in the order of the request.
     pub beside: Vec<Peer>,
 }
@@ -75,8 +78,8 @@ mod tests {
         let beside = vec![peer(Ok(theirs)), peer(Err("no Python".into()))];
         let (best, median) = (Nanos(10.0), Nanos(11.0));
         let kernels = KernelCounts::default();
-        let graph = KernelGraph::default();
-        let i = Inference { best, median, inferences: 3, kernels, graph, beside };
+        let (graph, plain) = (KernelGraph::default(), PlainSteps::default());
+        let i = Inference { best, median, inferences: 3, kernels, graph, plain, beside };
         assert_eq!(i.ratio(&i.beside[0]), Some(2.0));
         let notes = i.notes();
         assert!(notes[0].contains("2.00x") && notes[0].contains("differs"), "{notes:?}");

@@ -66,6 +66,7 @@ pub fn time_beside(
         inferences: times.inferences,
         kernels: network.counts(),
         graph: network.kernel_graph(&times.layers),
+        plain: network.plain_steps(&times.layers),
         beside,
     };
     Ok((outputs, times, inference))

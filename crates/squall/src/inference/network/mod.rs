@@ -15,8 +15,10 @@ mod operands;
 mod packed;
 mod parts;
 mod plain;
+mod plain_steps;
 mod ports;
 mod program;
+mod step_work;
 mod trust;
 mod units;
 mod values;
@@ -50,6 +52,8 @@ use values::{ends, fitting};
 
 pub use crate::input::weights::weights;
 pub(crate) use parts::Kernel;
+pub use plain_steps::{PlainRow, PlainSteps, PlainTime};
+pub use step_work::StepWork;
 pub use values::NetworkValue;
 
 /// What chooses the kernels of tasks.

@@ -6,7 +6,7 @@
 use super::bars;
 use super::graph;
 use super::svg;
-use super::{Report, StopReason, TaskReport};
+use super::{PlainTime, Report, StopReason, TaskReport};
 use crate::base::page::{escape, short};
 use squall_core::Nanos;
 use std::fmt::Write;
@@ -59,6 +59,7 @@ pub fn page(r: &Report) -> String {
     {
         section(&mut p, "The network as kernels", &picture);
     }
+    plain_steps(&mut p, r);
     curves(&mut p, r);
     failures(&mut p, r);
     untuned(&mut p, r);
@@ -242,6 +243,59 @@ fn winner(t: &TaskReport) -> String {
         Some(w) => format!("{}: {}", w.tunable, w.configuration),
         None => "nothing ran".into(),
     }
+}
+
+/// The nodes of the network that run as plain C, with their bounds where the roof is known.
+fn plain_steps(p: &mut String, r: &Report) {
+    let Some(Ok(i)) = &r.inference else { return };
+    if i.plain.is_empty() {
+        return;
+    }
+    let whole = i.plain.whole();
+    let mut b = format!(
+        "<p class='sub'>No tuned kernel makes these {} nodes: {} of the time of all steps. The \
+         bound is the least time by the machine's roof.</p><table><thead><tr><th \
+         class='l'>operator</th><th class='l'>first node</th><th>nodes</th><th>time</th><th>of \
+         the time</th><th>bound</th><th>times its bound</th></tr></thead><tbody>",
+        whole.nodes,
+        of_time(whole.share)
+    );
+    for row in &i.plain.rows {
+        let _ = write!(
+            b,
+            "<tr><td class='l name'>{} <small>{}</small></td><td class='l wrap \
+             mono'>{}</td>{}</tr>",
+            escape(&row.op),
+            row.by,
+            escape(&row.node),
+            plain_cells(&row.time, r)
+        );
+    }
+    if let Some(rest) = &i.plain.rest {
+        let cells = plain_cells(rest, r);
+        let _ = write!(b, "<tr><td class='l'>others</td><td class='l'></td>{cells}</tr>");
+    }
+    b.push_str("</tbody></table>");
+    section(p, "What runs as plain C", &b);
+}
+
+fn plain_cells(time: &PlainTime, r: &Report) -> String {
+    let dash = || "\u{2013}".to_string();
+    let bound = r.roof.as_ref().and_then(|roof| time.bound(roof));
+    let ratio = r.roof.as_ref().and_then(|roof| time.times_bound(roof));
+    format!(
+        "<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
+        time.nodes,
+        Nanos(time.best_ns as f64),
+        of_time(time.share),
+        bound.map_or_else(dash, |b| b.to_string()),
+        ratio.map_or_else(dash, |x| format!("{}x", short(x)))
+    )
+}
+
+/// A share of the time in percent.
+fn of_time(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
 }
 
 fn curves(p: &mut String, r: &Report) {

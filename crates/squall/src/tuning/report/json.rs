@@ -1,7 +1,8 @@
-//! The report of a tuning session as JSON: the last line of `squall tune --json`. Scripts depend on
-//! its keys, which are therefore never renamed. `mod.rs` has the facts that it prints.
+//! The report of a tuning session as JSON: the last line of `squall tune --json`, and the parts of
+//! it that `squall bench --json` has, too. Scripts depend on its keys, which are therefore never
+//! renamed. `mod.rs` has the facts that it prints.
 
-use super::{Inference, Report, Roof, TaskReport};
+use super::{Inference, PlainRow, PlainSteps, PlainTime, Report, Roof, TaskReport};
 use crate::inference::peers::Peer;
 use serde_json::{Value, json};
 use squall_core::CpuCost;
@@ -22,7 +23,7 @@ pub fn report(r: &Report) -> Value {
         "seconds": r.seconds,
         "stop": r.stop.name(),
         "store": r.store.to_string_lossy(),
-        "inference": r.inference.as_ref().map(inference),
+        "inference": r.inference.as_ref().map(|i| inference(i, r.roof.as_ref())),
         "total": {
             "best_ns": best.0,
             "untuned_ns": untuned.0,
@@ -42,7 +43,7 @@ pub fn report(r: &Report) -> Value {
     })
 }
 
-fn inference(i: &Result<Inference, String>) -> Value {
+fn inference(i: &Result<Inference, String>, roof: Option<&Roof>) -> Value {
     match i {
         Ok(i) => json!({
             "best_ns": i.best.0,
@@ -52,6 +53,7 @@ fn inference(i: &Result<Inference, String>) -> Value {
             "tuned": i.kernels.tuned,
             "guessed": i.kernels.guessed,
             "plain": i.kernels.plain,
+            "plain_steps": plain_steps(&i.plain, roof),
             "beside": beside(i),
         }),
         Err(why) => json!({"failed": why}),
@@ -73,6 +75,35 @@ pub fn beside(i: &Inference) -> Vec<Value> {
         Err(why) => json!({"library": p.library.name(), "failed": why}),
     };
     i.beside.iter().map(peer).collect()
+}
+
+/// What runs as plain C, with bounds where the roof is known.
+pub fn plain_steps(steps: &PlainSteps, roof: Option<&Roof>) -> Value {
+    let row = |row: &PlainRow| {
+        let mut all = plain_time(&row.time, roof);
+        all["by"] = row.by.into();
+        all["op"] = row.op.as_str().into();
+        all["node"] = row.node.as_str().into();
+        all
+    };
+    json!({
+        "whole": plain_time(&steps.whole(), roof),
+        "rows": steps.rows.iter().map(row).collect::<Vec<_>>(),
+        "rest": steps.rest.as_ref().map(|time| plain_time(time, roof)),
+    })
+}
+
+fn plain_time(time: &PlainTime, roof: Option<&Roof>) -> Value {
+    let totals = time.totals();
+    json!({
+        "nodes": time.nodes,
+        "best_ns": time.best_ns,
+        "share": time.share,
+        "operations": totals.map(|t| t.0),
+        "bytes": totals.map(|t| t.1),
+        "bound_ns": roof.and_then(|r| time.bound(r)).map(|b| b.0),
+        "times_bound": roof.and_then(|r| time.times_bound(r)),
+    })
 }
 
 /// The machine's limits.

@@ -11,6 +11,7 @@ pub mod svg;
 
 pub use crate::base::page::STYLE;
 pub use crate::inference::kernel_graph::{GraphKernel, KernelGraph};
+pub use crate::inference::network::{PlainRow, PlainSteps, PlainTime, StepWork};
 pub use crate::inference::timed::Inference;
 pub use crate::target::roof::{Factors, Roof, RoofLevel};
 pub use crate::task::task_kernels::baseline;
