@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Row] = &[
         .folds(fold::dequantize)
         .spreads()
         .limits("from integers; known scales must be above 0, in blocks finite"),
-    row("DynamicQuantizeLinear", quantized::dynamic),
+    row("DynamicQuantizeLinear", quantized::dynamic).spreads(),
     row("MatMulInteger", quantized::matmul_integer),
     row("QLinearConv", quantized::qlinear_conv).limits("known scales must be above 0"),
     row("QLinearMatMul", quantized::qlinear_matmul).limits("known scales must be above 0"),
