@@ -1,6 +1,7 @@
 //! The rows of ONNX's operators over sequences: attention, recurrent networks, rotary embeddings
 //! and caches of keys. A row names the function that infers shapes (`graph/infer/sequence.rs`) and
-//! limits for the user's documentation. `operators/mod.rs` has the table of all families.
+//! limits for the user's documentation; `spreads` says that threads can share the loops of its
+//! plain C. `operators/mod.rs` has the table of all families.
 
 use super::{Row, row};
 use crate::graph::infer::sequence;
@@ -14,6 +15,6 @@ pub(super) const ROWS: &[Row] = &[
     row("LinearAttention", sequence::linear_attention),
     row("RNN", sequence::recurrent),
     row("ReverseSequence", sequence::reverse).moves_data(),
-    row("RotaryEmbedding", sequence::rotary),
+    row("RotaryEmbedding", sequence::rotary).spreads(),
     row("TensorScatter", sequence::tensor_scatter),
 ];
