@@ -54,6 +54,6 @@ impl Rotary {
     /// A readable name for the task.
     pub fn name(&self) -> String {
         let Rotary { batch, heads, steps, half, .. } = self;
-        format!("rotary_{}x{steps}x{}", batch * heads, 2 * half)
+        format!("rotary_{}x{steps}x{}", batch.saturating_mul(*heads), half.saturating_mul(2))
     }
 }

@@ -288,8 +288,8 @@ pub struct LpNorm {
 }
 
 impl LpNorm {
-    /// A number that no norm but 0 is below: it is divided by in the place of 0. Sums of sizes are 0
-    /// or the smallest float at least, and roots of sums of squares that number's root.
+    /// A number that no norm but 0 is below: it is divided by in the place of 0. Sums of sizes are
+    /// 0 or the smallest float at least, and roots of sums of squares that number's root.
     pub fn least(p: i64) -> f32 {
         if p == 1 { 1e-45 } else { 3.7e-23 }
     }

@@ -1,10 +1,10 @@
 //! Standard operators that other standard operators compute, written out as those where their
 //! shapes are known: then kernels take part in them as if the exporter had written them so. An
 //! `Einsum` becomes products of matrices between permutations that kernels read through, an
-//! `Attention` two products with a softmax between them. Norms and sums of powers that are not over
-//! the last dimensions become reductions, and a `RotaryEmbedding` gets a row of its caches for each
-//! step; along the last dimensions, and so, they are kernels as they are. A node that is not of
-//! these forms stays, and runs as plain C where it is no kernel.
+//! `Attention` two products with a softmax between them. Norms and sums of powers over other than
+//! the last dimensions become reductions; over the last ones the node is a kernel, and stays. A
+//! `RotaryEmbedding` with position ids becomes one with a row of its caches for each step, which is
+//! a kernel. A node that is not of these forms stays, and runs as plain C where it is no kernel.
 
 mod attention;
 mod einsum;

@@ -1,6 +1,6 @@
-//! `RotaryEmbedding` with position ids: rows of the caches are gathered by the ids first, so that the
-//! node has a row of cosines and one of sines for each step. Where caches and ids are constants the
-//! rows are known when the model is loaded. The node of this form stays; it is a kernel
+//! `RotaryEmbedding` with position ids: rows of the caches are gathered by the ids first, so that
+//! the node has a row of cosines and one of sines for each step. Where caches and ids are constants
+//! the rows are known when the model is loaded. The node of this form stays; it is a kernel
 //! (`graph/src/fuse/anchor/rotary.rs`) or one plain operator.
 
 use crate::onnx::reader::body::Body;

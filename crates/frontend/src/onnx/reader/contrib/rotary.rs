@@ -1,7 +1,7 @@
 //! Rewrites onnxruntime's `RotaryEmbedding` as the standard operator without position ids: a row of
-//! its caches is gathered for each step. Its ids are those of all steps, or the first step's, behind
-//! which the others are counted. onnxruntime multiplies by nothing for the attribute `scale`, and
-//! neither does this file.
+//! its caches is gathered for each step. Its ids are those of all steps, or that of the first step,
+//! behind which the others are counted. onnxruntime reads an attribute `scale` and multiplies
+//! nothing by it (`rotary_embedding.cc`); this file does not read it.
 
 use super::MOST_PLACES;
 use crate::onnx::reader::body::Body;

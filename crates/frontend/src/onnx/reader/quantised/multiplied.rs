@@ -1,7 +1,7 @@
-//! Finds the dynamically quantised bytes that an operator reads as whole numbers of floats. Input: a
-//! graph; output: the names of bytes of `DynamicQuantizeLinear` that reach an operator of the table
-//! (`calls.rs`) with companions, directly or through moves. The nodes of all other bytes stay as
-//! they are, each one plain operator.
+//! Finds the dynamically quantised bytes that an operator reads as whole numbers of floats. Input:
+//! a graph; output: the names of bytes of `DynamicQuantizeLinear` that reach an operator of the
+//! table (`calls.rs`) with companions, directly or through moves. The nodes of all other bytes stay
+//! as they are, each one plain operator.
 
 use super::calls::{is_moved, is_quantised};
 use crate::onnx::proto::{GraphProto, NodeProto};
