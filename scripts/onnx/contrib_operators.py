@@ -42,6 +42,15 @@ def cases():
     yield "fast_gelu", "FastGelu", [x], {}, 1
     yield "fast_gelu_bias", "FastGelu", [x, floats(8)], {}, 1
     yield "quick_gelu", "QuickGelu", [x], {"alpha": 1.5}, 1
+    caches = [floats(9, 4), floats(9, 4)]
+    places = np.array([[3, 0, 8, 1, 2], [5, 5, 4, 0, 7]], np.int64)
+    for turned in (0, 1):
+        kind = {"interleaved": turned}
+        name = f"rotary_{turned}"
+        yield name, "RotaryEmbedding", [floats(2, 5, 24), places, *caches], kind, 1
+        yield name + "_heads", "RotaryEmbedding", [floats(2, 3, 5, 8), places, *caches], kind, 1
+        first = np.array([2], np.int64)
+        yield name + "_first", "RotaryEmbedding", [floats(2, 5, 24), first, *caches], kind, 1
     a, b = floats(2, 3, 4, 5), floats(2, 3, 5, 6)
     yield "fused_matmul", "FusedMatMul", [a, b], {"alpha": 0.25}, 1
     at, bt = a.swapaxes(2, 3).copy(), b.swapaxes(2, 3).copy()

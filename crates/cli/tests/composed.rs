@@ -6,7 +6,7 @@
 use crate::branches::npy;
 use crate::support;
 
-use squall_testing::onnx::{AttributeProto, Build, float, int, text};
+use squall_testing::onnx::{AttributeProto, Build, float, i64s, int, text};
 use support::Place;
 
 /// Einsum equations with the shapes of their operands.
@@ -258,5 +258,169 @@ fn attention_is_what_it_says() {
     assert!(model.nodes.iter().all(|n| n.op != "Attention"), "one was not written out");
     for (i, (got, want)) in c.run().iter().zip(&wanted).enumerate() {
         assert_close(&format!("attention {i}"), got, want);
+    }
+}
+
+/// A graph under construction with one more constant of whole numbers; its name.
+fn constant(c: &mut Case, dims: &[i64], data: &[i64]) -> String {
+    let name = format!("c{}", c.build.graph().initializer.len());
+    let build = std::mem::replace(&mut c.build, Build::new(23));
+    c.build = build.init(&name, i64s(dims, data));
+    name
+}
+
+/// Rows along an axis of `[2, 3, 4]`, and the places of their elements.
+fn rows(axis: usize) -> Vec<Vec<usize>> {
+    let [shape, strides] = [[2, 3, 4], [12, 4, 1]];
+    let firsts = (0..24).filter(|i| i / strides[axis] % shape[axis] == 0);
+    firsts.map(|i| (0..shape[axis]).map(|k| i + k * strides[axis]).collect()).collect()
+}
+
+/// Norms and sums of powers along the last dimension, which are kernels, and along another, which
+/// are written out.
+#[test]
+fn norms_and_sums_of_powers_are_what_they_say() {
+    let mut c = Case { build: Build::new(23), given: Vec::new() };
+    let mut wanted = Vec::new();
+    for (axis, p) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
+        let x = c.input(&[2, 3, 4]);
+        if let Some(given) = c.given.last_mut() {
+            // The norm of one row is 0.
+            rows(axis)[1].iter().for_each(|i| given.2[*i] = 0.0);
+        }
+        c.node("LpNormalization", &[&x], &[int("axis", axis as i64), int("p", p)]);
+        let x = c.data(&x);
+        let mut want = vec![0.0; 24];
+        for row in rows(axis) {
+            let sum: f64 = row.iter().map(|i| x[*i].abs().powi(p as i32)).sum();
+            let norm = if p == 2 { sum.sqrt() } else { sum };
+            row.iter().filter(|_| norm > 0.0).for_each(|i| want[*i] = x[*i] / norm);
+        }
+        wanted.push(want);
+    }
+    for (axis, keepdims) in [(1, 0), (1, 1), (2, 0), (2, 1)] {
+        let x = c.input(&[2, 3, 4]);
+        if let Some(given) = c.given.last_mut() {
+            // Their powers overflow unless the largest is taken out.
+            given.2.iter_mut().for_each(|x| *x = 100.0 + 10.0 * *x);
+        }
+        let axes = constant(&mut c, &[1], &[axis as i64]);
+        c.node("ReduceLogSumExp", &[&x, &axes], &[int("keepdims", keepdims)]);
+        let x = c.data(&x);
+        let sum = |row: &Vec<usize>| row.iter().map(|i| x[*i].exp()).sum::<f64>().ln();
+        wanted.push(rows(axis).iter().map(sum).collect());
+    }
+    let model = c.build.read().unwrap();
+    let left = |op: &str| model.nodes.iter().filter(|n| n.op == op).count();
+    assert_eq!([left("LpNormalization"), left("ReduceLogSumExp")], [2, 2]);
+    for (i, (got, want)) in c.run().iter().zip(&wanted).enumerate() {
+        assert_close(&format!("norm {i}"), got, want);
+    }
+}
+
+/// The same of infinities and of what is no number, along both dimensions.
+#[test]
+fn sums_of_powers_know_infinities() {
+    let mut c = Case { build: Build::new(23), given: Vec::new() };
+    let (high, low, none) = (f32::INFINITY, f32::NEG_INFINITY, f32::NAN);
+    let lines = [[high, 1.0, 2.0], [low, low, low], [low, 1.0, low], [none, 1.0, high]];
+    for axis in [1, 2] {
+        let shape = if axis == 2 { [1, 4, 3] } else { [1, 3, 4] };
+        let x = c.input(&shape);
+        if let Some(given) = c.given.last_mut() {
+            let place =
+                |i: usize| if axis == 2 { lines[i / 3][i % 3] } else { lines[i % 4][i / 4] };
+            given.2 = (0..12).map(place).collect();
+        }
+        let axes = constant(&mut c, &[1], &[axis]);
+        c.node("ReduceLogSumExp", &[&x, &axes], &[]);
+    }
+    for got in c.run() {
+        assert!(got[..2] == [high, low] && got[3].is_nan(), "{got:?}");
+        assert!((got[2] - 1.0).abs() < 1e-5, "{got:?}");
+    }
+}
+
+/// Rotary embeddings of all forms: with places and without, heads in the second dimension and side
+/// by side, pairs of halves and of neighbours, all features and the first few.
+#[test]
+fn rotary_embeddings_are_what_they_say() {
+    let mut c = Case { build: Build::new(23), given: Vec::new() };
+    let mut wanted = Vec::new();
+    let (batch, heads, steps, size, cached) = (2, 3, 5, 8, 9);
+    let ids: Vec<i64> = (0..10).map(|i| (i * 4 + 1) % cached as i64).collect();
+    let forms = (0..16).map(|i| [i & 1, i & 2, i & 4, i & 8].map(|bit| bit != 0));
+    for [packed, neighbours, placed, few] in forms {
+        let turned = if few { 4 } else { size };
+        let half = turned / 2;
+        let shape = match packed {
+            true => vec![batch, steps, heads * size],
+            false => vec![batch, heads, steps, size],
+        };
+        let cache = if placed { vec![cached, half] } else { vec![batch, steps, half] };
+        let x = c.input(&shape);
+        let [cos, sin] = [(); 2].map(|()| c.input(&cache));
+        let mut inputs = vec![x.clone(), cos.clone(), sin.clone()];
+        inputs.extend(placed.then(|| constant(&mut c, &[2, 5], &ids)));
+        let attributes = [
+            int("interleaved", i64::from(neighbours)),
+            int("num_heads", if packed { heads as i64 } else { 0 }),
+            int("rotary_embedding_dim", if few { turned as i64 } else { 0 }),
+        ];
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        c.node("RotaryEmbedding", &inputs, &attributes);
+        let (x, cos, sin) = (c.data(&x), c.data(&cos), c.data(&sin));
+        let mut want = x.clone();
+        for n in 0..batch * heads * steps {
+            let (b, h, t) = (n / heads / steps, n / steps % heads, n % steps);
+            let at = if packed { (b * steps + t) * heads + h } else { n };
+            let row = if placed { ids[b * steps + t] as usize } else { b * steps + t };
+            for k in 0..half {
+                let pair = if neighbours { [2 * k, 2 * k + 1] } else { [k, half + k] };
+                let [i, j] = pair.map(|f| at * size + f);
+                let (r, s) = (cos[row * half + k], sin[row * half + k]);
+                (want[i], want[j]) = (r * x[i] - s * x[j], s * x[i] + r * x[j]);
+            }
+        }
+        wanted.push(want);
+    }
+    // Rows are gathered ahead: no node has places any more.
+    let model = c.build.read().unwrap();
+    let with_places =
+        model.nodes.iter().filter(|n| n.op == "RotaryEmbedding" && n.inputs.len() > 3);
+    assert_eq!(with_places.count(), 0);
+    for (i, (got, want)) in c.run().iter().zip(&wanted).enumerate() {
+        assert_close(&format!("rotary embedding {i}"), got, want);
+    }
+}
+
+/// Bytes that no product reads are one operator's, which gives the bytes of the definition.
+#[test]
+fn dynamic_bytes_that_leave_are_what_they_say() {
+    let mut c = Case { build: Build::new(23), given: Vec::new() };
+    let mut wanted = Vec::new();
+    // Fewer than a vector of elements, and several with some more.
+    for (i, count) in [5, 64, 203].into_iter().enumerate() {
+        let x = c.input(&[count]);
+        let names = ["q", "s", "z"].map(|n| format!("{n}{i}"));
+        let outputs = names.each_ref().map(String::as_str);
+        let build = std::mem::replace(&mut c.build, Build::new(23));
+        c.build = build.node("DynamicQuantizeLinear", &[&x], &outputs, &[]);
+        c.node("Cast", &[&names[0]], &[int("to", 1)]);
+        c.node("Identity", &[&names[1]], &[]);
+        c.node("Cast", &[&names[2]], &[int("to", 1)]);
+        let x: Vec<f32> = c.data(&x).into_iter().map(|x| x as f32).collect();
+        let (low, high) = x.iter().fold((0f32, 0f32), |(l, h), x| (l.min(*x), h.max(*x)));
+        let scale = (high - low) / 255.0;
+        let zero = (-low / scale).round_ties_even().clamp(0.0, 255.0);
+        let byte = |x: &f32| ((x / scale).round_ties_even() + zero).clamp(0.0, 255.0);
+        wanted.push(x.iter().map(|x| f64::from(byte(x))).collect());
+        wanted.extend([vec![f64::from(scale)], vec![f64::from(zero)]]);
+    }
+    let model = c.build.read().unwrap();
+    let left = model.nodes.iter().filter(|n| n.op == "DynamicQuantizeLinear").count();
+    assert_eq!(left, 3);
+    for (i, (got, want)) in c.run().iter().zip(&wanted).enumerate() {
+        assert_close(&format!("dynamic bytes {i}"), got, want);
     }
 }

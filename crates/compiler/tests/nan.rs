@@ -14,6 +14,7 @@ use squall_compiler::{nest, reference, sketches, untuned};
 use squall_core::expr::{Binary, Expr, Source, Unary};
 use squall_core::graph::{Attribute, CallOperand, Constant, OperatorCall};
 use squall_core::operator::functions::{self as f, c};
+use squall_core::operator::{LpNorm, Reduce, ReduceOp, Rotary};
 use squall_core::{Isa, KernelSource, TensorKind, Workload};
 
 const NAN: f32 = f32::NAN;
@@ -102,6 +103,16 @@ fn cases() -> Vec<(Case, Vec<f64>)> {
         let text =
             format!("workload softmax\n{head}\nstage Y: f32[i: 4, j: 33] = {last}\noutput Y");
         all.push(case(&text, &[0, 33 + 16, 66 + 32], false));
+    }
+    let powers = Reduce { op: ReduceOp::LogSumExp, axes: vec![(4, false), (33, true)] };
+    let norms = [1, 2].map(|p| LpNorm { rows: 4, cols: 33, p }.workload());
+    for rows in norms.into_iter().chain([powers.workload()]) {
+        all.push(case(&rows.unwrap().to_string(), &[0, 33 + 16, 66 + 32], false));
+    }
+    for are_side_by_side in [false, true] {
+        let kinds = [TensorKind::Data, TensorKind::Weight];
+        let turned = Rotary { batch: 2, heads: 3, steps: 5, half: 17, are_side_by_side, kinds };
+        all.push(case(&turned.workload().unwrap().to_string(), &[0, 100, 169], false));
     }
     let pool = "workload maxpool\ndata X: f32[2, 19, 19]\nstage P: f32[c: 2, h: 20, w: 20] = \
                 select(0 <= h - 1 < 19 and 0 <= w - 1 < 19, X[c, h - 1, w - 1], -inf)\nstage Y: \

@@ -85,6 +85,42 @@ fn attention_is_written_out() {
 }
 
 #[test]
+fn rotary_embeddings_have_a_row_of_their_caches_for_each_step() {
+    let caches: [&[i64]; 2] = [&[9, 4], &[9, 4]];
+    let made = |x: &[i64], ids: &[i64], attributes: &[AttributeProto]| {
+        let mut b = call("RotaryEmbedding", &[x], &["y"], attributes).input_of("ids", 7, ids);
+        b = b.input("cos", caches[0]).input("sin", caches[1]);
+        b.graph().node[0].input.extend(["ids", "cos", "sin"].map(String::from));
+        b
+    };
+    // Heads side by side, counted by the attribute or by the caches, and in a dimension; all
+    // places, and the first one.
+    let eight = [int("num_heads", 2)];
+    let forms: [(&[i64], &[i64], &[AttributeProto]); 4] = [
+        (&[2, 5, 16], &[2, 5], &eight),
+        (&[2, 5, 16], &[1], &[]),
+        (&[2, 3, 5, 8], &[2, 5], &[]),
+        (&[1, 3, 5, 8], &[1], &[]),
+    ];
+    for (x, ids, attributes) in forms {
+        let b = made(x, ids, attributes);
+        assert_eq!(b.shape("y"), x);
+        let model = b.read().unwrap();
+        assert_eq!(model.nodes.iter().find_map(|n| n.problem.clone()), None);
+        let node = model.nodes.iter().find(|n| n.op == "RotaryEmbedding").unwrap();
+        assert_eq!(node.inputs.len(), 3);
+        for cache in &node.inputs[1..] {
+            let shape = model.values[cache.unwrap()].shape.clone().unwrap();
+            assert_eq!(shape, [x[0], 5, 4]);
+        }
+    }
+    let packed = made(&[2, 5, 16], &[2, 5], &[int("is_packed_batching", 1)]);
+    assert!(packed.problem().contains("is_packed_batching"), "{}", packed.problem());
+    let few = made(&[2, 5, 16], &[2, 4], &[]);
+    assert!(few.problem().contains("position ids"), "{}", few.problem());
+}
+
+#[test]
 fn uses_that_make_no_sense_are_refused_with_the_reason() {
     let inputs: [&[i64]; 3] = [&[2, 5, 8], &[8, 24], &[24]];
     let says = |attributes: &[AttributeProto], word: &str| {

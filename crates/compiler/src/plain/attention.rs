@@ -7,7 +7,7 @@
 use super::Generator;
 use super::broadcast::broadcast_strides;
 use super::elementwise::only;
-use super::program::Program;
+use super::program::{Program, product};
 use squall_core::DType;
 use squall_core::graph::infer::AttentionShape;
 use squall_core::text::shown;
@@ -246,6 +246,11 @@ fn rotary(p: &mut Program) -> Result<(), String> {
     if turned % 2 != 0 || turned > size || cache.last() != Some(&(turned / 2)) {
         return Err(format!("{turned} turned features of {size} do not suit a cache {cache:?}"));
     }
+    // Each step has a position, or a row of both caches.
+    let rows = if p.has(3) { product(p.shape(3)?) } else { product(&cache[..cache.len() - 1]) };
+    if p.shape(2)? != cache || rows != x[0] * steps {
+        return Err(format!("its caches or positions do not suit its input of shape {x:?}"));
+    }
     for (name, v) in [
         ("BATCH", x[0]),
         ("HEADS", heads),
@@ -273,17 +278,16 @@ fn rotary(p: &mut Program) -> Result<(), String> {
     };
     p.body(&format!(
         "  for (long b = 0; b < BATCH; b++)
-  for (long t = 0; t < STEPS; t++) {{
-{row}    for (long h = 0; h < HEADS; h++) {{
-      const T0 *x = x0 + {place};
-      Y0 *y = y0 + {place};
-      for (long k = 0; k < HALF; k++) {{
-        const R c = x1[row * HALF + k], s = x2[row * HALF + k];
-        y[{one}] = c * x[{one}] - s * x[{two}];
-        y[{two}] = s * x[{one}] + c * x[{two}];
-      }}
-      for (long k = 2 * HALF; k < SIZE; k++) y[k] = x[k];
+  for (long t = 0; t < STEPS; t++)
+  for (long h = 0; h < HEADS; h++) {{
+{row}    const T0 *x = x0 + {place};
+    Y0 *y = y0 + {place};
+    for (long k = 0; k < HALF; k++) {{
+      const R c = x1[row * HALF + k], s = x2[row * HALF + k];
+      y[{one}] = c * x[{one}] - s * x[{two}];
+      y[{two}] = s * x[{one}] + c * x[{two}];
     }}
+    for (long k = 2 * HALF; k < SIZE; k++) y[k] = x[k];
   }}
 "
     ));

@@ -57,7 +57,7 @@ impl DeviceSource {
 
 /// Operators with spread loops whose scratch memory is passed as a whole from one loop to the next,
 /// or that need none on a GPU.
-const HANDS_ON: &[&str] = &["MatMulNBits", "Resize", "Upsample"];
+const HANDS_ON: &[&str] = &["DynamicQuantizeLinear", "MatMulNBits", "Resize", "Upsample"];
 
 /// Whether loops of a call may be spread.
 fn is_spread(p: &Program) -> bool {

@@ -134,21 +134,78 @@ fn dynamic(p: &mut Program) -> Result<(), String> {
   zero = !(zero > 0) ? 0 : zero > 255 ? 255 : zero;
 ";
     p.body(body);
+    // Of 64 elements at a time compilers convert and pack vectors.
     let stores = [
-        "  for (long i = 0; i < N0; i++) {
+        "  for (long i = 0; i < N0 / 64 * 64; i += 64) {
+    int whole[64];
+    for (int l = 0; l < 64; l++) {
+      float v = rintf(x0[i + l] / scale) + zero;
+      v = v > 0 ? v : 0;
+      whole[l] = (int)(v < 255 ? v : 255);
+    }
+    for (int l = 0; l < 64; l++) y0[i + l] = (Y0)whole[l];
+  }
+  for (long i = N0 / 64 * 64; i < N0; i++) {
     const float v = rintf(x0[i] / scale) + zero;
     y0[i] = (Y0)(!(v > 0) ? 0 : v > 255 ? 255 : (int)v);
   }
 ",
         "  y1[0] = scale;\n",
-        "  y2[0] = (Y0)zero;\n",
+        "  y2[0] = (Y2)zero;\n",
     ];
     for (i, store) in stores.iter().enumerate() {
         if p.result(i).is_some() {
             p.body(store);
         }
     }
+    dynamic_on_device(p);
     Ok(())
+}
+
+/// On a GPU 1024 threads look for the ends of the range, each among every 1024th element, one
+/// thread makes the scale and the zero point of what they found, and each byte is a thread's. What
+/// one loop hands to the next lies in memory of the call.
+fn dynamic_on_device(p: &mut Program) {
+    let at = p.scratch((2 * 1024 + 2) * 4);
+    let mut text = format!(
+        "  float *lows = (float *)(void *)((char *)scratch + {at});
+  float *highs = lows + 1024, *found = lows + 2048;
+  for (long t = 0; t < 1024; t++) {{
+    float low = 0, high = 0;
+    for (long i = t; i < N0; i += 1024) {{
+      const float x = x0[i];
+      low = x < low || x != x ? x : low;
+      high = x > high || x != x ? x : high;
+    }}
+    lows[t] = low, highs[t] = high;
+  }}
+  for (long t = 0; t < 1; t++) {{
+    float low = 0, high = 0;
+    for (long k = 0; k < 1024; k++) {{
+      const float a = lows[k], b = highs[k];
+      low = a < low || a != a ? a : low;
+      high = b > high || b != b ? b : high;
+    }}
+    const float scale = high > low || high != high ? (high - low) / 255.0f : 1.0f;
+    const float zero = rintf(-low / scale);
+    found[0] = scale, found[1] = !(zero > 0) ? 0 : zero > 255 ? 255 : zero;
+"
+    );
+    if p.result(1).is_some() {
+        text += "    y1[0] = scale;\n";
+    }
+    if p.result(2).is_some() {
+        text += "    y2[0] = (Y2)found[1];\n";
+    }
+    text += "  }\n";
+    if p.result(0).is_some() {
+        text += "  for (long i = 0; i < N0; i++) {
+    const float v = rintf(x0[i] / found[0]) + found[1];
+    y0[i] = (Y0)(!(v > 0) ? 0 : v > 255 ? 255 : (int)v);
+  }
+";
+    }
+    p.on_device(&text);
 }
 
 /// Where an operand's scale or zero point of row or column `index` lies: one, or one of each.

@@ -25,6 +25,7 @@ mod pool;
 mod prologue;
 mod quantised;
 mod range;
+mod rotary;
 mod rows;
 mod separable;
 mod window;
@@ -45,7 +46,8 @@ pub use normed::{Normed, RowStep};
 pub use pool::{Pool, PoolKind};
 pub use quantised::{ByteRange, ByteResult, ByteSum, OFFSET_UNIT, sum_unit};
 pub use range::{range_of, rounded_behind};
-pub use rows::{GroupNorm, LayerNorm, Reduce, ReduceOp, RmsNorm, Softmax};
+pub use rotary::Rotary;
+pub use rows::{GroupNorm, LayerNorm, LpNorm, Reduce, ReduceOp, RmsNorm, Softmax};
 pub use separable::{OverWindows, Place, PlaceProduct, Separable, SlidingWindow};
 
 use crate::expr::{Affine, Expr, Source, Var};

@@ -1,5 +1,5 @@
 //! Kernels that reduce along axes: reductions, softmax, and the normalisations of layers, groups of
-//! channels and root mean squares.
+//! channels, root mean squares and norms of vectors.
 
 use super::written;
 use crate::{TensorKind, Workload};
@@ -17,6 +17,7 @@ pub enum ReduceOp {
     L2,
     SumSquare,
     LogSum,
+    LogSumExp,
 }
 
 impl ReduceOp {
@@ -31,6 +32,7 @@ impl ReduceOp {
         (ReduceOp::L2, "l2"),
         (ReduceOp::SumSquare, "sumsquare"),
         (ReduceOp::LogSum, "logsum"),
+        (ReduceOp::LogSumExp, "logsumexp"),
     ];
 
     /// The spelling.
@@ -97,25 +99,31 @@ impl Reduce {
             a.iter().map(|(n, e)| format!("{n}: {e}")).collect::<Vec<_>>().join(", ")
         };
         let load = format!("X[{}]", index.join(", "));
+        let row = kept.iter().map(|k| k.0.as_str()).collect::<Vec<_>>().join(", ");
+        let most = held(&format!("M[{row}]"));
         let (reducer, body) = match self.op {
-            ReduceOp::Sum | ReduceOp::Mean | ReduceOp::LogSum => ("sum", load),
-            ReduceOp::Max => ("max", load),
-            ReduceOp::Min => ("min", load),
-            ReduceOp::Prod => ("prod", load),
+            ReduceOp::Sum | ReduceOp::Mean | ReduceOp::LogSum => ("sum", load.clone()),
+            ReduceOp::Max => ("max", load.clone()),
+            ReduceOp::Min => ("min", load.clone()),
+            ReduceOp::Prod => ("prod", load.clone()),
             ReduceOp::L1 => ("sum", format!("abs({load})")),
             ReduceOp::L2 | ReduceOp::SumSquare => ("sum", format!("{load} * {load}")),
+            ReduceOp::LogSumExp => ("sum", format!("exp({load} - {most})")),
         };
-        let value =
-            format!("S[{}]", kept.iter().map(|k| k.0.as_str()).collect::<Vec<_>>().join(", "));
+        let value = format!("S[{row}]");
         let last = match self.op {
             ReduceOp::Mean => Some(format!("{value} / {count}")),
             ReduceOp::L2 => Some(format!("sqrt({value})")),
             ReduceOp::LogSum => Some(format!("log({value})")),
+            ReduceOp::LogSumExp => Some(format!("{most} + log({value})")),
             _ => None,
         };
         let (kept, reduced) = (list(&kept), list(&reduced));
         let name = if last.is_some() { "S" } else { "Y" };
         let mut text = format!("workload reduce\ndata X: f32[{}]\n", shape.join(", "));
+        if self.op == ReduceOp::LogSumExp {
+            text += &format!("stage M: f32[{kept}] = max({reduced}) {load}\n");
+        }
         text += &format!("stage {name}: f32[{kept}] = {reducer}({reduced}) {body}\n");
         if let Some(last) = last {
             text += &format!("stage Y: f32[{kept}] = {last}\n");
@@ -130,6 +138,14 @@ impl Reduce {
         };
         format!("{}_{}x{}", self.op.name(), product(false), product(true))
     }
+}
+
+/// The text of the largest element of a row, or of the finite number that is nearest to it: it is
+/// taken from all elements before their powers are added, and an infinity less itself is NaN. Of an
+/// infinity less a finite number the power is infinite or 0, as it should be.
+fn held(most: &str) -> String {
+    let (low, high) = (f64::from(f32::MIN), f64::from(f32::MAX));
+    format!("min(max({most}, {low:?}), {high:?})")
 }
 
 /// Softmax along an axis of `[before, extent, after]`.
@@ -258,6 +274,46 @@ impl RmsNorm {
     /// A readable name for the task.
     pub fn name(&self) -> String {
         format!("rmsnorm_{}x{}", self.rows, self.cols)
+    }
+}
+
+/// Division of rows by their norm, the sum of sizes (`p` is 1) or the root of the sum of squares
+/// (`p` is 2). Of a row of zeros the norm is 0 and the result is zeros.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the problem's
+pub struct LpNorm {
+    pub rows: i64,
+    pub cols: i64,
+    pub p: i64,
+}
+
+impl LpNorm {
+    /// A number that no norm but 0 is below: it is divided by in the place of 0. Sums of sizes are
+    /// 0 or the smallest float at least, and roots of sums of squares that number's root.
+    pub fn least(p: i64) -> f32 {
+        if p == 1 { 1e-45 } else { 3.7e-23 }
+    }
+
+    /// The workload of the normalisation alone, without an epilogue.
+    pub fn workload(&self) -> Result<Workload, String> {
+        let &LpNorm { rows, cols, p } = self;
+        check_norm(&[rows, cols], 0.0)?;
+        let (size, norm) = match p {
+            1 => ("abs(X[i, j])", "S[i]"),
+            2 => ("X[i, j] * X[i, j]", "sqrt(S[i])"),
+            _ => return Err(format!("p is {p}, but must be 1 or 2")),
+        };
+        let least = LpNorm::least(p);
+        written(&format!(
+            "workload layernorm\ndata X: f32[{rows}, {cols}]\n\
+             stage S: f32[i: {rows}] = sum(j: {cols}) {size}\n\
+             stage Y: f32[i: {rows}, j: {cols}] = X[i, j] / max({norm}, {least:?})\noutput Y"
+        ))
+    }
+
+    /// A readable name for the task.
+    pub fn name(&self) -> String {
+        format!("l{}norm_{}x{}", self.p, self.rows, self.cols)
     }
 }
 

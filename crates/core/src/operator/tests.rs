@@ -267,6 +267,7 @@ fn rows_compute_what_they_are_called() {
         (ReduceOp::L1, [5.0, 3.0]),
         (ReduceOp::L2, [17f64.sqrt(), 5f64.sqrt()]),
         (ReduceOp::SumSquare, [17.0, 5.0]),
+        (ReduceOp::LogSumExp, [4.0 + (-3f64).exp().ln_1p(), -1.0 + (-1f64).exp().ln_1p()]),
     ];
     for (op, want) in cases {
         let r = Reduce { op: *op, axes: vec![(2, false), (2, true)] };
@@ -275,12 +276,47 @@ fn rows_compute_what_they_are_called() {
             "{op:?}"
         );
     }
+    // Infinities are no faults of a sum of powers, and neither is a NaN.
+    let [high, low, none] = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+    let r = Reduce { op: ReduceOp::LogSumExp, axes: vec![(4, false), (2, true)] };
+    let y = r.workload().unwrap().evaluate(&[vec![high, 1.0, low, low, low, 2.0, none, 1.0]]);
+    assert!(y[..3] == [high, low, 2.0] && y[3].is_nan(), "{y:?}");
+    for (p, norms) in [(1, [5.0, 3.0]), (2, [17f64.sqrt(), 5f64.sqrt()])] {
+        let n = LpNorm { rows: 3, cols: 2, p };
+        let y = n.workload().unwrap().evaluate(&[vec![1.0, 4.0, -1.0, -2.0, 0.0, 0.0]]);
+        let [a, b] = norms;
+        assert!(close(&y, &[1.0 / a, 4.0 / a, -1.0 / b, -2.0 / b, 0.0, 0.0]), "{y:?}");
+    }
+    assert!(LpNorm { rows: 3, cols: 2, p: 3 }.workload().is_err());
     let middle = Reduce {
         op: ReduceOp::Sum,
         axes: vec![(1, false), (2, false), (2, true), (1, true), (2, false)],
     };
     let y = middle.workload().unwrap().evaluate(&[(0..8).map(f64::from).collect()]);
     assert_eq!(y, [2.0, 4.0, 10.0, 12.0]);
+}
+
+#[test]
+fn rotary_embeddings_turn_pairs() {
+    // One head of two pairs in two steps: by a quarter turn, and by none.
+    let x = vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+    let (cos, sin) = (vec![0.0, 0.0, 1.0, 1.0], vec![1.0, 1.0, 0.0, 0.0]);
+    let mut of = Rotary {
+        batch: 1,
+        heads: 1,
+        steps: 2,
+        half: 2,
+        are_side_by_side: false,
+        kinds: [TensorKind::Weight; 2],
+    };
+    let y = of.workload().unwrap().evaluate(&[x.clone(), cos.clone(), sin.clone()]);
+    assert_eq!(y, [-3.0, -4.0, 1.0, 2.0, 5.0, 6.0, 7.0, 8.0]);
+    // Two heads side by side in one step.
+    (of.heads, of.steps, of.are_side_by_side) = (2, 1, true);
+    let y = of.workload().unwrap().evaluate(&[x, cos[..2].to_vec(), sin[..2].to_vec()]);
+    assert_eq!(y, [-3.0, -4.0, 1.0, 2.0, -7.0, -8.0, 5.0, 6.0]);
+    of.half = 0;
+    assert!(of.workload().is_err());
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The rows of ONNX's operators over sequences: attention, recurrent networks, rotary embeddings
 //! and caches of keys. A row names the function that infers shapes (`graph/infer/sequence.rs`), the
-//! one that counts products (`multiplies`), and limits for the user's documentation.
-//! `operators/mod.rs` has the table of all families.
+//! one that counts products (`multiplies`), and limits for the user's documentation; `spreads` says
+//! that threads can share the loops of its plain C. `operators/mod.rs` has the table of all
+//! families.
 
 use super::{Row, counted, row};
 use crate::graph::infer::sequence;
@@ -16,6 +17,6 @@ pub(super) const ROWS: &[Row] = &[
     row("LinearAttention", sequence::linear_attention),
     row("RNN", sequence::recurrent).multiplies(counted::recurrence),
     row("ReverseSequence", sequence::reverse).moves_data(),
-    row("RotaryEmbedding", sequence::rotary),
+    row("RotaryEmbedding", sequence::rotary).spreads(),
     row("TensorScatter", sequence::tensor_scatter),
 ];

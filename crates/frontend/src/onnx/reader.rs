@@ -143,6 +143,7 @@ pub const ONNXRUNTIME_LIMITS: &[(&str, &str)] = &[
         "weights of 4 and 8 bits in blocks of a multiple of 8, activations of float32; with \
          `g_idx` weights become floats when the model is loaded",
     ),
+    ("RotaryEmbedding", "without `is_packed_batching`"),
     ("QLinearAdd", CONSTANT),
     ("QLinearMul", CONSTANT),
     ("QLinearConcat", CONSTANT),

@@ -8,6 +8,7 @@ mod bytes;
 mod convolution;
 mod few_bits;
 mod norms;
+mod rotary;
 
 use crate::feed::Feed;
 use crate::view::{View, axis, float, input, int, ints, word};
@@ -64,13 +65,16 @@ const ANCHORS: &[(&str, Build)] = &[
     ("ReduceL2", reduce),
     ("ReduceSumSquare", reduce),
     ("ReduceLogSum", reduce),
+    ("ReduceLogSumExp", reduce),
     ("Softmax", softmax),
     ("LogSoftmax", softmax),
+    ("LpNormalization", norms::lengths),
     ("LayerNormalization", norms::layers),
     ("RMSNormalization", norms::layers),
     ("GroupNormalization", norms::groups),
     ("InstanceNormalization", norms::groups),
     ("MeanVarianceNormalization", norms::mean_variance),
+    ("RotaryEmbedding", rotary::rotary),
 ];
 
 /// Whether a task can be built around an operator.
@@ -384,6 +388,12 @@ fn reduce(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
     let mut list: Vec<(i64, bool)> = xs.iter().map(|&e| (e, axes.is_empty())).collect();
     for &a in axes {
         list[axis(a, xs.len())?].1 = true;
+    }
+    // Over other dimensions it is written out when a model is read
+    // (`frontend/src/onnx/reader/composed/norms.rs`), as kernels that reduce in vectors.
+    let mut long = list.iter().filter(|a| a.0 != 1).skip_while(|a| !a.1);
+    if op == ReduceOp::LogSumExp && long.any(|a| !a.1) {
+        return Err("it is not over the last dimensions".into());
     }
     let r = Reduce { op, axes: list };
     plain(view, node, r.name(), r.workload()?, vec![x])

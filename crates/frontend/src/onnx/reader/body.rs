@@ -14,6 +14,8 @@ pub(super) struct Around<'a> {
     pub shape: &'a dyn Fn(&str) -> Option<Vec<i64>>,
     /// The type of its elements.
     pub dtype: &'a dyn Fn(&str) -> Option<DType>,
+    /// Its elements, where they are known whole numbers.
+    pub integers: &'a dyn Fn(&str) -> Option<Vec<i64>>,
 }
 
 /// The nodes that stand for a call.

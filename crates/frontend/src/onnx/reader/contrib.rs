@@ -11,6 +11,7 @@ use squall_core::graph::elements;
 
 mod attention;
 mod nbits;
+mod rotary;
 
 pub(super) use nbits::attributes as nbits_attributes;
 
@@ -32,6 +33,7 @@ const OPERATORS: &[(&str, Write)] = &[
     ("MatMulNBits", nbits::matmul_nbits),
     ("MultiHeadAttention", attention::multi_head_attention),
     ("QuickGelu", quick_gelu),
+    ("RotaryEmbedding", rotary::rotary_embedding),
     ("SimplifiedLayerNormalization", simplified_layer_normalization),
     ("SkipLayerNormalization", skip_layer_normalization),
     ("SkipSimplifiedLayerNormalization", skip_layer_normalization),

@@ -110,7 +110,9 @@ impl Reader<'_> {
         }
         let shape = |name: &str| self.values[*self.by_name.get(name)?].shape.clone();
         let dtype = |name: &str| self.values[*self.by_name.get(name)?].dtype;
-        let around = Around { opset: self.opset, shape: &shape, dtype: &dtype };
+        let integers = |name: &str| self.known(name)?.as_i64().map(<[i64]>::to_vec);
+        let around =
+            Around { opset: self.opset, shape: &shape, dtype: &dtype, integers: &integers };
         let old = || legacy::written_out(n, prefix, &around);
         let added = || contrib::written_out(n, prefix, &around);
         let composed = || composed::written_out(n, prefix, &around).map(Ok);

@@ -9,7 +9,8 @@
 //! are converted when they are loaded. Sums of whole numbers below 2^24 are exact in floats, so a
 //! sum is the integers' own, or differs from it by less than one part in 10^7. Integers that
 //! another node reads, and those that leave the model, are still computed; nodes whose results
-//! nothing reads any more are dropped.
+//! nothing reads any more are dropped. A `DynamicQuantizeLinear` whose bytes no product reads stays
+//! as it is (`quantised/multiplied.rs`).
 
 use super::inline::captured;
 use crate::onnx::proto::{GraphProto, NodeProto};
@@ -20,6 +21,7 @@ mod blocked;
 mod call;
 mod calls;
 mod checks;
+mod multiplied;
 mod writer;
 
 pub(super) use calls::onnxruntime_operators;
@@ -40,6 +42,7 @@ pub(super) fn in_floats(graph: GraphProto) -> (GraphProto, Refused) {
         return (graph, refused);
     }
     let mut writer = known_of(&graph);
+    writer.multiplied = multiplied::multiplied(&graph);
     for node in &graph.node {
         // A node that this cannot write stays; nothing of a half-written one does.
         let before = writer.nodes.len();
@@ -175,20 +178,45 @@ mod tests {
         assert!(all.iter().all(|op| !op.starts_with("QLinear")), "{all:?}");
     }
 
+    /// A node that gives bytes `q` with their scale `qs` and zero point `qz`.
+    fn dynamic() -> NodeProto {
+        NodeProto {
+            output: vec!["q".into(), "qs".into(), "qz".into()],
+            ..simple("DynamicQuantizeLinear", &["x"], "")
+        }
+    }
+
     #[test]
-    fn integers_that_leave_the_model_are_those_of_the_node() {
+    fn dynamic_forms_become_products_of_floats_where_their_integers_are_converted() {
+        let cast = NodeProto {
+            attribute: vec![super::super::inline::int("to", 1)],
+            ..simple("Cast", &["sum"], "y")
+        };
         let (g, _) = in_floats(graph(vec![
-            NodeProto {
-                output: vec!["q".into(), "qs".into(), "qz".into()],
-                ..simple("DynamicQuantizeLinear", &["x"], "")
-            },
-            simple("ConvInteger", &["q", "w", "qz"], "y"),
+            dynamic(),
+            simple("MaxPool", &["q"], "moved"),
+            simple("ConvInteger", &["moved", "w", "qz"], "sum"),
+            cast,
         ]));
         let all = ops(&g);
-        assert!(!all.contains(&"DynamicQuantizeLinear"));
+        let is_left = |op: &&str| ["DynamicQuantizeLinear", "ConvInteger"].contains(op);
+        assert!(all.contains(&"Conv") && !all.iter().any(is_left), "{all:?}");
         assert_eq!(g.node.last().map(|n| n.output[0].as_str()), Some("y"), "{all:?}");
-        // Sums of floats are there, too, for operators that convert the integers; here nothing does.
-        assert!(all.ends_with(&["Conv", "ConvInteger"]), "{all:?}");
+    }
+
+    #[test]
+    fn bytes_that_no_product_reads_are_the_nodes_own() {
+        // The bytes leave the model, or integers do that are made of them, or floats are made of
+        // the bytes again.
+        let ends = [
+            simple("Identity", &["q"], "y"),
+            simple("ConvInteger", &["q", "w", "qz"], "y"),
+            simple("DequantizeLinear", &["q", "qs", "qz"], "y"),
+        ];
+        for end in ends {
+            let (g, _) = in_floats(graph(vec![dynamic(), end.clone()]));
+            assert_eq!(g.node, [dynamic(), end]);
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::{Anchor, plain, product};
 use crate::view::{View, axis, float, input, int, ints};
 use squall_core::TensorKind;
 use squall_core::graph::{Node, ValueId};
-use squall_core::operator::{GroupNorm, LayerNorm, RmsNorm, functions};
+use squall_core::operator::{GroupNorm, LayerNorm, LpNorm, RmsNorm, functions};
 
 /// The default of `epsilon` in ONNX.
 const EPSILON: f64 = 1e-5;
@@ -32,6 +32,17 @@ pub(super) fn layers(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
     }
     let norm = LayerNorm { rows, cols, eps, gain: view.kind(g), bias: bias.map(|b| view.kind(b)) };
     plain(view, node, norm.name(), norm.workload()?, feeds)
+}
+
+/// Rows that are divided by their norm.
+pub(super) fn lengths(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
+    let (x, xs) = view.operand(node, 0)?;
+    let at = axis(int(node, "axis", -1), xs.len())?;
+    if product(&xs[at + 1..]) != 1 {
+        return Err(format!("the dimension {at} of {xs:?} that it is along is not the last"));
+    }
+    let norm = LpNorm { rows: product(&xs[..at]), cols: xs[at], p: int(node, "p", 2) };
+    plain(view, node, norm.name(), norm.workload()?, vec![x])
 }
 
 /// Groups of channels; of instances each channel is one.

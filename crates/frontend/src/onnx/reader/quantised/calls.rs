@@ -21,7 +21,7 @@ const STANDARD: &[(&str, Write)] = &[
     ("DequantizeLinear", dequantize),
     ("QLinearConv", qlinear_conv),
     ("QLinearMatMul", qlinear_matmul),
-    ("DynamicQuantizeLinear", dynamic_quantize),
+    ("DynamicQuantizeLinear", dynamic_where_multiplied),
     ("ConvInteger", conv_integer),
     ("MatMulInteger", matmul_integer),
     ("Cast", cast),
@@ -53,6 +53,14 @@ const ONNXRUNTIME: &[(&str, Write)] = &[
     ("QuantizeLinear", quantize),
     ("DequantizeLinear", dequantize),
 ];
+
+/// Whether an operator moves elements, or takes the greatest of some: it does the same to
+/// companions.
+pub fn is_moved(domain: &str, op: &str) -> bool {
+    // The standard ones from the first pool on are those.
+    let mut all = STANDARD.iter().skip_while(|(name, _)| *name != "MaxPool");
+    matches!(domain, "" | "ai.onnx") && all.any(|(name, _)| *name == op)
+}
 
 fn table(domain: &str) -> &'static [(&'static str, Write)] {
     match domain {
@@ -189,6 +197,14 @@ fn qlinear_matmul(w: &mut Writer, c: &Call) -> Option<()> {
     let factor = factor(w, c.given(1)?, c.given(4)?, c.given(6)?, 0, 1)?;
     let steps = w.op("Mul", &[&sums, &factor], vec![]);
     w.quantise_steps(&steps, c.given(7), c.output()?)
+}
+
+/// Floats in the place of bytes that a product reads. Other bytes are made by the node itself,
+/// which stays: as one plain operator it reads the floats twice, where reductions, rounding and a
+/// conversion to bytes are several kernels. Of a constant all of it is folded.
+fn dynamic_where_multiplied(w: &mut Writer, c: &Call) -> Option<()> {
+    let is_wanted = w.multiplied.contains(c.output()?) || w.is_constant(c.given(0)?);
+    if is_wanted { dynamic_quantize(w, c) } else { None }
 }
 
 fn dynamic_quantize(w: &mut Writer, c: &Call) -> Option<()> {

@@ -8,7 +8,7 @@ use crate::onnx::stored::Stored;
 use crate::onnx::tensor::tensor;
 use squall_core::DType;
 use squall_core::graph::{Constant, elements};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A quantised value's companion.
 #[derive(Clone)]
@@ -48,6 +48,8 @@ pub(super) struct Writer<'g> {
     pub types: HashMap<String, i32>,
     /// How many dimensions values have, as far as the file says.
     pub ranks: HashMap<String, usize>,
+    /// Bytes of `DynamicQuantizeLinear` that an operator reads as whole numbers of floats.
+    pub multiplied: HashSet<String>,
     /// What the nodes that are written are called after.
     pub stem: String,
     /// Floats of weights in blocks.
