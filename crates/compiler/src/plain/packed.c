@@ -7,13 +7,22 @@
 #ifndef __CUDACC__
 #define PANEL_COLUMNS (4 * LANE_COUNT)
 #define PANEL_DEPTH 512
-/* Rows whose sums with a panel lie in registers. */
+/* Rows, and vectors of more than two rows, whose sums with a panel lie in registers. */
 #if LANE_COUNT == 16 || defined __aarch64__
 #define PANEL_ROWS 6
+#define PANEL_VECTORS 4
 #elif LANE_COUNT == 8
-#define PANEL_ROWS 3
+#define PANEL_ROWS 6
+#define PANEL_VECTORS 2
 #else
-#define PANEL_ROWS 2
+#define PANEL_ROWS 4
+#define PANEL_VECTORS 2
+#endif
+/* As KEPT, which products of dots are faster without where a vector has 8 lanes. */
+#if defined __AVX__ && !defined __clang__
+#define PANEL_KEPT(x) __asm__("" : "+v"(x))
+#else
+#define PANEL_KEPT(x) (void)0
 #endif
 /* Writes LANE_COUNT elements of as many columns, element by element. Two halves of a list are
    interleaved again and again: after as many rounds as an index has bits, lanes and vectors have
@@ -46,10 +55,11 @@ static void pack_columns(const float *columns, long wide, long k, long depth, fl
       for (long l = 0; l < LANE_COUNT; l++) to[i * step + l] = l < own ? from[l * k + i] : 0;
   }
 }
-/* Adds the products of m rows with a panel of n vectors, as far as its `depth` reaches. */
+/* Adds the products of m rows with n vectors of a panel that has `all`, as far as its `depth`
+   reaches. */
 static inline __attribute__((always_inline)) void packed_tile(
-    int m, int n, const float **rows, long begin, const float *panel, long depth, float *to,
-    long step) {
+    int m, int n, int all, const float **rows, long begin, const float *panel, long depth,
+    float *to, long step) {
   lanes sums[6][4];
   WRITTEN_OUT for (int r = 0; r < m; r++)
     WRITTEN_OUT for (int v = 0; v < n; v++)
@@ -57,8 +67,8 @@ static inline __attribute__((always_inline)) void packed_tile(
   for (long i = 0; i < depth; i++) {
     lanes b[4];
     WRITTEN_OUT for (int v = 0; v < n; v++) {
-      b[v] = load_lanes(panel + (i * n + v) * LANE_COUNT);
-      if (m > 1) KEPT(b[v]);
+      b[v] = load_lanes(panel + (i * all + v) * LANE_COUNT);
+      if (m > 1) PANEL_KEPT(b[v]);
     }
     WRITTEN_OUT for (int r = 0; r < m; r++) {
       const lanes a = rows[r][begin + i] - (lanes){0};
@@ -69,22 +79,27 @@ static inline __attribute__((always_inline)) void packed_tile(
     WRITTEN_OUT for (int v = 0; v < n; v++)
       store_lanes(to + r * step + v * LANE_COUNT, sums[r][v]);
 }
+/* Adds the products of m rows with a panel of n vectors. */
+static inline __attribute__((always_inline)) void packed_some(
+    int m, int n, const float **rows, long begin, const float *panel, long depth, float *to,
+    long step) {
+  const int part = m > 2 && n > PANEL_VECTORS ? PANEL_VECTORS : n;
+  WRITTEN_OUT for (int v = 0; v < n; v += part)
+    packed_tile(m, part, n, rows, begin, panel + v * LANE_COUNT, depth, to + v * LANE_COUNT, step);
+}
 static inline __attribute__((always_inline)) void packed_rows(
     int n, const float **rows, long count, long begin, const float *panel, long depth, float *to,
     long step) {
   long r = 0;
 #if PANEL_ROWS == 6
   for (; r + 6 <= count; r += 6)
-    packed_tile(6, n, rows + r, begin, panel, depth, to + r * step, step);
-  for (; r + 4 <= count; r += 4)
-    packed_tile(4, n, rows + r, begin, panel, depth, to + r * step, step);
-#elif PANEL_ROWS == 3
-  for (; r + 3 <= count; r += 3)
-    packed_tile(3, n, rows + r, begin, panel, depth, to + r * step, step);
+    packed_some(6, n, rows + r, begin, panel, depth, to + r * step, step);
 #endif
+  for (; r + 4 <= count; r += 4)
+    packed_some(4, n, rows + r, begin, panel, depth, to + r * step, step);
   for (; r + 2 <= count; r += 2)
-    packed_tile(2, n, rows + r, begin, panel, depth, to + r * step, step);
-  for (; r < count; r++) packed_tile(1, n, rows + r, begin, panel, depth, to + r * step, step);
+    packed_some(2, n, rows + r, begin, panel, depth, to + r * step, step);
+  for (; r < count; r++) packed_some(1, n, rows + r, begin, panel, depth, to + r * step, step);
 }
 /* How many columns the next panel has, where `left` are left. */
 static inline long panel_columns(long left) {
