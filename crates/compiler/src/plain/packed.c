@@ -7,6 +7,8 @@
 #ifndef __CUDACC__
 #define PANEL_COLUMNS (4 * LANE_COUNT)
 #define PANEL_DEPTH 512
+/* Bits of a lane's number. */
+#define LANE_BITS (LANE_COUNT == 16 ? 4 : LANE_COUNT == 8 ? 3 : 2)
 /* Rows, and vectors of more than two rows, whose sums with a panel lie in registers. */
 #if LANE_COUNT == 16 || defined __aarch64__
 #define PANEL_ROWS 6
@@ -31,7 +33,7 @@ static inline __attribute__((always_inline)) void turn_lanes(const float *column
                                                              float *to, long step) {
   lanes x[LANE_COUNT], y[LANE_COUNT];
   WRITTEN_OUT for (int i = 0; i < LANE_COUNT; i++) x[i] = load_lanes(columns + i * k);
-  WRITTEN_OUT for (int bit = 1; bit < LANE_COUNT; bit *= 2) {
+  WRITTEN_OUT for (int bit = 0; bit < LANE_BITS; bit++) {
     WRITTEN_OUT for (int i = 0; i < LANE_COUNT / 2; i++) {
       y[2 * i] = SHUFFLED(x[i], x[i + LANE_COUNT / 2], LOW_LANES);
       y[2 * i + 1] = SHUFFLED(x[i], x[i + LANE_COUNT / 2], HIGH_LANES);
