@@ -79,6 +79,9 @@ const ROWS_AHEAD: i64 = 256;
 /// weight once, and as fast as the cache gives them, packed or not.
 const ROWS_TO_PACK: i64 = 16;
 
+/// Steps from which on the weights of states are packed, which all steps multiply.
+const STEPS_TO_PACK: i64 = 4;
+
 /// Columns and elements that packing fills up to: the most lanes of a vector, and `PANEL_COLUMNS`
 /// times `PANEL_DEPTH` of `packed.c`.
 const LANES: i64 = 16;
@@ -185,7 +188,7 @@ impl Way {
         let rows = r.steps.saturating_mul(r.batch);
         Ok(Way {
             packs_inputs: rows >= ROWS_TO_PACK,
-            packs_states: r.batch > 1 && rows >= ROWS_TO_PACK,
+            packs_states: r.batch > 1 && rows >= ROWS_TO_PACK && r.steps >= STEPS_TO_PACK,
             has_last_gate,
             resets_first: has_last_gate && p.ctx.int_or("linear_before_reset", 0)? == 0,
         })
