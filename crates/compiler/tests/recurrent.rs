@@ -194,8 +194,8 @@ fn recurrences_are_those_of_loops() {
         // Steps, batch, features, hidden: few rows, a row alone, whole panels and parts of them.
         [3, 2, 5, 7],
         [20, 1, 9, 20],
-        [5, 4, 16, 16],
-        [6, 7, 33, 37],
+        [8, 4, 16, 16],
+        [8, 7, 33, 37],
         [2, 13, 1, 1],
         [9, 3, 520, 5],
     ];

@@ -80,7 +80,7 @@ const ROWS_AHEAD: i64 = 256;
 const ROWS_TO_PACK: i64 = 16;
 
 /// Steps from which on the weights of states are packed, which all steps multiply.
-const STEPS_TO_PACK: i64 = 4;
+const STEPS_TO_PACK: i64 = 8;
 
 /// Columns and elements that packing fills up to: the most lanes of a vector, and `PANEL_COLUMNS`
 /// times `PANEL_DEPTH` of `packed.c`.
