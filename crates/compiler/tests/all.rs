@@ -20,6 +20,7 @@ mod placed;
 mod plain;
 mod plain_cases;
 mod primitives;
+mod recurrent;
 mod rounding;
 mod semantics;
 mod tensor;

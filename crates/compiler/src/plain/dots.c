@@ -1,13 +1,17 @@
-/* to[r * step + c] = the sum over i < k of rows[r][i] * columns[c * k + i], for `count` rows and
-   `wide` columns. Tiles of rows and columns are summed in registers, lanes along the sum. */
+/* to[r * step + c] += the sum over i < k of rows[r][i] * columns[c * k + i], for `count` rows and
+   `wide` columns. Tiles of rows and columns are summed in registers, lanes along the sum. Where
+   `turned` is not 0, the last columns come first: of columns that are multiplied again and again
+   and are larger than a cache, every second time the other way around, that cache still holds those
+   that come first. */
 #ifdef __CUDACC__
 static void dot_matrix(const float **rows, long count, const float *columns, long wide,
-                       long k, float *to, long step) {
+                       long k, float *to, long step, long turned) {
+  (void)turned;
   for (long r = 0; r < count; r++)
     for (long c = 0; c < wide; c++) {
       float s = 0;
       for (long i = 0; i < k; i++) s = madf(rows[r][i], columns[c * k + i], s);
-      to[r * step + c] = s;
+      to[r * step + c] += s;
     }
 }
 #else
@@ -29,7 +33,11 @@ static inline __attribute__((always_inline)) void dot_tile(
     }
   }
   WRITTEN_OUT for (int r = 0; r < m; r++) {
-    WRITTEN_OUT for (int c = 0; c < n; c += 4) sum_four(&sums[r][c], to + r * step + c);
+    WRITTEN_OUT for (int c = 0; c < n; c += 4) {
+      float four[4];
+      sum_four(&sums[r][c], four);
+      WRITTEN_OUT for (int l = 0; l < 4; l++) to[r * step + c + l] += four[l];
+    }
     if (whole < k)
       for (int c = 0; c < n; c++)
         for (long j = whole; j < k; j++)
@@ -47,7 +55,7 @@ static void dot_rest(const float *row, const float *column, long k, float *to) {
   sum_four(sums, four);
   float s = (four[0] + four[1]) + (four[2] + four[3]);
   for (long i = whole; i < k; i++) s = madf(row[i], column[i], s);
-  *to = s;
+  *to += s;
 }
 static inline __attribute__((always_inline)) void dot_rows(
     int m, const float **rows, const float *columns, long k, long wide, float *to, long step) {
@@ -58,10 +66,12 @@ static inline __attribute__((always_inline)) void dot_rows(
     for (int r = 0; r < m; r++) dot_rest(rows[r], columns + c * k, k, to + r * step + c);
 }
 static void dot_matrix(const float **rows, long count, const float *columns, long wide,
-                       long k, float *to, long step) {
+                       long k, float *to, long step, long turned) {
   /* Columns that the nearest cache holds meet all rows. */
   const long part = 4096 / (k < 1 ? 1 : k > 512 ? 512 : k) / 8 * 8 + 8;
-  for (long from = 0; from < wide; from += part) {
+  const long all = (wide + part - 1) / part;
+  for (long at = 0; at < all; at++) {
+    const long from = (turned ? all - 1 - at : at) * part;
     const long own = wide - from < part ? wide - from : part;
     const float *b = columns + from * k;
     float *t = to + from;

@@ -43,16 +43,22 @@ static inline lanes mad_lanes(lanes a, lanes b, lanes c) {
 #define ODD_LANES 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31
 #define FIRST_LANES 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
 #define SECOND_LANES 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
+#define LOW_LANES 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define HIGH_LANES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #elif LANE_COUNT == 8
 #define EVEN_LANES 0, 8, 2, 10, 4, 12, 6, 14
 #define ODD_LANES 1, 9, 3, 11, 5, 13, 7, 15
 #define FIRST_LANES 0, 1, 8, 9, 4, 5, 12, 13
 #define SECOND_LANES 2, 3, 10, 11, 6, 7, 14, 15
+#define LOW_LANES 0, 8, 1, 9, 2, 10, 3, 11
+#define HIGH_LANES 4, 12, 5, 13, 6, 14, 7, 15
 #else
 #define EVEN_LANES 0, 4, 2, 6
 #define ODD_LANES 1, 5, 3, 7
 #define FIRST_LANES 0, 1, 4, 5
 #define SECOND_LANES 2, 3, 6, 7
+#define LOW_LANES 0, 4, 1, 5
+#define HIGH_LANES 2, 6, 3, 7
 #endif
 /* The sums of four vectors. */
 static inline void sum_four(const lanes *x, float *to) {

@@ -1,7 +1,9 @@
 //! Plain kernels (untuned C for one ONNX operator) of the recurrent operators `RNN`, `GRU` and
 //! `LSTM`, forward, backward and in both directions, with the activation functions that attributes
-//! name. Input: a call at constant shapes; output: C with a loop over time steps. `mod.rs` collects
-//! the tables `OPS` of all families of operators.
+//! name. Input: a call at constant shapes; output: C with a loop over time steps. The inputs of
+//! many steps are multiplied together, and a step's products with the states are added to theirs in
+//! place; weights that meet several rows are packed first (`packed.c`). `mod.rs` collects the
+//! tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
@@ -23,11 +25,11 @@ const ACTIVATIONS: &[(&str, &str, Option<f32>, Option<f32>)] = &[
     ("hardsigmoid", "unit_r(A * x + B)", Some(0.2), Some(0.5)),
     ("leakyrelu", "x >= 0 ? x : A * x", Some(0.01), None),
     ("relu", "x < 0 ? C(0) : x", None, None),
-    ("scaledtanh", "A * TANH(B * x)", Some(1.0), Some(1.0)),
-    ("sigmoid", "sigmoid_r(x)", None, None),
+    ("scaledtanh", "A * gate_tanh(B * x)", Some(1.0), Some(1.0)),
+    ("sigmoid", "gate_sigmoid(x)", None, None),
     ("softplus", "softplus_r(x)", None, None),
     ("softsign", "x / (1 + F(fabs)(x))", None, None),
-    ("tanh", "TANH(x)", None, None),
+    ("tanh", "gate_tanh(x)", None, None),
     ("thresholdedrelu", "x >= A ? x : 0", Some(1.0), None),
 ];
 
@@ -69,8 +71,21 @@ fn activations(p: &mut Program, r: &Recurrent, usual: &[&str]) -> Result<(), Str
     Ok(())
 }
 
-/// Steps whose products of inputs are computed together, ahead of the recurrence.
-const STEPS_AHEAD: i64 = 64;
+/// Rows, of steps times the batch, whose products of inputs are computed together, ahead of the
+/// recurrence: as many as make the packing of their weights cheap.
+const ROWS_AHEAD: i64 = 256;
+
+/// Rows from which on the packing of weights takes less time than it saves. A row alone reads each
+/// weight once, and as fast as the cache gives them, packed or not.
+const ROWS_TO_PACK: i64 = 16;
+
+/// Steps from which on the weights of states are packed, which all steps multiply.
+const STEPS_TO_PACK: i64 = 8;
+
+/// Columns and elements that packing fills up to: the most lanes of a vector, and `PANEL_COLUMNS`
+/// times `PANEL_DEPTH` of `packed.c`.
+const LANES: i64 = 16;
+const PANEL: i64 = 64 * 512;
 
 /// `CLIP(x)`, which limits what functions of gates see.
 fn clip(p: &mut Program) -> Result<(), String> {
@@ -124,62 +139,126 @@ fn recurrent(p: &mut Program) -> Result<(), String> {
     ] {
         p.int(name, v);
     }
-    let rows = r.batch * STEPS_AHEAD.min(r.steps);
-    p.int("AHEAD", STEPS_AHEAD.min(r.steps).max(1));
+    let ahead = r.steps.min(ROWS_AHEAD / r.batch.max(1)).max(1);
+    p.int("AHEAD", ahead);
+    let rows = r.batch * ahead;
+    let way = Way::of(p, &r)?;
+    let panels = if way.packs_states { r.hidden * (gates * r.hidden + 2 * LANES) } else { 0 };
     for (name, n) in [
         ("h", r.batch * r.hidden),
         ("cell", r.batch * r.hidden),
         ("reset", r.batch * r.hidden),
         ("ahead", rows * gates * r.hidden),
-        ("sums", r.batch * gates * r.hidden),
+        ("last", r.batch * r.hidden),
         ("bias", gates * r.hidden),
+        ("panel", if way.packs_inputs { PANEL } else { 0 }),
+        ("panels", panels),
     ] {
         p.scratch_pointer("R", name, n, 4);
     }
     p.scratch_pointer("const R *", "from", rows, 8);
     p.scratch_pointer("const R *", "states", r.batch, 8);
-    p.body("  (void)cell, (void)reset;\n");
-    if p.result(0).is_some() {
+    p.int("LAST_PANEL", (2 * r.hidden + LANES - 1) / LANES * LANES * r.hidden);
+    p.body("  (void)cell, (void)reset, (void)last, (void)panel, (void)panels;\n");
+    // Rows of the batch that end early have zeros behind their ends.
+    if p.result(0).is_some() && p.has(4) {
         p.body("  for (long i = 0; i < M0; i++) y0[i] = 0;\n");
     }
     for d in 0..r.directions {
-        let text = direction(p, &r, &op, d)?;
+        let text = direction(p, &r, &way, d)?;
         p.body(&text);
     }
     Ok(())
 }
 
-/// One step of a row of the batch: from `g`, the gates' products with the inputs, and `s`, those
-/// with the state, to the state `u` and the cell `v`. A last gate of a GRU that is multiplied after
-/// the reset has its product made here, of all rows: it is a step of its own.
-fn step(p: &Program, op: &str, d: i64) -> Result<String, String> {
-    let last_bias = match p.has(3) {
-        true => format!("x3[({d} * 2 + 1) * GATES * HIDDEN + 2 * HIDDEN + i]"),
-        false => "0".into(),
-    };
-    Ok(match op {
-        "RNN" => format!("u[i] = gate{d}_0(CLIP(g[i] + s[i] + bias[i]));"),
-        "GRU" if p.ctx.int_or("linear_before_reset", 0)? != 0 => format!(
-            "const R z = gate{d}_0(CLIP(g[i] + s[i] + bias[i]));
-        const R r = gate{d}_0(CLIP(g[HIDDEN + i] + s[HIDDEN + i] + bias[HIDDEN + i]));
-        const R last = s[2 * HIDDEN + i] + {last_bias};
-        const R n = g[2 * HIDDEN + i] + bias[2 * HIDDEN + i] + r * last;
+/// How a call's products are made.
+struct Way {
+    /// The weights of the inputs, and those of the states, are packed.
+    packs_inputs: bool,
+    packs_states: bool,
+    /// The last gate of a GRU is multiplied apart from the others: after the reset of its states,
+    /// or, where the reset comes behind the product, to sums of its own.
+    has_last_gate: bool,
+    resets_first: bool,
+}
+
+impl Way {
+    fn of(p: &Program, r: &Recurrent) -> Result<Way, String> {
+        let has_last_gate = p.ctx.node.op == "GRU";
+        let rows = r.steps.saturating_mul(r.batch);
+        Ok(Way {
+            packs_inputs: rows >= ROWS_TO_PACK,
+            packs_states: r.batch > 1 && rows >= ROWS_TO_PACK && r.steps >= STEPS_TO_PACK,
+            has_last_gate,
+            resets_first: has_last_gate && p.ctx.int_or("linear_before_reset", 0)? == 0,
+        })
+    }
+
+    /// Adds the products of a step's states with the weights of gates from the first one or, where
+    /// `is_last`, of the last gate of a GRU, to sums at `to` that are `step` apart.
+    fn states(&self, is_last: bool, to: &str, step: &str) -> String {
+        let gates = match (is_last, self.has_last_gate) {
+            (true, _) => "HIDDEN",
+            (false, true) => "2 * HIDDEN",
+            (false, false) => "GATES * HIDDEN",
+        };
+        let (name, weights) = match (self.packs_states, is_last) {
+            (true, false) => ("packed_matrix", "panels"),
+            (true, true) => ("packed_matrix", "panels + LAST_PANEL"),
+            (false, false) => ("dot_matrix", "r"),
+            (false, true) => ("dot_matrix", "r + 2 * HIDDEN * HIDDEN"),
+        };
+        format!("      {name}(states, active, {weights}, {gates}, HIDDEN, {to}, {step}, s & 1);\n")
+    }
+
+    /// Packs the weights of the states.
+    fn packing(&self) -> &'static str {
+        match (self.packs_states, self.has_last_gate) {
+            (false, _) => "",
+            (true, false) => "    pack_columns(r, GATES * HIDDEN, HIDDEN, HIDDEN, panels);\n",
+            (true, true) => {
+                "    pack_columns(r, 2 * HIDDEN, HIDDEN, HIDDEN, panels);
+    pack_columns(r + 2 * HIDDEN * HIDDEN, HIDDEN, HIDDEN, HIDDEN, panels + LAST_PANEL);\n"
+            }
+        }
+    }
+
+    /// Adds the products of the inputs of `rows` rows to `ahead`.
+    fn inputs(&self) -> &'static str {
+        match self.packs_inputs {
+            true => {
+                "columns_matrix(from, rows, w, GATES * HIDDEN, FEATURES, ahead, GATES * HIDDEN, \
+                 panel);"
+            }
+            false => {
+                "dot_matrix(from, rows, w, GATES * HIDDEN, FEATURES, ahead, GATES * HIDDEN, 0);"
+            }
+        }
+    }
+}
+
+/// One step of a row of the batch: from `g`, the gates' sums, to the state `u` and the cell `v`.
+/// `e` has the recurrent sums of the last gate of a GRU that are reset behind the product.
+fn step(p: &Program, way: &Way, d: i64) -> Result<String, String> {
+    Ok(match p.ctx.node.op.as_str() {
+        "RNN" => format!("u[i] = gate{d}_0(CLIP(g[i]));"),
+        "GRU" => {
+            let sum = match way.resets_first {
+                true => "g[2 * HIDDEN + i]".to_string(),
+                false => format!("g[2 * HIDDEN + i] + gate{d}_0(CLIP(g[HIDDEN + i])) * e[i]"),
+            };
+            format!(
+                "const R z = gate{d}_0(CLIP(g[i]));
+        const R n = {sum};
         u[i] = (1 - z) * gate{d}_1(CLIP(n)) + z * u[i];"
-        ),
-        "GRU" => format!(
-            "const R z = gate{d}_0(CLIP(g[i] + s[i] + bias[i]));
-        const R n = g[2 * HIDDEN + i] + bias[2 * HIDDEN + i] + s[2 * HIDDEN + i] + {last_bias};
-        u[i] = (1 - z) * gate{d}_1(CLIP(n)) + z * u[i];"
-        ),
+            )
+        }
         _ => {
             let peep = |gate: i64, of: &str| match p.has(7) {
                 true => format!(" + x7[({d} * 3 + {gate}) * HIDDEN + i] * {of}"),
                 false => String::new(),
             };
-            let sum = |gate: i64| {
-                let at = format!("{gate} * HIDDEN + i");
-                format!("g[{at}] + s[{at}] + bias[{at}]")
-            };
+            let sum = |gate: i64| format!("g[{gate} * HIDDEN + i]");
             let forget = match p.ctx.int_or("input_forget", 0)? != 0 {
                 true => "1 - input".to_string(),
                 false => format!("gate{d}_0(CLIP({}{}))", sum(2), peep(2, "v[i]")),
@@ -199,40 +278,48 @@ fn step(p: &Program, op: &str, d: i64) -> Result<String, String> {
     })
 }
 
-/// The product of the last gate of a GRU with states that were reset first, of all rows that go on.
-fn reset_first(p: &Program, op: &str, d: i64) -> Result<String, String> {
-    if op != "GRU" || p.ctx.int_or("linear_before_reset", 0)? != 0 {
-        return Ok(String::new());
+/// The product of the last gate of a GRU, of all rows that go on: to its sums with states that are
+/// reset first, or to sums of its own, `last`, which begin with the recurrent bias.
+fn last_gate(p: &Program, way: &Way, d: i64) -> String {
+    if !way.has_last_gate {
+        return String::new();
     }
-    Ok(format!(
-        "      for (long b = 0, a = 0; b < BATCH; b++) {{
+    if way.resets_first {
+        let product = way.states(true, "g0 + 2 * HIDDEN", "GATES * HIDDEN");
+        return format!(
+            "      for (long b = 0, a = 0; b < BATCH; b++) {{
         if (s >= LENGTH(b)) continue;
-        const R *g = ahead + ((s - first) * BATCH + b) * GATES * HIDDEN + HIDDEN;
-        const R *t = sums + a * GATES * HIDDEN + HIDDEN, *u = h + b * HIDDEN;
+        const R *g = g0 + a * GATES * HIDDEN + HIDDEN, *u = h + b * HIDDEN;
         R *to = reset + a * HIDDEN;
-        for (long i = 0; i < HIDDEN; i++)
-          to[i] = gate{d}_0(CLIP(g[i] + t[i] + bias[HIDDEN + i])) * u[i];
+        for (long i = 0; i < HIDDEN; i++) to[i] = gate{d}_0(CLIP(g[i])) * u[i];
         states[a++] = to;
       }}
-      dot_matrix(states, active, r + 2 * HIDDEN * HIDDEN, HIDDEN, HIDDEN, sums + 2 * HIDDEN, \
-         GATES * HIDDEN);
-"
-    ))
+{product}"
+        );
+    }
+    let bias = match p.has(3) {
+        true => format!("x3[({d} * 2 + 1) * GATES * HIDDEN + 2 * HIDDEN + i]"),
+        false => "0".into(),
+    };
+    format!(
+        "      for (long a = 0; a < active; a++)
+        for (long i = 0; i < HIDDEN; i++) last[a * HIDDEN + i] = {bias};
+{}",
+        way.states(true, "last", "HIDDEN")
+    )
 }
 
-/// What is added to a gate's products once: its biases. The recurrent bias of a GRU's last gate may
-/// stand behind the reset, so that `step` adds it.
-fn added(p: &Program, op: &str, d: i64) -> String {
-    match p.has(3) {
-        true => {
-            let own = format!("x3[{d} * 2 * GATES * HIDDEN + k]");
-            let recurrent = format!("x3[({d} * 2 + 1) * GATES * HIDDEN + k]");
-            match op {
-                "GRU" => format!("{own} + (k < 2 * HIDDEN ? {recurrent} : 0)"),
-                _ => format!("{own} + {recurrent}"),
-            }
-        }
-        false => "0".into(),
+/// What the sums of gates begin with: the biases of a column `k`. The recurrent bias of a GRU's
+/// last gate may stand behind the reset, so that `last_gate` adds it.
+fn added(p: &Program, way: &Way, d: i64) -> String {
+    if !p.has(3) {
+        return "0".into();
+    }
+    let own = format!("x3[{d} * 2 * GATES * HIDDEN + k]");
+    let recurrent = format!("x3[({d} * 2 + 1) * GATES * HIDDEN + k]");
+    match way.has_last_gate && !way.resets_first {
+        true => format!("{own} + (k < 2 * HIDDEN ? {recurrent} : 0)"),
+        false => format!("{own} + {recurrent}"),
     }
 }
 
@@ -252,8 +339,9 @@ fn last_states(p: &Program, last: &str) -> String {
 }
 
 /// All steps in one direction: of some steps at a time the products of the inputs are made
-/// together, then each step multiplies the states of all rows of the batch that go on.
-fn direction(p: &Program, r: &Recurrent, op: &str, d: i64) -> Result<String, String> {
+/// together, a row for each step of each row of the batch that goes on at it, then each step
+/// multiplies the states of all these rows.
+fn direction(p: &Program, r: &Recurrent, way: &Way, d: i64) -> Result<String, String> {
     let back = d == 1 || p.ctx.text("direction", "forward")? == "reverse";
     let (x, all, last) = match r.batch_first {
         true => {
@@ -268,9 +356,6 @@ fn direction(p: &Program, r: &Recurrent, op: &str, d: i64) -> Result<String, Str
         true => format!("x{i}[({last}) * HIDDEN + i]"),
         false => "0".into(),
     };
-    let bias = added(p, op, d);
-    let recurrent_gates =
-        if reset_first(p, op, d)?.is_empty() { "GATES * HIDDEN" } else { "2 * HIDDEN" };
     let store = match p.result(0).is_some() {
         true => {
             format!("        for (long i = 0; i < HIDDEN; i++) y0[({all}) * HIDDEN + i] = u[i];\n")
@@ -290,40 +375,47 @@ fn direction(p: &Program, r: &Recurrent, op: &str, d: i64) -> Result<String, Str
       R *u = h + b * HIDDEN, *v = cell + b * HIDDEN;
       for (long i = 0; i < HIDDEN; i++) u[i] = {u}, v[i] = {v};
     }}
-    for (long first = 0; first < longest; first += AHEAD) {{
+{packing}    for (long first = 0; first < longest; first += AHEAD) {{
       const long end = longest - first < AHEAD ? longest : first + AHEAD;
+      long rows = 0;
       for (long s = first; s < end; s++)
         for (long b = 0; b < BATCH; b++) {{
           const long length = LENGTH(b), t = {t};
-          from[(s - first) * BATCH + b] = x0 + (s < length ? {x} : b) * FEATURES;
+          if (s < length) from[rows++] = x0 + {x} * FEATURES;
         }}
-      dot_matrix(from, (end - first) * BATCH, w, GATES * HIDDEN, FEATURES, ahead, GATES * HIDDEN);
+      for (long a = 0; a < rows; a++)
+        for (long k = 0; k < GATES * HIDDEN; k++) ahead[a * GATES * HIDDEN + k] = bias[k];
+      {inputs}
+      R *g0 = ahead;
       for (long s = first; s < end; s++) {{
       long active = 0;
       for (long b = 0; b < BATCH; b++)
         if (s < LENGTH(b)) states[active++] = h + b * HIDDEN;
-      dot_matrix(states, active, r, {recurrent_gates}, HIDDEN, sums, GATES * HIDDEN);
-{reset}      for (long b = 0, a = 0; b < BATCH; b++) {{
+{product}{last_gate}      for (long b = 0, a = 0; b < BATCH; b++) {{
         const long length = LENGTH(b), t = {t};
         (void)t;
         if (s >= length) continue;
-        const R *restrict g = ahead + ((s - first) * BATCH + b) * GATES * HIDDEN;
-        const R *restrict s = sums + a++ * GATES * HIDDEN;
+        const R *restrict g = g0 + a * GATES * HIDDEN, *restrict e = last + a * HIDDEN;
         R *restrict u = h + b * HIDDEN, *restrict v = cell + b * HIDDEN;
-        (void)v;
+        (void)v, (void)e, a++;
         for (long i = 0; i < HIDDEN; i++) {{
         {step}
         }}
 {store}      }}
+      g0 += active * GATES * HIDDEN;
       }}
     }}
 ",
+        bias = added(p, way, d),
         u = state(5),
-        v = if op == "LSTM" { state(6) } else { "0".into() },
+        v = if p.ctx.node.op == "LSTM" { state(6) } else { "0".into() },
         t = if back { "length - 1 - s" } else { "s" },
         x = format_args!("({x})"),
-        reset = reset_first(p, op, d)?,
-        step = step(p, op, d)?,
+        packing = way.packing(),
+        inputs = way.inputs(),
+        product = way.states(false, "g0", "GATES * HIDDEN"),
+        last_gate = last_gate(p, way, d),
+        step = step(p, way, d)?,
     );
     text += &last_states(p, &last);
     Ok((text + "  }\n").replace("LENGTH(b)", length))
