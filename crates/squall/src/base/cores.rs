@@ -1,6 +1,6 @@
-//! A parallel map over the machine's cores. Input: items and a function of one; output: the results
-//! in the order of the items. `predict/choose.rs` makes the spaces of a model's tasks by it and asks
-//! the general predictor about each.
+//! A parallel map over the machine's cores. Input: items and a function of one; output: the
+//! results in the order of the items. `predict/choose.rs` makes the spaces of a model's tasks by it
+//! and asks the general predictor about each.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
