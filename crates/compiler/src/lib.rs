@@ -28,7 +28,7 @@ pub use sketch::{
 
 /// Changes whenever equal candidates may give other code; records of different versions do not
 /// mix.
-pub const CODEGEN_VERSION: u32 = 24;
+pub const CODEGEN_VERSION: u32 = 25;
 
 /// The first version whose candidates still rank as they do now, so that what was learned from its
 /// records serves. Version 12 has a shorter exponential than 11 and else the same code;
@@ -40,7 +40,8 @@ pub const CODEGEN_VERSION: u32 = 24;
 /// kernels, and on other machines, is worth more than that. In 21 attention on GPUs fetches several
 /// elements of parts of larger boxes at once (its sketches by tensor cores are new). In 22 the
 /// larger and the smaller of two numbers are NaN where one is, and overlapping tiles are one share.
-/// In 24 CPUs compute sines, cosines, tanh and logarithms in vectors.
+/// In 24 CPUs compute sines, cosines, tanh and logarithms in vectors; in 25 exponentials and tanh
+/// have shorter polynomials.
 pub const RANKED_SINCE: u32 = 11;
 
 /// The greatest common divisor; of 0 and a number, that number.
