@@ -1,5 +1,6 @@
 """Networks on a GPU, a real one or an emulated one: run by test_gpu_network.py in a process of its own."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -45,6 +46,31 @@ def test_tensors_in_device_memory_stay_there(network, monkeypatch):
     network.synchronize()
     # An output is an input of others: DLPack gives shape and type.
     assert squall._dlpack.Borrowed(found, 0).shape == y.shape
+
+
+@pytest.mark.skipif("SQUALL_LIBCUDA" not in os.environ, reason="the emulated GPU counts copies")
+def test_tensors_are_copied_only_where_they_must_be(network):
+    driver = ctypes.CDLL(os.environ["SQUALL_LIBCUDA"])
+    copies = driver.emulated_copies
+
+    def counted(x):
+        before = copies()
+        found = network(x)
+        return copies() - before, found if isinstance(found, np.ndarray) else found.numpy()
+
+    none, y = counted(X)
+    given = network.to_gpu(X)
+    # Off the 16 bytes that kernels fetch at once.
+    memory = squall._gpu._Memory(network.device, X.nbytes + 4)
+    moved = squall.GpuArray(
+        memory.pointer + 4, X.shape, X.dtype, network.device, memory, network._copied
+    )
+    at, size = ctypes.c_uint64(moved.pointer), ctypes.c_size_t(X.nbytes)
+    assert driver.cuMemcpyHtoD_v2(at, squall._gpu._host(X), size) == 0
+    for x, wanted in [(given, 0), (moved, 1)]:
+        n, found = counted(x)
+        assert (n, found.tobytes()) == (wanted, y.tobytes())
+    assert none == 0
 
 
 def test_what_does_not_fit_is_refused(network):

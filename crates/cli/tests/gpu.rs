@@ -6,6 +6,7 @@ use crate::support;
 use squall_testing::emulator as emulated;
 
 use squall_testing::onnx::{Build, f32s, i64s, int, text};
+use std::path::Path;
 use support::{Place, example};
 
 #[test]
@@ -81,6 +82,60 @@ CUresult cuEventCreate(CUevent *, unsigned), cuEventRecord(CUevent, CUstream);
 CUresult cuEventSynchronize(CUevent), cuEventElapsedTime(float *, CUevent, CUevent);
 ";
 
+/// The driver that programs in a library's folder are linked with: the emulated one.
+fn put_driver(lib: &Path, emulated: &Path) {
+    for folder in ["include", "lib64"] {
+        std::fs::create_dir(lib.join(folder)).unwrap();
+    }
+    std::fs::write(lib.join("include/cuda.h"), CUDA_H).unwrap();
+    std::fs::copy(emulated, lib.join("lib64/libcuda.so")).unwrap();
+}
+
+/// What is linked with a library for a GPU.
+const PLACES: &str = include_str!("library/gpu_places.c");
+
+/// Kernels read and write a caller's tensors where they lie in device memory, if they may, with the
+/// bits of copies.
+#[test]
+fn tensors_in_device_memory_are_copied_only_where_they_must_be() {
+    let Some(gpu) = emulated::emulator() else { return };
+    let p = Place::new();
+    let weights: Vec<f32> = (0..32 * 16).map(|i| (i % 7 - 3) as f32 / 8.0).collect();
+    let model = Build::new(20)
+        .input("x", &[4, 32])
+        .input("z", &[4, 32])
+        .init("w", f32s(&[32, 16], &weights))
+        .node("Add", &["x", "z"], &["s"], &[])
+        .node("MatMul", &["s", "w"], &["m"], &[])
+        .node("Softmax", &["m"], &["p"], &[])
+        .node("Concat", &["x", "s"], &["c"], &[int("axis", 1)])
+        .node("Identity", &["z"], &["k"], &[])
+        .output("m")
+        .output("p")
+        .output("c")
+        .output("k")
+        .bytes();
+    p.file("model.onnx", &model);
+    let args = ["export", "model.onnx", "--network", "net", "--out", "lib", "--build"];
+    let args = [&args[..], &["--target", "cuda"]].concat();
+    support::Ran::from(p.command(&args).envs(gpu.clone()).output().unwrap()).ok();
+    let lib = p.path().join("lib");
+    put_driver(&lib, &gpu[0].1);
+    std::fs::write(lib.join("places.c"), PLACES).unwrap();
+    let run = |words: &str| {
+        let mut words = words.split(' ');
+        let mut command = std::process::Command::new(words.next().unwrap());
+        let command = command.args(words).current_dir(&lib);
+        let ran = command.env("LD_LIBRARY_PATH", lib.join("lib64")).output().unwrap();
+        support::Ran::from(ran).ok().out
+    };
+    run(
+        "cc -std=gnu11 -Wall -Wextra -Werror -O1 -Iinclude -I. -o places places.c libnet.a -Llib64 \
+         -lcuda -ldl",
+    );
+    assert_eq!(run("./places"), "54 equal\n");
+}
+
 /// A library for a GPU is built without Squall and without CUDA, and gives the bits of `run`.
 #[test]
 fn a_library_for_a_gpu_runs_on_a_stream_of_the_callers() {
@@ -96,14 +151,9 @@ fn a_library_for_a_gpu_runs_on_a_stream_of_the_callers() {
     assert_eq!((&said["name"], &said["architecture"]), (&"net".into(), &"sm_75".into()), "{said}");
     let args = ["run", &model, "--input", &x, "--output", "y.npy", "--target", "cuda"];
     support::Ran::from(p.command(&args).envs(gpu.clone()).output().unwrap()).ok();
-    // The driver that the program is linked with is the emulated one.
-    let (lib, library) = (p.path().join("lib"), &gpu[0].1);
+    let lib = p.path().join("lib");
+    put_driver(&lib, &gpu[0].1);
     let put = |name: &str, bytes: &[u8]| std::fs::write(lib.join(name), bytes).unwrap();
-    for folder in ["include", "lib64"] {
-        std::fs::create_dir(lib.join(folder)).unwrap();
-    }
-    put("include/cuda.h", CUDA_H.as_bytes());
-    std::fs::copy(library, lib.join("lib64/libcuda.so")).unwrap();
     let bytes = std::fs::read(&x).unwrap();
     let elements = said["inputs"][0]["bytes"].as_u64().unwrap() as usize;
     put("x.bin", &bytes[bytes.len() - elements..]);

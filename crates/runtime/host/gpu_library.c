@@ -1,6 +1,7 @@
 /* The code behind an exported network for GPUs: opening (finds the driver, loads cubins, brings
  * weights to device memory) and running on the caller's stream. gpu_library.h has the interface. */
 #include "gpu_library.h"
+#include "bases.h"
 #include "digest.h"
 #include "weights.h"
 #include <dlfcn.h>
@@ -176,11 +177,6 @@ size_t rt_gpu_library_workspace(const rt_gpu_opened *o) {
   return o ? statuses_at(o) + (o->model.plan.step_count + 1u) * sizeof(uint32_t) : 0;
 }
 
-static void *place_of(const rt_address *a, void *workspace) {
-  if (a->at) return (void *)(uintptr_t)a->at;
-  return (unsigned char *)workspace + a->offset;
-}
-
 static rt_device_pointer device(const void *p) { return (rt_device_pointer)(uintptr_t)p; }
 
 static int launch(const rt_gpu_opened *o, const rt_kernel *k, const rt_launch *l, void *function,
@@ -204,21 +200,21 @@ static int launch(const rt_gpu_opened *o, const rt_kernel *k, const rt_launch *l
   return code == 0 ? RT_OK : RT_LAUNCH;
 }
 
-static int run_step(const rt_gpu_opened *o, uint32_t number, void *workspace, void *stream) {
+static int run_step(const rt_gpu_opened *o, uint32_t number, const rt_bases *b, void *stream) {
   const rt_instruction *i = &o->model.instructions[number];
   const uint32_t kernel = o->model.plan.steps[number].kernel;
   const rt_kernel *k = &o->model.plan.kernels[kernel];
   const void *data[RT_PARAMETERS];
   void *outputs[RT_PARAMETERS];
-  for (uint32_t d = 0; d < i->data_count; d++) data[d] = place_of(&i->operands[d], workspace);
+  for (uint32_t d = 0; d < i->data_count; d++) data[d] = rt_source(&i->operands[d], b);
   for (uint32_t n = 0; n < i->output_count; n++)
-    outputs[n] = place_of(&i->operands[i->data_count + n], workspace);
-  uint32_t *status = (uint32_t *)(void *)((unsigned char *)workspace + statuses_at(o)) + number;
+    outputs[n] = rt_target(&i->operands[i->data_count + n], b);
+  uint32_t *status = (uint32_t *)(void *)(b->at[0] + statuses_at(o)) + number;
   rt_memory on = {data,
                   NULL,
                   outputs,
-                  i->is_prepared ? place_of(&i->prepared, workspace) : NULL,
-                  i->has_workspace ? place_of(&i->workspace, workspace) : NULL,
+                  i->is_prepared ? rt_source(&i->prepared, b) : NULL,
+                  i->has_workspace ? rt_target(&i->workspace, b) : NULL,
                   status};
   int code = RT_OK;
   for (uint32_t l = 0; l < k->launch_count && code == RT_OK; l++)
@@ -227,28 +223,32 @@ static int run_step(const rt_gpu_opened *o, uint32_t number, void *workspace, vo
   return code;
 }
 
+/* Puts the copy of a tensor on the stream, unless it lies there already. */
+static int put_copy(const rt_gpu_opened *o, void *to, const void *from, size_t bytes,
+                    void *stream) {
+  if (bytes == 0 || to == from) return RT_OK;
+  return o->cuMemcpyDtoDAsync_v2(device(to), device(from), bytes, stream) == 0 ? RT_OK : RT_LAUNCH;
+}
+
 int rt_gpu_library_run(const rt_gpu_opened *o, const void *const *inputs, void *const *outputs,
                        void *workspace, void *stream) {
   const rt_model *m = &o->model;
+  rt_bases b;
   if ((uintptr_t)workspace % RT_GPU_ALIGNMENT) return RT_UNALIGNED;
   size_t bytes = m->plan.step_count * sizeof(uint32_t);
   if (bytes && o->cuMemsetD8Async(device(workspace) + statuses_at(o), 0, bytes, stream) != 0)
     return RT_LAUNCH;
-  for (uint32_t i = 0; i < m->input_count; i++) {
-    const rt_port *p = &m->inputs[i];
-    if (p->bytes && o->cuMemcpyDtoDAsync_v2(device(place_of(&p->place, workspace)),
-                                            device(inputs[i]), p->bytes, stream) != 0)
-      return RT_LAUNCH;
-  }
+  rt_bases_find(m, inputs, outputs, workspace, RT_GPU_STEP, &b);
   int code = RT_OK;
+  for (uint32_t i = 0; i < m->input_count && code == RT_OK; i++) {
+    const rt_port *p = &m->inputs[i];
+    code = put_copy(o, rt_target(&p->place, &b), inputs[i], p->bytes, stream);
+  }
   for (uint32_t n = 0; n < m->plan.step_count && code == RT_OK; n++)
-    code = run_step(o, n, workspace, stream);
+    code = run_step(o, n, &b, stream);
   for (uint32_t i = 0; i < m->output_count && code == RT_OK; i++) {
     const rt_port *p = &m->outputs[i];
-    if (p->bytes && o->cuMemcpyDtoDAsync_v2(device(outputs[i]),
-                                            device(place_of(&p->place, workspace)), p->bytes,
-                                            stream) != 0)
-      code = RT_LAUNCH;
+    code = put_copy(o, outputs[i], rt_source(&p->place, &b), p->bytes, stream);
   }
   return code;
 }

@@ -6,7 +6,10 @@
 #include "launch.h"
 #include "library.h"
 
-enum { RT_DEVICE = RT_KERNEL + 1, RT_LAUNCH, RT_GPU_ALIGNMENT = 256 };
+/* A workspace is aligned by RT_GPU_ALIGNMENT. RT_GPU_STEP is what the address of a caller's tensor
+ * has to be a multiple of where kernels are to use it as it is: they fetch and write 16 bytes at
+ * once at most, and tensors of tensor maps begin at multiples of 16 bytes. */
+enum { RT_DEVICE = RT_KERNEL + 1, RT_LAUNCH, RT_GPU_ALIGNMENT = 256, RT_GPU_STEP = 16 };
 
 typedef unsigned long long rt_device_pointer;
 
@@ -62,7 +65,9 @@ int rt_gpu_library_open(const rt_gpu_library *l, const char *path, rt_gpu_opened
 void rt_gpu_library_close(rt_gpu_opened *o);
 /* Bytes of device memory that a run needs. */
 size_t rt_gpu_library_workspace(const rt_gpu_opened *o);
-/* Puts one inference on a stream: all pointers are the device's. */
+/* Puts one inference on a stream: all pointers are the device's. Launches get the caller's tensors
+ * themselves where bases.h says so, with RT_GPU_STEP; the others are copied on the stream, inputs
+ * ahead of all launches and outputs behind them, with the same bits. */
 int rt_gpu_library_run(const rt_gpu_opened *o, const void *const *inputs, void *const *outputs,
                        void *workspace, void *stream);
 /* Waits for a stream, and says whether the last run with this workspace refused its input. */

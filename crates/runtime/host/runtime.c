@@ -12,6 +12,7 @@
 #include "verify.c"
 #ifdef SQUALL_NETWORK
 #define SQUALL_WRITES_WEIGHTS
+#include "bases.c"
 #include "digest.c"
 #include "execute.c"
 #include "model.c"

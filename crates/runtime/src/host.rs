@@ -13,8 +13,10 @@ macro_rules! sources {
 
 /// The files of the library. A main file includes `runtime.c`, which includes the others; on CPUs
 /// `moves.c` is compiled apart.
-pub const LIBRARY: [HostFile; 62] = sources![
+pub const LIBRARY: [HostFile; 64] = sources![
     "runtime.c",
+    "bases.c",
+    "bases.h",
     "branches.c",
     "branches.h",
     "cuda.c",
@@ -79,7 +81,9 @@ pub const LIBRARY: [HostFile; 62] = sources![
 ];
 
 /// The part of the library that an exported network is made of.
-pub const EXPORTED: [&str; 26] = [
+pub const EXPORTED: [&str; 28] = [
+    "bases.c",
+    "bases.h",
     "cpu.c",
     "cpu.h",
     "digest.c",
@@ -109,7 +113,9 @@ pub const EXPORTED: [&str; 26] = [
 ];
 
 /// The part of the library that a network that was exported for a GPU is made of.
-pub const EXPORTED_GPU: [&str; 22] = [
+pub const EXPORTED_GPU: [&str; 24] = [
+    "bases.c",
+    "bases.h",
     "call.h",
     "digest.c",
     "digest.h",

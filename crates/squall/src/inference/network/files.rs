@@ -237,7 +237,7 @@ impl<'a> Builder<'a> {
             let number = b.buffer(role, element, elements as u64, at);
             let grown = role == Role::Output && grows(plan, place);
             b.described.buffers[number as usize].grown = grown;
-            if !grown && !plain.on_device && is_whole_block(plan, role, place, elements) {
+            if !grown && is_whole_block(plan, role, place, elements) {
                 b.ports.insert(place.block, number);
             }
         }

@@ -1,6 +1,7 @@
 //! Inputs and outputs that a run may find in the caller's own memory, so that nothing is copied: a
-//! port that is a whole block of the plan. `files.rs` says of each buffer in such a block that it
-//! is a part of the port; `runtime/host/execute.c` decides at each call.
+//! port that is a whole block of the plan, on CPUs and on GPUs. `files.rs` says of each buffer in
+//! such a block that it is a part of the port; `runtime/host/bases.c` decides at each call. A
+//! network's own program on a GPU finds all ports in its arena and does not ask.
 
 use squall_graph::plan::{BlockPlace, Plan, PlanStep};
 use squall_runtime::plan::Role;

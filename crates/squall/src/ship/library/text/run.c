@@ -3,6 +3,7 @@
  * that could be written. Made by Squall. */
 #include "names.h"
 
+#include "runtime/bases.c"
 #include "runtime/execute.c"
 #include "runtime/moves.c"
 

@@ -9,9 +9,9 @@
  *   @NAME@_close(model);
  *
  * A model is never written after it was opened: threads and streams may share it, each with its own
- * workspace. A run puts copies and launches on the stream and returns; it allocates nothing, waits
- * for nothing and prints nothing, so that a stream that is captured records it: replayed as a
- * graph, its launches cost no host time. */
+ * workspace. A run puts launches on the stream and returns; it allocates nothing, waits for nothing
+ * and prints nothing, so that a stream that is captured records it, with the addresses of its
+ * tensors: replayed as a graph, its launches cost no host time. */
 #ifndef @UPPER@_H
 #define @UPPER@_H
 #include <stddef.h>
@@ -52,7 +52,9 @@ enum {
 
 typedef struct @NAME@_model @NAME@_model;
 
-/* The tensors of a run, in device memory at any address that its type allows. */
+/* The tensors of a run, in memory of the model's GPU, at any address. Kernels read and write them
+ * there, without a copy, unless an address is no multiple of 16 bytes or an output has a byte in
+ * common with another tensor; those are copied on the stream, and the numbers are the same. */
 typedef struct {
   size_t struct_size; /* sizeof(@NAME@_io) */
 @FIELDS@
@@ -73,7 +75,8 @@ typedef struct {
 @UPPER@_API size_t @NAME@_workspace_bytes(const @NAME@_model *model);
 
 /* One inference on the stream. The workspace needs no content; none but this run may use it until
- * the stream has come to its end. */
+ * the stream has come to its end. Until then all tensors have to stay, and no other stream may
+ * write an input; a graph that recorded the run needs them at each replay. */
 @UPPER@_API int @NAME@_run(const @NAME@_model *model, const @NAME@_io *io, void *workspace);
 
 /* Waits for a stream, and says whether the last run with a workspace refused its input. Only models

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "names.h"
 
+#include "runtime/bases.c"
 #include "runtime/digest.c"
 #include "runtime/element.c"
 #include "runtime/error.c"
