@@ -4,7 +4,11 @@
 //! function; output: the results in order. `tile/mod.rs` calls this for its sketches.
 
 use std::panic::resume_unwind;
+use std::sync::LazyLock;
 use std::thread::available_parallelism;
+
+/// The number of cores, for which the system opens several files each time that it is asked.
+static CORES: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, usize::from));
 
 /// The results of `make` for all items, in the items' order, without those for which it gives
 /// `None`.
@@ -12,7 +16,7 @@ pub fn made_on_all_cores<T: Send, R: Send>(
     items: Vec<T>,
     make: &(dyn Fn(T) -> Option<R> + Sync),
 ) -> Vec<R> {
-    let threads = available_parallelism().map_or(1, usize::from).min(items.len());
+    let threads = CORES.min(items.len());
     if threads < 2 {
         return items.into_iter().filter_map(make).collect();
     }

@@ -50,9 +50,9 @@ pub fn read_outline(file: &mut (impl Read + Seek), size: u64) -> io::Result<Opti
 
 /// As [`read_thin`], for weights with more elements than `most`.
 fn without(file: &mut (impl Read + Seek), size: u64, most: i64) -> io::Result<Option<Vec<u8>>> {
-    let mut walk = Walk { file, at: 0, size, most, graphs: 0 };
+    let mut walk = Walk { file, at: 0, size, most, graphs: 0, out: Vec::new() };
     match walk.message(size, Level::Model) {
-        Ok(made) => Ok(made.filter(|_| walk.graphs == 1)),
+        Ok(is_known) => Ok((is_known && walk.graphs == 1).then_some(walk.out)),
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         Err(e) => Err(e),
     }
@@ -70,6 +70,8 @@ struct Walk<'f, F> {
     size: u64,
     most: i64,
     graphs: usize,
+    /// The model that is made.
+    out: Vec<u8>,
 }
 
 /// A field of a message: its number, and of one with a length its bytes; of others the bytes that
@@ -124,40 +126,73 @@ impl<F: Read + Seek> Walk<'_, F> {
         Ok(Some(made).filter(|_| fits && number > 0 && number < 1 << 29))
     }
 
-    /// A message that ends at `end`.
-    fn message(&mut self, end: u64, level: Level) -> io::Result<Option<Vec<u8>>> {
-        let mut out = Vec::new();
+    /// Appends so many bytes of the file to the model.
+    fn append(&mut self, count: u64) -> io::Result<()> {
+        if self.size.checked_sub(self.at).is_none_or(|there| there < count) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.out.reserve(count as usize);
+        let read = self.file.take(count).read_to_end(&mut self.out)? as u64;
+        self.at += read;
+        if read == count { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// Appends a message that ends at `end`; false where a field of it is of no known kind.
+    fn message(&mut self, end: u64, level: Level) -> io::Result<bool> {
         while self.at < end {
-            let Some(field) = self.field(end)? else { return Ok(None) };
+            let Some(field) = self.field(end)? else { return Ok(false) };
             let (number, length) = match field {
                 Field::Short(number, wire, bytes) => {
-                    encode_key(number as u32, wire, &mut out);
-                    out.extend(bytes);
+                    encode_key(number as u32, wire, &mut self.out);
+                    self.out.extend(bytes);
                     continue;
                 }
                 Field::Long(number, length) => (number, length),
             };
             let within = self.at + length;
-            let made = match (level, number) {
+            encode_key(number as u32, WireType::LengthDelimited, &mut self.out);
+            let is_known = match (level, number) {
                 (Level::Model, GRAPH) => {
                     self.graphs += 1;
-                    self.message(within, Level::Graph)?
+                    self.graph(within)?
                 }
                 (Level::Graph, INITIALIZER) => self.tensor(within)?,
-                _ => Some(self.bytes(length)?),
+                _ => {
+                    encode_varint(length, &mut self.out);
+                    self.append(length)?;
+                    true
+                }
             };
-            let Some(made) = made else { return Ok(None) };
-            put(&mut out, number as u32, &made);
+            if !is_known {
+                return Ok(false);
+            }
         }
-        Ok(Some(out))
+        Ok(true)
     }
 
-    /// A tensor that ends at `end`, without its bytes if there are many.
-    fn tensor(&mut self, end: u64) -> io::Result<Option<Vec<u8>>> {
+    /// Appends a graph that ends at `end`, behind its length. That is known at last and has room for
+    /// as many bytes as any, of which the first ones say that others follow.
+    fn graph(&mut self, end: u64) -> io::Result<bool> {
+        const ROOM: usize = 10;
+        let begin = self.out.len();
+        self.out.resize(begin + ROOM, 0x80);
+        let is_known = self.message(end, Level::Graph)?;
+        let mut length = (self.out.len() - begin - ROOM) as u64;
+        for byte in &mut self.out[begin..begin + ROOM - 1] {
+            *byte = 0x80 | (length & 0x7f) as u8;
+            length >>= 7;
+        }
+        self.out[begin + ROOM - 1] = 0;
+        Ok(is_known)
+    }
+
+    /// Appends a tensor that ends at `end`, behind its length and without its bytes if there are
+    /// many.
+    fn tensor(&mut self, end: u64) -> io::Result<bool> {
         let begin = self.at;
         let (mut out, mut raw) = (Vec::new(), None);
         while self.at < end {
-            let Some(field) = self.field(end)? else { return Ok(None) };
+            let Some(field) = self.field(end)? else { return Ok(false) };
             match field {
                 Field::Short(number, wire, bytes) => {
                     encode_key(number as u32, wire, &mut out);
@@ -167,7 +202,7 @@ impl<F: Read + Seek> Walk<'_, F> {
                     raw = Some((self.at, length));
                     self.to(self.at + length)?;
                 }
-                Field::Long(RAW_DATA, _) => return Ok(None),
+                Field::Long(RAW_DATA, _) => return Ok(false),
                 Field::Long(number, length) => {
                     let bytes = self.bytes(length)?;
                     put(&mut out, number as u32, &bytes);
@@ -184,10 +219,14 @@ impl<F: Read + Seek> Walk<'_, F> {
             }
             encode_key(DATA_LOCATION, WireType::Varint, &mut out);
             encode_varint(1, &mut out);
-            return Ok(Some(out));
+            encode_varint(out.len() as u64, &mut self.out);
+            self.out.append(&mut out);
+            return Ok(true);
         }
         self.to(begin)?;
-        self.bytes(end - begin).map(Some)
+        encode_varint(end - begin, &mut self.out);
+        self.append(end - begin)?;
+        Ok(true)
     }
 
     fn to(&mut self, at: u64) -> io::Result<()> {
@@ -267,7 +306,9 @@ mod tests {
             TensorProto { data_type: 77, ..large.clone() },
             tensor("s", &[1.0; 4]),
         ] {
-            assert_eq!(thin(&model(vec![t.clone()])), Some(model(vec![t])));
+            let bytes = model(vec![t]);
+            let read = thin(&bytes).and_then(|b| ModelProto::decode(&b[..]).ok());
+            assert_eq!(read, ModelProto::decode(&bytes[..]).ok());
         }
         // A graph that stands in two parts.
         assert_eq!(thin(&[bytes.clone(), bytes].concat()), None);
