@@ -183,9 +183,9 @@ fn panels(p: &mut Program, r: &Recurrent, way: &Way, gates: i64) {
         Packs::InCalls => p.scratch_pointer("R", "panel", PANEL, 4),
         Packs::Ahead => {
             p.prepared_pointer("R", "input_panels", r.directions * of_inputs, 4);
-            let text = "  for (long d = 0; d < DIRS; d++)\n    pack_columns(x1 + d * GATES * HIDDEN \
-                        * FEATURES, GATES * HIDDEN, FEATURES, FEATURES,\n                 \
-                        input_panels + d * INPUT_PANELS);\n";
+            let text = "  for (long d = 0; d < DIRS; d++)
+    pack_columns(x1 + d * GATES * HIDDEN * FEATURES, GATES * HIDDEN, FEATURES, FEATURES,
+                 input_panels + d * INPUT_PANELS);\n";
             p.prepare(&[1], text);
         }
     }
