@@ -5,6 +5,7 @@
 mod amx;
 mod attention;
 mod borders;
+mod byte_products;
 mod byte_shapes;
 mod bytes;
 mod cases;

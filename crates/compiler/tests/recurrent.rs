@@ -198,6 +198,8 @@ fn recurrences_are_those_of_loops() {
         [8, 7, 33, 37],
         [2, 13, 1, 1],
         [9, 3, 520, 5],
+        [16, 1, 1, 1],
+        [17, 2, 0, 3],
     ];
     for (i, extent) in extents.into_iter().enumerate() {
         let [steps, batch, features, hidden] = extent;
@@ -218,6 +220,8 @@ fn recurrences_are_those_of_loops() {
             cases.push(case(&mut r, &n));
         }
     }
+    let packed = cases.iter().filter(|c| plain_cases::packs_ahead(c)).count();
+    assert!(packed > 2, "{packed} cases pack weights ahead");
     check(&cases);
     #[cfg(target_arch = "x86_64")]
     for level in ["-mno-avx512f", "-mno-avx"] {

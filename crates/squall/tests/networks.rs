@@ -4,6 +4,7 @@
 //! with ONNX's form of test data; the same tests run again on an emulated GPU.
 
 mod nan;
+mod packed;
 
 use prost::Message;
 use squall::arrays::NamedArray;

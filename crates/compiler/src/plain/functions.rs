@@ -5,6 +5,25 @@
 /// Name and definition.
 pub(super) const HELPERS: &[(&str, &str)] = &[
     (
+        // What the extents of packed panels depend on: a call refuses what another build packed.
+        "PACKED_BY",
+        r#"enum { PACKED_BY = 0x5eed00
+#ifdef __AVX__
++ 1
+#endif
+#ifdef __AVX2__
++ 2
+#endif
+#ifdef __AVX512F__
++ 4
+#endif
+#if defined __AVX512BW__ && defined __AVX512VNNI__
++ 8
+#endif
+};
+"#,
+    ),
+    (
         // Compilers are not to contract products and sums as they like, or a text would give other
         // bits at another level of optimisation. Long sums of products say where they may be, for
         // that is twice as fast where the processor has such instructions.

@@ -59,6 +59,12 @@ pub struct PlainSource {
     pub shares_loops: bool,
     /// Functions that it calls.
     pub parts: Vec<PlainPart>,
+    /// Bytes of memory into which `int SYMBOL_prepare(const void *const *in, void *prepared)` packs
+    /// operands that are the same in all calls, once ahead of them; 0 where there is none. A call
+    /// finds that memory behind its operands, at `in[inputs.len()]`.
+    pub prepared_bytes: u64,
+    /// The operands that `SYMBOL_prepare` reads; calls do not read these, nor it others.
+    pub weights: Vec<usize>,
 }
 
 /// A function that a region calls: a translation unit of its own with
@@ -147,7 +153,17 @@ fn generator(domain: &str, op: &str) -> Option<Generator> {
 
 /// The C of a call, as a function of this symbol.
 pub fn source(call: &OperatorCall, symbol: &str) -> Result<PlainSource, Unsupported> {
-    written(call, |program| program.finish(symbol))
+    source_over(call, &[], symbol)
+}
+
+/// The same where those operands are the same in all calls of which `fixed` says so: an operator
+/// that packs some of them packs them once.
+pub fn source_over(
+    call: &OperatorCall,
+    fixed: &[bool],
+    symbol: &str,
+) -> Result<PlainSource, Unsupported> {
+    written(call, fixed, |program| program.finish(symbol))
 }
 
 /// The CUDA C++ of a call; see [`DeviceSource`].
@@ -156,19 +172,20 @@ pub fn device_source(call: &OperatorCall, symbol: &str) -> Result<DeviceSource, 
         let what = "lengths that only the run knows, and loops, are for CPUs";
         return Err(Unsupported { op: call.op.clone(), what: what.into() });
     }
-    written(call, |program| device::finish(&program, symbol))
+    written(call, &[], |program| device::finish(&program, symbol))
 }
 
 /// Writes a call's program and passes it to `finish`.
 fn written<T>(
     call: &OperatorCall,
+    fixed: &[bool],
     finish: impl FnOnce(Program<'_>) -> T,
 ) -> Result<T, Unsupported> {
     let refuse = |what: String| Unsupported { op: call.op.clone(), what };
     let generate =
         generator(&call.domain, &call.op).ok_or_else(|| refuse("it has no plain kernel".into()))?;
     let node = context::node_of(call);
-    let mut program = Program::new(call, &node).map_err(refuse)?;
+    let mut program = Program::new(call, &node, fixed).map_err(refuse)?;
     generate(&mut program).map_err(refuse)?;
     Ok(finish(program))
 }

@@ -31,6 +31,13 @@ pub(super) struct Program<'a> {
     device: Option<String>,
     scratch: u64,
     shares_loops: bool,
+    /// Whether each operand is the same in all calls.
+    fixed: &'a [bool],
+    /// The text that packs fixed operands ahead of all calls, the bytes that it packs them into,
+    /// and the operands that it reads in the body's place.
+    prepare: String,
+    prepared: u64,
+    weights: Vec<usize>,
     /// Functions that it calls; `@SELF` stands for its own symbol.
     pub parts: Vec<super::PlainPart>,
 }
@@ -111,13 +118,28 @@ pub(super) fn loops(prefix: &str, extents: &[i64], inner: &str) -> String {
 }
 
 impl<'a> Program<'a> {
-    /// An empty kernel of a call; `node` is the call as a node.
-    pub fn new(call: &'a OperatorCall, node: &'a Node) -> Result<Program<'a>, String> {
-        let ctx = Ctx { node, opset: call.opset, inputs: operands(&call.inputs) };
-        let (defines, tables, body, device, scratch, shares_loops) = Default::default();
-        let parts = Vec::new();
-        let mut p =
-            Program { ctx, call, defines, tables, body, device, scratch, shares_loops, parts };
+    /// An empty kernel of a call; `node` is the call as a node, and `fixed` says which operands are
+    /// the same in all calls: none of those behind its end.
+    pub fn new(
+        call: &'a OperatorCall,
+        node: &'a Node,
+        fixed: &'a [bool],
+    ) -> Result<Program<'a>, String> {
+        let mut p = Program {
+            ctx: Ctx { node, opset: call.opset, inputs: operands(&call.inputs) },
+            call,
+            defines: Vec::new(),
+            tables: Vec::new(),
+            body: String::new(),
+            device: None,
+            scratch: 0,
+            shares_loops: false,
+            fixed,
+            prepare: String::new(),
+            prepared: 0,
+            weights: Vec::new(),
+            parts: Vec::new(),
+        };
         for (sides, of, ptr, n) in [(&call.inputs, "T", "x", "N"), (&call.outputs, "Y", "y", "M")] {
             for (i, o) in sides.iter().enumerate() {
                 let Some(o) = o else {
@@ -304,18 +326,74 @@ impl<'a> Program<'a> {
         self.body += &text;
     }
 
+    /// Whether an operand is the same in all calls, so that what is packed of it is packed ahead of
+    /// them. One without elements is not: there is nothing to pack.
+    pub fn is_fixed(&self, i: usize) -> bool {
+        let operand = self.call.inputs.get(i).and_then(Option::as_ref);
+        let has_elements = operand.is_some_and(|o| o.shape.iter().all(|e| *e > 0));
+        has_elements && self.fixed.get(i) == Some(&true)
+    }
+
+    /// Declares a pointer into memory that the text of `prepare` fills and the body reads.
+    pub fn prepared_pointer(&mut self, ty: &str, name: &str, count: i64, bytes: u64) {
+        // Ahead of it stands what says which build packed it.
+        let at = self.prepared.max(64);
+        self.prepared = (at + count.max(1) as u64 * bytes).next_multiple_of(64);
+        let declared = format!("  {ty} *{name} = ({ty} *)(void *)((char *)prepared + {at});\n");
+        self.prepare += &declared;
+        let from = self.call.inputs.len();
+        let _ = writeln!(
+            self.body,
+            "  const {ty} *{name} = (const {ty} *)(const void *)((const char *)in[{from}] + {at});"
+        );
+    }
+
+    /// Adds text that runs once ahead of all calls and reads these fixed operands, which the body
+    /// then must not name.
+    pub fn prepare(&mut self, from: &[usize], text: &str) {
+        let there: Vec<usize> = from.iter().copied().filter(|i| self.has(*i)).collect();
+        self.prepare += text;
+        self.weights.extend(there);
+        self.weights.sort_unstable();
+        self.weights.dedup();
+    }
+
+    /// The function that packs fixed operands, and the test of a call that another build, of which
+    /// panels may have other extents, did not pack them; nothing where none is packed.
+    fn preparation(&self, symbol: &str) -> [String; 2] {
+        if self.prepared == 0 {
+            return Default::default();
+        }
+        let place = |from: &str, i: usize| format!("{from}[{i}]");
+        let head = format!("int {symbol}_prepare(const void *const *in, void *prepared)");
+        let mut text = format!("{head};\n{head} {{\n  *(int *)prepared = PACKED_BY;\n");
+        for (ty, name, from) in &self.parts(&self.prepare, &place).pointers {
+            let _ = writeln!(text, "  {ty} *restrict {name} = {from};");
+        }
+        text = text + &self.prepare + "  return 0;\n}\n";
+        let from = self.call.inputs.len();
+        [text, format!("  if (*(const int *)in[{from}] != PACKED_BY) return 1;\n")]
+    }
+
     /// The whole text.
     pub fn finish(self, symbol: &str) -> PlainSource {
         let pointers = |from: &str, i: usize| format!("{from}[{i}]");
         let parts = self.parts(&self.body, &pointers);
+        let [preparation, test] = self.preparation(symbol);
+        let is_read = |name: &str| parts.pointers.iter().any(|(_, read, _)| read == name);
+        debug_assert!(self.weights.iter().all(|i| !is_read(&format!("x{i}"))), "{symbol}");
         let mut text = String::from("#include <math.h>\n#include <string.h>\n");
-        text += &parts.definitions;
+        text += &match preparation.is_empty() {
+            true => parts.definitions,
+            false => self.parts(&format!("{}{preparation}", self.body), &pointers).definitions,
+        };
+        text += &preparation;
         let head = format!("int {symbol}(const void *const *in, void *const *out, void *scratch)");
         let _ = write!(text, "{head};\n{head} {{\n  (void)in, (void)out, (void)scratch;\n");
         for (ty, name, from) in &parts.pointers {
             let _ = writeln!(text, "  {ty} *restrict {name} = {from};");
         }
-        text = text + &self.body + "  return 0;\n}\n";
+        text = text + &test + &self.body + "  return 0;\n}\n";
         let mut parts = self.parts;
         if !parts.is_empty() {
             text = text.replace("@SELF", symbol);
@@ -325,7 +403,8 @@ impl<'a> Program<'a> {
             }
         }
         let (scratch_bytes, shares_loops) = (self.scratch, self.shares_loops);
-        PlainSource { text, scratch_bytes, shares_loops, parts }
+        let (prepared_bytes, weights) = (self.prepared, self.weights);
+        PlainSource { text, scratch_bytes, shares_loops, parts, prepared_bytes, weights }
     }
 
     /// The text around a body; `place` gives the expression of the n-th pointer of a list.

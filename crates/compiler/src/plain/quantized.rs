@@ -222,6 +222,8 @@ fn each(p: &Program, i: usize, extent: i64, index: &str) -> Result<String, Strin
 
 /// Declares `byte_product` of two matrices of bytes and the memory that it works in, with the zero
 /// points of rows and columns; gives the matrices and the call, in which `@T` is where the sums go.
+/// Where the second matrix and its zero points are the same in all calls, its panels are packed
+/// ahead of them.
 fn products(
     p: &mut Program,
     [a, za]: [usize; 2],
@@ -232,27 +234,47 @@ fn products(
     }
     let batched = Batched::of(p.shape(a)?, p.shape(b)?)?;
     let [m, n, k] = batched.extents;
-    for (name, extent) in [("MM", m), ("NN", n), ("KK", k)] {
-        p.int(name, extent);
+    let is_ahead = p.is_fixed(b) && (!p.has(zb) || p.is_fixed(zb));
+    let column = each(p, zb, n, "i")?;
+    for (name, value) in [
+        ("MM", m),
+        ("NN", n),
+        ("KK", k),
+        ("COLUMN_STEP", i64::from(column.contains("[i]"))),
+        ("PACKED_AHEAD", i64::from(is_ahead)),
+    ] {
+        p.int(name, value);
     }
     p.define("TA", format!("T{a}"));
     p.define("TB", format!("T{b}"));
+    let zero = if p.has(zb) { format!("x{zb}") } else { "0".into() };
+    p.define("TZ", format!("T{}", if p.has(zb) { zb } else { b }));
     p.table("byte_product", include_str!("byte_product.c").into());
     p.scratch_pointer("short", "rows", m * (k + 4), 2);
-    p.scratch_pointer("short", "panel", 64 * (k + 4), 2);
-    for (name, count) in [("row_sums", m), ("row_zero", m), ("column_zero", n)] {
-        p.scratch_pointer("int", name, count, 4);
+    for name in ["row_sums", "row_zero"] {
+        p.scratch_pointer("int", name, m, 4);
     }
-    let (row, column) = (each(p, za, m, "i")?, each(p, zb, n, "i")?);
-    p.body(&format!(
-        "  for (long i = 0; i < MM; i++) row_zero[i] = (int){row};
-  for (long i = 0; i < NN; i++) column_zero[i] = (int){column};
-"
-    ));
-    let call = format!(
-        "byte_product(x{a} + (@A), x{b} + (@B), row_zero, column_zero, @T, rows, panel, row_sums);"
-    );
-    Ok((batched, call))
+    // What `byte_product.c` says that a panel has at most.
+    let panel = 64 * ((k + 1) / 2 + 2);
+    let right = match is_ahead {
+        true => {
+            let matrices = product(p.shape(b)?) / (n * k).max(1);
+            p.prepared_pointer("unsigned", "panels", matrices * ((n + 63) / 64) * panel, 4);
+            let text = format!(
+                "  for (long i = 0; i < {matrices}; i++)\n    pack_bytes(x{b} + i * KK * NN, \
+                 {zero}, panels + i * PANELS);\n"
+            );
+            p.prepare(&[b, zb], &text);
+            "0, 0, row_zero, panels + (@B) / (KK * NN) * PANELS".to_string()
+        }
+        false => {
+            p.scratch_pointer("unsigned", "panels", panel, 4);
+            format!("x{b} + (@B), {zero}, row_zero, panels")
+        }
+    };
+    let row = each(p, za, m, "i")?;
+    p.body(&format!("  for (long i = 0; i < MM; i++) row_zero[i] = (int){row};\n"));
+    Ok((batched, format!("byte_product(x{a} + (@A), {right}, @T, rows, row_sums);")))
 }
 
 fn matmul_integer(p: &mut Program) -> Result<(), String> {

@@ -2,8 +2,8 @@
 //! `LSTM`, forward, backward and in both directions, with the activation functions that attributes
 //! name. Input: a call at constant shapes; output: C with a loop over time steps. The inputs of
 //! many steps are multiplied together, and a step's products with the states are added to theirs in
-//! place; weights that meet several rows are packed first (`packed.c`). `mod.rs` collects the
-//! tables `OPS` of all families of operators.
+//! place; weights that meet several rows are packed first (`packed.c`), those that never change
+//! once, ahead of all calls. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
@@ -143,7 +143,6 @@ fn recurrent(p: &mut Program) -> Result<(), String> {
     p.int("AHEAD", ahead);
     let rows = r.batch * ahead;
     let way = Way::of(p, &r)?;
-    let panels = if way.packs_states { r.hidden * (gates * r.hidden + 2 * LANES) } else { 0 };
     for (name, n) in [
         ("h", r.batch * r.hidden),
         ("cell", r.batch * r.hidden),
@@ -151,15 +150,13 @@ fn recurrent(p: &mut Program) -> Result<(), String> {
         ("ahead", rows * gates * r.hidden),
         ("last", r.batch * r.hidden),
         ("bias", gates * r.hidden),
-        ("panel", if way.packs_inputs { PANEL } else { 0 }),
-        ("panels", panels),
     ] {
         p.scratch_pointer("R", name, n, 4);
     }
     p.scratch_pointer("const R *", "from", rows, 8);
     p.scratch_pointer("const R *", "states", r.batch, 8);
-    p.int("LAST_PANEL", (2 * r.hidden + LANES - 1) / LANES * LANES * r.hidden);
-    p.body("  (void)cell, (void)reset, (void)last, (void)panel, (void)panels;\n");
+    panels(p, &r, &way, gates);
+    p.body("  (void)cell, (void)reset, (void)last;\n");
     // Rows of the batch that end early have zeros behind their ends.
     if p.result(0).is_some() && p.has(4) {
         p.body("  for (long i = 0; i < M0; i++) y0[i] = 0;\n");
@@ -171,11 +168,68 @@ fn recurrent(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// How a call's products are made.
+/// Declares the memory of packed weights: of those that never change for all directions, filled
+/// ahead of all calls, of others for what is packed at a time.
+fn panels(p: &mut Program, r: &Recurrent, way: &Way, gates: i64) {
+    // Each direction's panels begin a line of the cache.
+    let whole = |elements: i64| (elements + LANES - 1) / LANES * LANES;
+    let of_states = whole(r.hidden * (gates * r.hidden + 2 * LANES));
+    let of_inputs = whole(r.features * (gates * r.hidden + LANES));
+    p.int("LAST_PANEL", (2 * r.hidden + LANES - 1) / LANES * LANES * r.hidden);
+    p.int("STATE_PANELS", of_states);
+    p.int("INPUT_PANELS", of_inputs);
+    match way.inputs {
+        Packs::Not => {}
+        Packs::InCalls => p.scratch_pointer("R", "panel", PANEL, 4),
+        Packs::Ahead => {
+            p.prepared_pointer("R", "input_panels", r.directions * of_inputs, 4);
+            let text = "  for (long d = 0; d < DIRS; d++)
+    pack_columns(x1 + d * GATES * HIDDEN * FEATURES, GATES * HIDDEN, FEATURES, FEATURES,
+                 input_panels + d * INPUT_PANELS);\n";
+            p.prepare(&[1], text);
+        }
+    }
+    match way.states {
+        Packs::Not => {}
+        Packs::InCalls => p.scratch_pointer("R", "panels", of_states, 4),
+        Packs::Ahead => {
+            p.prepared_pointer("R", "state_panels", r.directions * of_states, 4);
+            let text = format!(
+                "  for (long d = 0; d < DIRS; d++) {{
+    const R *r = x2 + d * GATES * HIDDEN * HIDDEN;
+    R *panels = state_panels + d * STATE_PANELS;
+{}  }}\n",
+                way.packing()
+            );
+            p.prepare(&[2], &text);
+        }
+    }
+}
+
+/// When weights are packed into panels.
+#[derive(Clone, Copy, PartialEq)]
+enum Packs {
+    Not,
+    InCalls,
+    /// Once: they are the same in all calls.
+    Ahead,
+}
+
+impl Packs {
+    fn of(is_worth: bool, is_fixed: bool) -> Packs {
+        match (is_worth, is_fixed) {
+            (false, _) => Packs::Not,
+            (true, false) => Packs::InCalls,
+            (true, true) => Packs::Ahead,
+        }
+    }
+}
+
+/// How a call's products are made. The order of sums is the same whenever weights are packed.
 struct Way {
-    /// The weights of the inputs, and those of the states, are packed.
-    packs_inputs: bool,
-    packs_states: bool,
+    /// When the weights of the inputs, and those of the states, are packed.
+    inputs: Packs,
+    states: Packs,
     /// The last gate of a GRU is multiplied apart from the others: after the reset of its states,
     /// or, where the reset comes behind the product, to sums of its own.
     has_last_gate: bool,
@@ -187,8 +241,11 @@ impl Way {
         let has_last_gate = p.ctx.node.op == "GRU";
         let rows = r.steps.saturating_mul(r.batch);
         Ok(Way {
-            packs_inputs: rows >= ROWS_TO_PACK,
-            packs_states: r.batch > 1 && rows >= ROWS_TO_PACK && r.steps >= STEPS_TO_PACK,
+            inputs: Packs::of(rows >= ROWS_TO_PACK, p.is_fixed(1)),
+            states: Packs::of(
+                r.batch > 1 && rows >= ROWS_TO_PACK && r.steps >= STEPS_TO_PACK,
+                p.is_fixed(2),
+            ),
             has_last_gate,
             resets_first: has_last_gate && p.ctx.int_or("linear_before_reset", 0)? == 0,
         })
@@ -196,13 +253,13 @@ impl Way {
 
     /// Adds the products of a step's states with the weights of gates from the first one or, where
     /// `is_last`, of the last gate of a GRU, to sums at `to` that are `step` apart.
-    fn states(&self, is_last: bool, to: &str, step: &str) -> String {
+    fn products(&self, is_last: bool, to: &str, step: &str) -> String {
         let gates = match (is_last, self.has_last_gate) {
             (true, _) => "HIDDEN",
             (false, true) => "2 * HIDDEN",
             (false, false) => "GATES * HIDDEN",
         };
-        let (name, weights) = match (self.packs_states, is_last) {
+        let (name, weights) = match (self.states != Packs::Not, is_last) {
             (true, false) => ("packed_matrix", "panels"),
             (true, true) => ("packed_matrix", "panels + LAST_PANEL"),
             (false, false) => ("dot_matrix", "r"),
@@ -211,29 +268,38 @@ impl Way {
         format!("      {name}(states, active, {weights}, {gates}, HIDDEN, {to}, {step}, s & 1);\n")
     }
 
-    /// Packs the weights of the states.
+    /// Packs the weights `r` of the states of one direction into `panels`.
     fn packing(&self) -> &'static str {
-        match (self.packs_states, self.has_last_gate) {
-            (false, _) => "",
-            (true, false) => "    pack_columns(r, GATES * HIDDEN, HIDDEN, HIDDEN, panels);\n",
-            (true, true) => {
+        match self.has_last_gate {
+            false => "    pack_columns(r, GATES * HIDDEN, HIDDEN, HIDDEN, panels);\n",
+            true => {
                 "    pack_columns(r, 2 * HIDDEN, HIDDEN, HIDDEN, panels);
     pack_columns(r + 2 * HIDDEN * HIDDEN, HIDDEN, HIDDEN, HIDDEN, panels + LAST_PANEL);\n"
             }
         }
     }
 
+    /// Declares the weights of a direction, and packs them where that is done in calls.
+    fn weights(&self, d: i64) -> String {
+        let mut text = match self.inputs {
+            Packs::Ahead => format!("    const R *w = input_panels + {d} * INPUT_PANELS;\n"),
+            _ => format!("    const T1 *w = x1 + {d} * GATES * HIDDEN * FEATURES;\n"),
+        };
+        text += &match self.states {
+            Packs::Ahead => format!("    const R *panels = state_panels + {d} * STATE_PANELS;\n"),
+            _ => format!("    const T2 *r = x2 + {d} * GATES * HIDDEN * HIDDEN;\n"),
+        };
+        text + if self.states == Packs::InCalls { self.packing() } else { "" }
+    }
+
     /// Adds the products of the inputs of `rows` rows to `ahead`.
-    fn inputs(&self) -> &'static str {
-        match self.packs_inputs {
-            true => {
-                "columns_matrix(from, rows, w, GATES * HIDDEN, FEATURES, ahead, GATES * HIDDEN, \
-                 panel);"
-            }
-            false => {
-                "dot_matrix(from, rows, w, GATES * HIDDEN, FEATURES, ahead, GATES * HIDDEN, 0);"
-            }
-        }
+    fn ahead(&self) -> String {
+        let (name, last) = match self.inputs {
+            Packs::Not => ("dot_matrix", "0"),
+            Packs::InCalls => ("columns_matrix", "panel"),
+            Packs::Ahead => ("packed_matrix", "0"),
+        };
+        format!("{name}(from, rows, w, GATES * HIDDEN, FEATURES, ahead, GATES * HIDDEN, {last});")
     }
 }
 
@@ -285,7 +351,7 @@ fn last_gate(p: &Program, way: &Way, d: i64) -> String {
         return String::new();
     }
     if way.resets_first {
-        let product = way.states(true, "g0 + 2 * HIDDEN", "GATES * HIDDEN");
+        let product = way.products(true, "g0 + 2 * HIDDEN", "GATES * HIDDEN");
         return format!(
             "      for (long b = 0, a = 0; b < BATCH; b++) {{
         if (s >= LENGTH(b)) continue;
@@ -305,7 +371,7 @@ fn last_gate(p: &Program, way: &Way, d: i64) -> String {
         "      for (long a = 0; a < active; a++)
         for (long i = 0; i < HIDDEN; i++) last[a * HIDDEN + i] = {bias};
 {}",
-        way.states(true, "last", "HIDDEN")
+        way.products(true, "last", "HIDDEN")
     )
 }
 
@@ -364,9 +430,7 @@ fn direction(p: &Program, r: &Recurrent, way: &Way, d: i64) -> Result<String, St
     };
     let mut text = format!(
         "  {{
-    const T1 *w = x1 + {d} * GATES * HIDDEN * FEATURES;
-    const T2 *r = x2 + {d} * GATES * HIDDEN * HIDDEN;
-    long longest = 0;
+{weights}    long longest = 0;
     for (long k = 0; k < GATES * HIDDEN; k++) bias[k] = {bias};
     for (long b = 0; b < BATCH; b++) {{
       const long length = LENGTH(b);
@@ -375,7 +439,7 @@ fn direction(p: &Program, r: &Recurrent, way: &Way, d: i64) -> Result<String, St
       R *u = h + b * HIDDEN, *v = cell + b * HIDDEN;
       for (long i = 0; i < HIDDEN; i++) u[i] = {u}, v[i] = {v};
     }}
-{packing}    for (long first = 0; first < longest; first += AHEAD) {{
+    for (long first = 0; first < longest; first += AHEAD) {{
       const long end = longest - first < AHEAD ? longest : first + AHEAD;
       long rows = 0;
       for (long s = first; s < end; s++)
@@ -411,9 +475,9 @@ fn direction(p: &Program, r: &Recurrent, way: &Way, d: i64) -> Result<String, St
         v = if p.ctx.node.op == "LSTM" { state(6) } else { "0".into() },
         t = if back { "length - 1 - s" } else { "s" },
         x = format_args!("({x})"),
-        packing = way.packing(),
-        inputs = way.inputs(),
-        product = way.states(false, "g0", "GATES * HIDDEN"),
+        weights = way.weights(d),
+        inputs = way.ahead(),
+        product = way.products(false, "g0", "GATES * HIDDEN"),
         last_gate = last_gate(p, way, d),
         step = step(p, way, d)?,
     );

@@ -81,14 +81,18 @@ const NETWORKS: [&str; 5] =
     ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"];
 
 /// Compiles and runs one program of all cases; returns the results that it printed, case by case.
-fn run(compiler: &str, level: &[&str], cases: &[Case]) -> Vec<Vec<f64>> {
+/// Where `is_fixed`, all operands are the same in all calls, and what is packed of them is packed
+/// ahead of two calls, of which the second one counts.
+fn run(compiler: &str, level: &[&str], cases: &[&Case], is_fixed: bool) -> Vec<Vec<f64>> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let (mut main, mut files) =
         (String::from("#include <math.h>\n#include <stdio.h>\n"), vec![path("main.c")]);
     let mut body = String::new();
     for (k, c) in cases.iter().enumerate() {
-        let made = plain::source(&c.call, &format!("plain_{k}")).unwrap_or_else(|e| panic!("{e}"));
+        let fixed = vec![is_fixed; c.call.inputs.len()];
+        let made = plain::source_over(&c.call, &fixed, &format!("plain_{k}"));
+        let made = made.unwrap_or_else(|e| panic!("{e}"));
         let file = path(&format!("{k}.c"));
         std::fs::write(&file, &made.text).unwrap();
         files.push(file);
@@ -106,11 +110,12 @@ fn run(compiler: &str, level: &[&str], cases: &[Case]) -> Vec<Vec<f64>> {
             let _ = writeln!(main, "static {ty} in_{k}_{i}[] = {{{}0}};", list.join(""));
             names.push(format!("in_{k}_{i}"));
         }
+        let prepare = preparation(&mut main, &made, k, &mut names);
         let results = results(&mut main, c, k);
         let _ = writeln!(main, "static double scratch_{k}[{}];", made.scratch_bytes / 8 + 8);
         let _ = writeln!(
             body,
-            "  {{ const void *in[] = {{{}}}; void *out[] = {{{}, 0}};\n{}    \
+            "  {{ const void *in[] = {{{}}}; void *out[] = {{{}, 0}};\n{}{prepare}    \
              if (plain_{k}(in, out, scratch_{k}) || {}) return {};\n{}  }}",
             names.join(", "),
             results.names.join(", "),
@@ -134,6 +139,30 @@ fn run(compiler: &str, level: &[&str], cases: &[Case]) -> Vec<Vec<f64>> {
     assert!(ran.status.success(), "{:?}", ran.status);
     let text = String::from_utf8(ran.stdout).unwrap();
     text.lines().map(|l| l.split_whitespace().map(|w| w.parse().unwrap()).collect()).collect()
+}
+
+/// The text that packs operands ahead of a call, which is given none of those any more, and makes a
+/// first call. The memory behind what is packed must stay as it was.
+fn preparation(
+    main: &mut String,
+    made: &plain::PlainSource,
+    k: usize,
+    names: &mut Vec<String>,
+) -> String {
+    if made.prepared_bytes == 0 {
+        return String::new();
+    }
+    let doubles = made.prepared_bytes / 8;
+    let _ = writeln!(main, "int plain_{k}_prepare(const void *const *, void *);");
+    let _ =
+        writeln!(main, "static double packed_{k}[{}] __attribute__((aligned(64)));", doubles + 1);
+    names.push(format!("packed_{k}"));
+    let absent: String = made.weights.iter().map(|i| format!("    in[{i}] = 0;\n")).collect();
+    format!(
+        "    packed_{k}[{doubles}] = 77;\n    if (plain_{k}_prepare(in, packed_{k})) return 101;\n\
+         {absent}    if (plain_{k}(in, out, scratch_{k}) || packed_{k}[{doubles}] != 77) return \
+         102;\n"
+    )
 }
 
 /// A stand-in for CUDA's headers, for threads that run one after another.
@@ -228,10 +257,28 @@ fn compare(what: &str, case: &Case, got: &[f64]) {
 /// results with the expected ones.
 pub fn check_at(level: &[&str], cases: &[Case]) {
     for compiler in compilers() {
-        for (case, got) in cases.iter().zip(run(compiler, level, cases)) {
-            compare(&format!("{compiler} {level:?}"), case, &got);
+        let all: Vec<&Case> = cases.iter().collect();
+        let usual = run(compiler, level, &all, false);
+        for (case, got) in all.iter().zip(&usual) {
+            compare(&format!("{compiler} {level:?}"), case, got);
+        }
+        let some: Vec<usize> = (0..all.len()).filter(|k| packs_ahead(all[*k])).collect();
+        if some.is_empty() {
+            continue;
+        }
+        let those: Vec<&Case> = some.iter().map(|k| all[*k]).collect();
+        let bits = |of: &[f64]| of.iter().map(|v| v.to_bits()).collect::<Vec<u64>>();
+        for (k, got) in some.iter().zip(run(compiler, level, &those, true)) {
+            let what = format!("{compiler} {level:?}, packed ahead: {:?}", all[*k].call);
+            assert_eq!(bits(&got), bits(&usual[*k]), "{what}");
         }
     }
+}
+
+/// Whether a call packs operands ahead where all of them are the same in all calls.
+pub fn packs_ahead(case: &Case) -> bool {
+    let fixed = vec![true; case.call.inputs.len()];
+    plain::source_over(&case.call, &fixed, "x").is_ok_and(|made| made.prepared_bytes > 0)
 }
 
 /// Compares the results of calls, on this machine's processor and as threads of a GPU, with the

@@ -1,7 +1,7 @@
 //! Which blocks of memory may share bytes where independent steps of a plan run at the same time
 //! (branches, on a GPU). Input: a plan; output: an [`Order`], which says whether two blocks may be
 //! in use together. Two blocks may share bytes only if every step that touches one is an ancestor
-//! of every step that writes the other. `files.rs` gives this to `arena.rs`.
+//! of every step that writes the other. `layout.rs` gives this to `arena.rs`.
 
 use squall_graph::plan::{Plan, ValueSource};
 

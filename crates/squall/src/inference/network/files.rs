@@ -1,8 +1,7 @@
 //! Writes a network's files: `plan.txt` (docs/plan-format.md), a plan with addresses, and
 //! `constants.bin`, from a graph's plan and the chosen kernels, which `program.rs` links.
 
-use super::arena::{ALIGNMENT, Block, lay_out, lay_out_by};
-use super::branches::Order;
+use super::layout::FileLayout;
 use super::operands::{number, source_of, target_of};
 use super::plain::PlainOperators;
 use super::ports::{is_whole_block, ports};
@@ -26,87 +25,6 @@ use std::path::Path;
 pub(super) const PLAN: &str = "plan.txt";
 /// The file of the constants.
 const CONSTANTS: &str = "constants.bin";
-
-/// The addresses of a plan's blocks in the region of memory.
-pub struct FileLayout {
-    /// Byte offsets of the plan's blocks.
-    offsets: Vec<usize>,
-    /// Where kernels have their scratch memory: by step, or all the same where they run one by one.
-    workspaces: Workspaces,
-    /// Bytes in all.
-    pub bytes: usize,
-    /// Places are multiples of this.
-    alignment: usize,
-}
-
-/// Where scratch memory lies.
-enum Workspaces {
-    All(usize),
-    ByStep(HashMap<usize, usize>),
-}
-
-impl FileLayout {
-    /// Places all blocks, where steps run one by one.
-    pub fn new(plan: &Plan, kernels: &[Chosen], plain: &PlainOperators) -> FileLayout {
-        let bytes = plan.blocks.iter().map(|b| b.elements * b.dtype.bytes() as usize);
-        let blocks: Vec<Block> = bytes
-            .zip(plan.lifetimes())
-            .map(|(bytes, (first, last))| Block { bytes, first, last })
-            .collect();
-        let (offsets, workspace) = lay_out(&blocks, ALIGNMENT);
-        let sources = kernels.iter().map(|k| &k.source).chain(&plain.sources);
-        let scratch = sources.map(|k| k.workspace.0 as usize).max().unwrap_or(0);
-        let bytes = workspace + scratch.next_multiple_of(ALIGNMENT);
-        FileLayout { offsets, workspaces: Workspaces::All(workspace), bytes, alignment: ALIGNMENT }
-    }
-
-    /// Places all blocks at multiples of `alignment`, where steps that do not depend on each other
-    /// may run at the same time.
-    pub fn parted(
-        plan: &Plan,
-        kernels: &[Chosen],
-        plain: &PlainOperators,
-        alignment: usize,
-    ) -> FileLayout {
-        let mut order = Order::of(plan);
-        let bytes = plan.blocks.iter().map(|b| b.elements * b.dtype.bytes() as usize);
-        let lives = plan.lifetimes().into_iter().map(|(first, _)| first);
-        let mut blocks: Vec<(usize, usize)> = bytes.zip(lives).collect();
-        let mut own: Vec<usize> = Vec::new();
-        for (i, step) in plan.steps.iter().enumerate() {
-            let source = match &step.work {
-                Work::Kernel { task, .. } => {
-                    kernels.iter().find(|k| k.task.id == *task).map(|k| &k.source)
-                }
-                _ => plain.of_step.get(&i).map(|n| &plain.sources[*n]),
-            };
-            let scratch = source.map_or(0, |s| s.workspace.0 as usize);
-            if scratch > 0 {
-                order.add(i);
-                blocks.push((scratch, i));
-                own.push(i);
-            }
-        }
-        let (mut offsets, bytes) = lay_out_by(&blocks, alignment, &|a, b| order.meet(a, b));
-        let scratch = offsets.split_off(plan.blocks.len());
-        let workspaces = Workspaces::ByStep(own.into_iter().zip(scratch).collect());
-        FileLayout { offsets, workspaces, bytes, alignment }
-    }
-
-    fn at(&self, plan: &Plan, p: &BlockPlace) -> u64 {
-        let size = plan.blocks[p.block].dtype.bytes() as usize;
-        (self.offsets[p.block] + p.offset * size) as u64
-    }
-
-    /// Where a step has its scratch memory.
-    fn workspace(&self, step: usize) -> u64 {
-        let at = match &self.workspaces {
-            Workspaces::All(at) => *at,
-            Workspaces::ByStep(all) => all.get(&step).copied().unwrap_or(0),
-        };
-        at as u64
-    }
-}
 
 /// Weights that no one read, by the numbers that a plan's constants have.
 pub struct Places<'a> {
@@ -264,20 +182,17 @@ impl<'a> Builder<'a> {
         let source = &self.plain.sources[index];
         let flag = Buffer::own(Role::Data, Element::BOOL, 1);
         let mut tensors = vec![flag; self.plain.conditions_of(step)];
-        tensors.extend(self.tensors(&step.work)?);
+        tensors.extend(self.tensors(&step.work, self.plain.weights_of(index))?);
         Ok(runtime::Kernel::of_source(source, library(source).as_deref(), &tensors))
     }
 
-    /// The parameters of a step's generated kernel.
-    fn tensors(&self, work: &Work) -> Result<Vec<Buffer>, Error> {
+    /// The parameters of a step's generated kernel, of which these operands are packed ahead.
+    fn tensors(&self, work: &Work, weights: &[usize]) -> Result<Vec<Buffer>, Error> {
         let own = |role, (dtype, count): (DType, usize)| {
             Ok::<_, Error>(Buffer::own(role, element(dtype)?, count as u64))
         };
-        let operands = |all: &[Option<CallOperand>], role| {
-            let of =
-                |o: &CallOperand| own(role, (o.dtype, o.shape.iter().product::<i64>() as usize));
-            all.iter().flatten().map(of).collect::<Result<Vec<_>, Error>>()
-        };
+        let operand =
+            |o: &CallOperand, role| own(role, (o.dtype, o.shape.iter().product::<i64>() as usize));
         let source = |from: &ValueSource| own(Role::Data, source_of(self.plan, from));
         let target = |to: &BlockPlace| own(Role::Output, target_of(self.plan, to));
         Ok(match work {
@@ -288,9 +203,17 @@ impl<'a> Builder<'a> {
             }
             Work::Fill { to, .. } => vec![target(to)?],
             Work::Plain { call, extents, .. } => {
-                let call = call.0.as_deref();
-                let mut all = call.map_or(Ok(Vec::new()), |c| operands(&c.inputs, Role::Data))?;
-                all.extend(call.map_or(Ok(Vec::new()), |c| operands(&c.outputs, Role::Output))?);
+                let none: &[Option<CallOperand>] = &[];
+                let (inputs, outputs) = (call.0.as_deref())
+                    .map_or((none, none), |c| (c.inputs.as_slice(), c.outputs.as_slice()));
+                let mut all = Vec::new();
+                for (i, o) in inputs.iter().enumerate() {
+                    let role = if weights.contains(&i) { Role::Weight } else { Role::Data };
+                    all.extend(o.as_ref().map(|o| operand(o, role)).transpose()?);
+                }
+                for o in outputs.iter().flatten() {
+                    all.push(operand(o, Role::Output)?);
+                }
                 if let Some(p) = extents {
                     all.push(own(Role::Output, (DType::I64, self.plan.blocks[p.block].elements))?);
                 }
@@ -463,12 +386,17 @@ impl<'a> Builder<'a> {
                     let one = |o: &CallOperand| o.shape.iter().product::<i64>() as usize;
                     all.iter().flatten().map(one).collect::<Vec<usize>>()
                 };
-                let flags = &step.when[..self.plain.conditions_of(step)];
+                let source = *self.plain.of_step.get(&index).ok_or("it has no operator")?;
+                let plain = self.plain;
+                let flags = &step.when[..plain.conditions_of(step)];
                 let mut buffers: Vec<u32> = flags.iter().map(|w| self.flag(&w.flag)).collect();
-                for (s, n) in inputs.iter().flatten().zip(sizes(&call.inputs)) {
+                let there = inputs.iter().enumerate().filter_map(|(i, s)| Some((i, s.as_ref()?)));
+                for ((i, s), n) in there.zip(sizes(&call.inputs)) {
                     buffers.push(match s {
                         ValueSource::Block(p) => self.place(p, n),
-                        ValueSource::Constant(c) => self.constant(*c, false),
+                        ValueSource::Constant(c) => {
+                            self.constant(*c, plain.weights_of(source).contains(&i))
+                        }
                     });
                 }
                 for (p, n) in outputs.iter().flatten().zip(sizes(&call.outputs)) {
@@ -477,10 +405,11 @@ impl<'a> Builder<'a> {
                 if let Some(p) = extents {
                     buffers.push(self.place(p, self.plan.blocks[p.block].elements));
                 }
-                let source = *self.plain.of_step.get(&index).ok_or("it has no operator")?;
-                let workspace = self.workspace(index, self.plain.sources[source].workspace.0);
+                let made = &plain.sources[source];
+                let prepared = self.prepared(made.prepared.0);
+                let workspace = self.workspace(index, made.workspace.0);
                 let kernel = (self.kernels.len() + source) as u32;
-                Does::Call { kernel, buffers, prepared: None, workspace }
+                Does::Call { kernel, buffers, prepared, workspace }
             }
         })
     }
@@ -550,13 +479,18 @@ impl<'a> Builder<'a> {
         }
         buffers.push(self.place(output, elements));
         let (prepared, workspace) = (k.source.prepared.0, k.source.workspace.0);
-        let prepared = (prepared > 0).then(|| {
-            let at = Some((PREPARED, self.prepared));
-            self.prepared += prepared.next_multiple_of(self.layout.alignment as u64);
-            self.buffer(Role::Prepared, Element::U8, prepared, at)
-        });
+        let prepared = self.prepared(prepared);
         let workspace = self.workspace(step, workspace);
         Ok(Does::Call { kernel: index as u32, buffers, prepared, workspace })
+    }
+
+    /// Memory of a call's packed weights.
+    fn prepared(&mut self, bytes: u64) -> Option<u32> {
+        (bytes > 0).then(|| {
+            let at = Some((PREPARED, self.prepared));
+            self.prepared += bytes.next_multiple_of(self.layout.alignment as u64);
+            self.buffer(Role::Prepared, Element::U8, bytes, at)
+        })
     }
 
     /// Scratch memory of a step's call.

@@ -6,7 +6,7 @@
 use squall_compiler::plain::{self, PlainPart, PlainSource};
 use squall_core::graph::{CallOperand, OperatorCall};
 use squall_core::{Bytes, KernelSource, Language};
-use squall_graph::plan::{Plan, PlanStep, Work};
+use squall_graph::plan::{Plan, PlanStep, ValueSource, Work};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
@@ -27,12 +27,20 @@ pub struct PlainOperators {
     pub on_device: bool,
     /// The functions that each of `sources` calls; none on a GPU.
     pub parts: Vec<Vec<KernelSource>>,
+    /// The operands, all of them constants, that each of `sources` packs when the network is
+    /// opened, in place of reading them in calls; none on a GPU.
+    pub weights: Vec<Vec<usize>>,
 }
 
 impl PlainOperators {
     /// All functions: those that steps call, and those that these call.
     pub fn functions(&self) -> impl Iterator<Item = &KernelSource> {
         self.sources.iter().chain(self.parts.iter().flatten())
+    }
+
+    /// The operands that a function packs ahead of all calls.
+    pub fn weights_of(&self, source: usize) -> &[usize] {
+        self.weights.get(source).map_or(&[], Vec::as_slice)
     }
 
     /// How many of a step's conditions its generated kernel reads as the first of its data: on a
@@ -49,10 +57,12 @@ impl PlainOperators {
         let mut all = PlainOperators::default();
         let mut known: HashMap<String, usize> = HashMap::new();
         for (i, step) in plan.steps.iter().enumerate() {
-            let Work::Plain { call, .. } = &step.work else { continue };
+            let Work::Plain { call, inputs, .. } = &step.work else { continue };
+            let is_constant = |s: &Option<ValueSource>| matches!(s, Some(ValueSource::Constant(_)));
+            let fixed: Vec<bool> = inputs.iter().map(is_constant).collect();
             let at = |why: String| format!("node `{}` ({}): {why}", step.node, step.op);
             let call = call.0.as_ref().ok_or_else(|| at("its call is not known".into()))?;
-            let made = text(call, NAMELESS).map_err(at)?;
+            let made = text(call, &fixed, NAMELESS).map_err(at)?;
             let parts = made.parts.iter().map(|p| p.text.as_str());
             let text = std::iter::once(made.text.as_str()).chain(parts).collect::<String>();
             // What a text does not name, as CastLike's second operand, is of a call all the same.
@@ -61,7 +71,7 @@ impl PlainOperators {
             let index = match known.get(&symbol) {
                 Some(&index) => index,
                 None => {
-                    let made = self::text(call, &symbol).map_err(at)?;
+                    let made = self::text(call, &fixed, &symbol).map_err(at)?;
                     let part = |p: PlainPart| KernelSource {
                         language: Language::C,
                         source: p.text,
@@ -78,13 +88,14 @@ impl PlainOperators {
                         language: Language::C,
                         source: made.text,
                         symbol: symbol.clone(),
-                        prepared: Bytes(0),
+                        prepared: Bytes(made.prepared_bytes),
                         workspace: Bytes(made.scratch_bytes),
                         openmp: on_threads && made.shares_loops,
                         full_optimisation: true,
                         flags: flags.to_vec(),
                         launches: Vec::new(),
                     });
+                    all.weights.push(made.weights);
                     all.calls.push((step.node.clone(), (**call).clone()));
                     known.insert(symbol, all.sources.len() - 1);
                     all.sources.len() - 1
@@ -105,10 +116,14 @@ pub(super) fn parameters(call: &OperatorCall) -> String {
     list.join(", ")
 }
 
-/// The function of a call as a kernel.
-pub(super) fn text(call: &OperatorCall, symbol: &str) -> Result<PlainSource, String> {
+/// The function of a call as a kernel; `fixed` says which operands are the same in all calls.
+pub(super) fn text(
+    call: &OperatorCall,
+    fixed: &[bool],
+    symbol: &str,
+) -> Result<PlainSource, String> {
     let operator = format!("{symbol}_operator");
-    let mut made = plain::source(call, &operator).map_err(|e| e.to_string())?;
+    let mut made = plain::source_over(call, fixed, &operator).map_err(|e| e.to_string())?;
     // A kernel is given what is there; the operator has a place for what is not.
     let pointers = |count: usize, is_there: &dyn Fn(usize) -> bool, from: &str| {
         let mut next = 0;
@@ -125,17 +140,30 @@ pub(super) fn text(call: &OperatorCall, symbol: &str) -> Result<PlainSource, Str
         if list.is_empty() { "0".into() } else { list.join(", ") }
     };
     let extents = usize::from(call.extents() > 0);
-    let ins = pointers(call.inputs.len(), &|i| call.inputs[i].is_some(), "data");
+    let is_packed = |i: usize| made.weights.contains(&i);
+    let is_data = |i: usize| call.inputs[i].is_some() && !is_packed(i);
+    let mut ins = pointers(call.inputs.len(), &is_data, "data");
     let outs = pointers(
         call.outputs.len() + extents,
         &|i| call.outputs.get(i).is_none_or(Option::is_some),
         "outputs",
     );
+    let mut text = String::new();
+    if made.prepared_bytes > 0 {
+        let weights = pointers(call.inputs.len(), &is_packed, "weights");
+        let _ = write!(
+            text,
+            "\nint {symbol}_prepare(const void *const *weights, void *prepared) {{\n  const void \
+             *in[] = {{{weights}}};\n  return {operator}_prepare(in, prepared);\n}}\n"
+        );
+        ins += ", prepared";
+    }
     let _ = write!(
-        made.text,
+        text,
         "\nint {symbol}(const void *const *data, void *const *outputs, const void *prepared,\n    \
          void *workspace) {{\n  const void *in[] = {{{ins}}};\n  void *out[] = {{{outs}}};\n  \
          (void)data, (void)prepared;\n  return {operator}(in, out, workspace);\n}}\n"
     );
+    made.text += &text;
     Ok(made)
 }

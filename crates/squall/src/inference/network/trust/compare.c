@@ -228,16 +228,18 @@ static void bound(const check_case *c, int is_usual, double first_took) {
 
 /* One run of both builds, in a process that ends here. */
 static void run(const check_case *c, int set, int range) {
-  const void **in = malloc((size_t)(c->operands + 1) * sizeof *in);
+  const void **in = malloc((size_t)(c->operands + 1) * sizeof *in), **data = in;
+  const void **weights = malloc((size_t)(c->operands + 1) * sizeof *weights), **weight = weights;
   void **out[2] = {malloc((size_t)(c->results + 1) * sizeof **out),
                    malloc((size_t)(c->results + 1) * sizeof **out)};
-  if (!in || !out[0] || !out[1]) _exit(3);
+  if (!in || !weights || !out[0] || !out[1]) _exit(3);
   long long least = c->least > 0 ? c->least : 1;
   for (int i = 0; i < c->operands; i++) {
     const check_operand *o = &c->in[i];
     unsigned char *m = guarded((size_t)o->count * size_of(o->type));
     fill(o, m, set, range, least);
-    in[i] = m;
+    if (o->weight) *weight++ = m;
+    else *data++ = m;
   }
   int gave[2];
   double took = 0;
@@ -248,9 +250,13 @@ static void run(const check_case *c, int set, int range) {
       out[build][i] = memset(guarded(bytes), grown ? 0 : 0x5a, bytes);
     }
     void *scratch = memset(guarded(c->scratch), 0xa5, c->scratch);
+    void *prepared = c->prepared ? memset(guarded(c->prepared), 0xa5, c->prepared) : 0;
+    check_preparation *prepare = build ? c->usual_preparation : c->independent_preparation;
     bound(c, build, took);
     const double began = now();
-    gave[build] = (build ? c->usual : c->independent)(in, out[build], 0, scratch);
+    gave[build] = prepare ? prepare(weights, prepared) : 0;
+    if (!gave[build])
+      gave[build] = (build ? c->usual : c->independent)(in, out[build], prepared, scratch);
     took = now() - began;
     said->stage++;
   }

@@ -108,6 +108,7 @@ fn verdicts(plain: &PlainOperators, at: &TargetContext) -> Result<Vec<Verdict>, 
         source,
         parts: plain.parts.get(i).map_or(&[], Vec::as_slice),
         call: &plain.calls[i].1,
+        weights: plain.weights_of(i),
     };
     let cases: Vec<Case<'_>> = plain.sources.iter().enumerate().map(case).collect();
     let keys: Vec<String> = cases.iter().map(|case| key(case, &at.toolchain)).collect();
@@ -134,7 +135,8 @@ fn verdicts(plain: &PlainOperators, at: &TargetContext) -> Result<Vec<Verdict>, 
 fn key(case: &Case<'_>, toolchain: &Toolchain) -> String {
     let args = toolchain.object_arguments(case.source);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let (independent, facts) = (toolchain.independent_flags().join(" "), facts(case.call));
+    let independent = toolchain.independent_flags().join(" ");
+    let facts = format!("{} {:?} {}", facts(case.call), case.weights, case.source.prepared.0);
     // Kernels inside of a region may share loops where the region does not.
     let part = |p: &KernelSource| format!("{:?}\n{}", toolchain.object_arguments(p), p.source);
     let parts: Vec<String> = case.parts.iter().map(part).collect();
@@ -169,6 +171,8 @@ struct Case<'a> {
     /// The functions that it calls.
     parts: &'a [KernelSource],
     call: &'a OperatorCall,
+    /// The operands that it packs ahead of its call.
+    weights: &'a [usize],
 }
 
 impl<'a> Case<'a> {
@@ -262,6 +266,11 @@ impl Cases<'_> {
             let (source, call) = (case.source, case.call);
             let usual = &source.symbol;
             let _ = writeln!(declared, "extern check_function {usual}, other_{usual};");
+            let mut preparations = "0, 0".to_string();
+            if source.prepared.0 > 0 {
+                preparations = format!("{usual}_prepare, other_{usual}_prepare");
+                let _ = writeln!(declared, "extern check_preparation {preparations};");
+            }
             let _ = writeln!(text, "static const check_operand in_{k}[] = {{");
             for (i, o) in call.inputs.iter().enumerate() {
                 let Some(o) = o else { continue };
@@ -271,29 +280,32 @@ impl Cases<'_> {
                     at
                 });
                 let range = legal(call, i).unwrap_or((1, 0));
-                row(&mut text, o.dtype, count(o), constant, range, false);
+                let is_weight = case.weights.contains(&i);
+                row(&mut text, o.dtype, count(o), (constant, range), [is_weight, false]);
             }
             // A list of none is no C.
-            let _ = writeln!(text, "  {{0, 0, -1, 1, 0, 0}}}};");
+            let _ = writeln!(text, "  {{0, 0, -1, 1, 0, 0, 0}}}};");
             let _ = writeln!(text, "static const check_operand out_{k}[] = {{");
             let grown = region::grown_of(&call.op, &call.attributes);
             for (o, grown) in call.outputs.iter().zip(grown.into_iter().chain(repeat(None))) {
                 let Some(o) = o else { continue };
                 let dtype = grown.as_ref().map_or(o.dtype, |(dtype, _)| *dtype);
-                row(&mut text, dtype, count(o), -1, (1, 0), grown.is_some());
+                row(&mut text, dtype, count(o), RESULT, [false, grown.is_some()]);
             }
             if call.extents() > 0 {
-                row(&mut text, DType::I64, call.extents() as i64, -1, (1, 0), false);
+                row(&mut text, DType::I64, call.extents() as i64, RESULT, [false, false]);
             }
-            let _ = writeln!(text, "  {{0, 0, -1, 1, 0, 0}}}};");
+            let _ = writeln!(text, "  {{0, 0, -1, 1, 0, 0, 0}}}};");
             let given = call.inputs.iter().flatten();
             let is_whole = |o: &CallOperand| o.dtype.is_integer() && constant(o).is_none();
             let results = call.outputs.iter().flatten().count() + usize::from(call.extents() > 0);
             let _ = writeln!(
                 rows,
-                "  {{{usual}, other_{usual}, in_{k}, {}, out_{k}, {results}, {}u, {}, {}, {}}},",
+                "  {{{usual}, other_{usual}, {preparations}, in_{k}, {}, out_{k}, {results}, {}u, \
+                 {}u, {}, {}, {}}},",
                 given.clone().count(),
                 source.workspace.0,
+                source.prepared.0,
                 u8::from(given.clone().any(is_whole)),
                 least(call),
                 u8::from(case.is_region())
@@ -308,18 +320,23 @@ impl Cases<'_> {
     }
 }
 
-/// An operand as C has it.
+/// What a result has in the place of a constant and a range.
+const RESULT: (i64, (i64, i64)) = (-1, (1, 0));
+
+/// An operand as C has it: with the place of its elements among the constants and the range of
+/// whole numbers, and whether it is packed ahead and whether it is a record of what grew.
 fn row(
     text: &mut String,
     dtype: DType,
     count: i64,
-    constant: i64,
-    range: (i64, i64),
-    is_grown: bool,
+    elements: (i64, (i64, i64)),
+    [is_weight, is_grown]: [bool; 2],
 ) {
-    let (low, high) = range;
-    let (letter, grown) = (letter(dtype).unwrap_or('u'), u8::from(is_grown));
-    let _ = writeln!(text, "  {{'{letter}', {count}, {constant}, {low}, {high}, {grown}}},");
+    let (constant, (low, high)) = elements;
+    let (weight, grown) = (u8::from(is_weight), u8::from(is_grown));
+    let letter = letter(dtype).unwrap_or('u');
+    let _ =
+        writeln!(text, "  {{'{letter}', {count}, {constant}, {low}, {high}, {weight}, {grown}}},");
 }
 
 fn count(o: &CallOperand) -> i64 {

@@ -6,17 +6,20 @@
 
 use super::probe::{Probe, TRIAL};
 use super::values::{RANGES, SETS, SETS_OF_MANY};
-use super::{MovesBuild, Verdict, keep, kept};
+use super::{MovesBuild, Verdict, constant, keep, kept};
 use crate::base::error::Error;
 use crate::inference::network::files;
-use crate::inference::network::files::{FileLayout, Places};
+use crate::inference::network::files::Places;
 use crate::inference::network::launch;
 use crate::inference::network::launch::Ended;
+use crate::inference::network::layout::FileLayout;
 use crate::inference::network::operands::{source_of, target_of};
 use crate::inference::network::plain::{PlainOperators, text};
 use crate::inference::network::units::{MOVES, usual_arguments};
 use crate::inference::network::{compiled, device, program};
 use crate::target::target_context::TargetContext;
+use squall_compiler::plain::PlainSource;
+use squall_core::graph::{CallOperand, OperatorCall};
 use squall_core::{DType, is_stopped};
 use squall_graph::plan::{Plan, PlanStep, Work};
 use squall_measure::TemporaryFolder;
@@ -222,7 +225,7 @@ impl Comparison<'_> {
         let moves = || host::MOVES.1.to_string();
         let (facts, plain_c) = match &step.work {
             Work::Plain { call, .. } => {
-                let text = call.0.as_deref().and_then(|call| text(call, "probe").ok());
+                let text = call.0.as_deref().and_then(plain_c);
                 let facts = call.0.as_deref().map(super::facts);
                 (facts.unwrap_or_default(), text.map(|t| t.text).unwrap_or_default())
             }
@@ -252,7 +255,7 @@ impl Comparison<'_> {
         // Some operators have a kernel and no plain C.
         let has_plain_c = match work {
             Work::Plain { call, .. } => {
-                call.0.as_deref().is_some_and(|call| text(call, "probe").is_ok())
+                call.0.as_deref().is_some_and(|call| plain_c(call).is_some())
             }
             _ => true,
         };
@@ -432,6 +435,14 @@ impl Comparison<'_> {
         let outputs = probe.plan.outputs.len() + probe.plan.bounded.len();
         (0..outputs).map(read).collect::<Result<_, _>>().map(Ran::Well)
     }
+}
+
+/// The plain C that a kernel of a call is held against, as `probe.rs` has the call: what is known
+/// of its operands is a constant of the plan.
+fn plain_c(call: &OperatorCall) -> Option<PlainSource> {
+    let is_known = |o: &Option<CallOperand>| o.as_ref().is_some_and(|o| constant(o).is_some());
+    let fixed: Vec<bool> = call.inputs.iter().map(is_known).collect();
+    text(call, &fixed, "probe").ok()
 }
 
 fn wrong(why: String) -> Found {

@@ -316,20 +316,24 @@ fn all_operators_by_all_compilers_at_all_levels() {
             for (part, calls) in calls.chunks(100).enumerate() {
                 let source = |(i, call): (usize, &OperatorCall)| {
                     let symbol = format!("plain_{part}_{i}");
-                    let made = plain::text(call, &symbol).unwrap();
-                    KernelSource {
+                    // Every second call packs what it can ahead.
+                    let fixed = vec![i % 2 > 0; call.inputs.len()];
+                    let made = plain::text(call, &fixed, &symbol).unwrap();
+                    let source = KernelSource {
                         language: Language::C,
                         source: made.text,
                         symbol,
-                        prepared: Bytes(0),
+                        prepared: Bytes(made.prepared_bytes),
                         workspace: Bytes(made.scratch_bytes),
                         openmp: false,
                         full_optimisation: true,
                         flags: level.iter().map(|f| f.to_string()).collect(),
                         launches: Vec::new(),
-                    }
+                    };
+                    (source, made.weights)
                 };
-                let sources: Vec<KernelSource> = calls.iter().enumerate().map(source).collect();
+                let sources: Vec<(KernelSource, Vec<usize>)> =
+                    calls.iter().enumerate().map(source).collect();
                 let folder = TemporaryFolder::new("sweep").unwrap();
                 // A call that inference takes and no model has may have no C.
                 let is_built = |case: &Case<'_>| {
@@ -343,7 +347,10 @@ fn all_operators_by_all_compilers_at_all_levels() {
                     false
                 };
                 let both = sources.iter().zip(calls);
-                let cases = both.map(|(source, call)| Case { source, parts: &[], call });
+                let cases = both.map(|((source, weights), call)| {
+                    let parts = &[];
+                    Case { source, parts, call, weights }
+                });
                 let cases = Cases(cases.filter(is_built).collect());
                 let lines = compared(folder.path(), &cases, &at).unwrap();
                 for (line, Case { call, .. }) in lines.iter().zip(&cases.0) {

@@ -85,7 +85,8 @@ fn what_the_usual_build_does_otherwise_is_found_and_runs_by_the_independent_one(
     let bodies: Vec<&str> = cases.iter().map(|c| c.0).collect();
     let mut plain = operators(&bodies);
     let key = |plain: &PlainOperators, i: usize, at: &TargetContext| {
-        let case = Case { source: &plain.sources[i], parts: &[], call: &plain.calls[i].1 };
+        let (source, call) = (&plain.sources[i], &plain.calls[i].1);
+        let case = Case { source, parts: &[], call, weights: plain.weights_of(i) };
         super::key(&case, &at.toolchain)
     };
     let keys: Vec<String> = (0..bodies.len()).map(|i| key(&plain, i, &here)).collect();
@@ -109,6 +110,43 @@ fn what_the_usual_build_does_otherwise_is_found_and_runs_by_the_independent_one(
     assert_eq!(settle(&mut operators(&bodies), &there), said);
     let other = key(&plain, 1, &there);
     assert_ne!(other, keys[1], "other flags have another verdict");
+}
+
+#[test]
+fn what_a_function_packs_ahead_is_compared_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = Context::with_cache(Some(folder.path().into()));
+    let at = at.target(TargetRequest::Cpu, 1).unwrap();
+    // Bodies of the preparation over the weight `x` and the packed `to`, of 16 elements each.
+    let cases = [
+        ("", None),
+        ("if (planted) to[3] += 1;", Some("element 3 of result 0")),
+        ("if (planted) to[16] = 1;", Some("crashes")),
+        ("if (planted) return 1;", Some("refuses")),
+    ];
+    for (body, want) in cases {
+        let mut plain = operators(&["for (int i = 0; i < 16; i++) y[i] = packed[i];"]);
+        let source = &mut plain.sources[0];
+        source.source = source
+            .source
+            .replace("const float *x = data[0]", "const float *packed = prepared, *x = packed")
+            .replace("data[1]", "data[0]");
+        source.source += &format!(
+            "int {}_prepare(const void *const *weights, void *prepared) {{\n  const float *x = \
+             weights[0];\n  float *to = prepared;\n  for (int i = 0; i < 16; i++) to[i] = \
+             x[i];\n  {body}\n  return 0;\n}}\n",
+            source.symbol
+        );
+        source.prepared = Bytes(64);
+        plain.weights = vec![vec![0]];
+        let said = settle(&mut plain, &at);
+        match want {
+            None => assert_eq!(said, Vec::<String>::new()),
+            Some(words) => {
+                assert!(said.len() == 1 && said[0].contains(words), "{body}: {said:?}");
+            }
+        }
+    }
 }
 
 /// A region of one result of a length that the run knows: as many of the operand's first numbers

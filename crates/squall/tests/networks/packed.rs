@@ -1,0 +1,47 @@
+//! Test that a plain operator (C generated for a node without a kernel) computes the same bits
+//! whether its weights are constants, which a network packs when it is opened, or inputs, which
+//! each call packs.
+
+use super::*;
+
+/// A recurrence over these weights; the others of `W` and `R` are inputs.
+fn recurrence(folder: &Path, op: &str, gates: i64, constants: &[&str]) -> (Array, u64) {
+    let [steps, batch, features, hidden] = [12, 3, 9, 20];
+    let operands = [
+        ("X", noise(&[steps, batch, features], 1)),
+        ("W", noise(&[1, gates * hidden, features], 2)),
+        ("R", noise(&[1, gates * hidden, hidden], 3)),
+    ];
+    let of_file = |n: &&str| constants.contains(n);
+    let weights = operands.iter().filter(|(n, _)| of_file(n)).map(|(n, a)| weight(n, a)).collect();
+    let given: Vec<(&str, Array)> = operands.into_iter().filter(|(n, _)| !of_file(n)).collect();
+    let inputs = given.iter().map(|(name, array)| {
+        let extents: Vec<String> = array.shape.iter().map(i64::to_string).collect();
+        let extents: Vec<&str> = extents.iter().map(String::as_str).collect();
+        value(name, F32, &extents)
+    });
+    let node = with_int(node(op, &["X", "W", "R"], &["Y"]), "hidden_size", hidden);
+    let network = model(folder, vec![node], weights, inputs.collect(), &["Y"]);
+    let kept = folder.join("network");
+    let network = NetworkRequest { keep: Some(kept.clone()), ..network };
+    let (out, _) = run(folder, &network, &given).unwrap();
+    let plan = std::fs::read_to_string(kept.join("plan.txt")).unwrap();
+    let prepared = plan.lines().find_map(|l| l.strip_prefix("region prepared "));
+    (out[0].1.clone(), prepared.and_then(|n| n.parse().ok()).unwrap())
+}
+
+#[test]
+fn weights_are_packed_when_the_network_is_opened() {
+    for (op, gates) in [("LSTM", 4), ("GRU", 3)] {
+        let all = [&["W", "R"][..], &["R"], &["W"], &[]];
+        let made = all.map(|constants| {
+            let folder = tempfile::tempdir().unwrap();
+            recurrence(folder.path(), op, gates, constants)
+        });
+        for ((array, prepared), constants) in made.iter().zip(all) {
+            assert_eq!(array.bytes, made[3].0.bytes, "{op} over constants {constants:?}");
+            let packs = target() == TargetRequest::Cpu && !constants.is_empty();
+            assert_eq!(*prepared > 0, packs, "{op} over constants {constants:?}");
+        }
+    }
+}
