@@ -292,6 +292,11 @@ def squall_times(a, name, work):
     return row
 
 
+def three_digits(x):
+    """A number to three significant digits: small ratios stay above 0."""
+    return float(f"{x:.3g}")
+
+
 def compared(row):
     """Adds the ratio to an operator's row, or why there is none. Wrong results have none."""
     ways = {n: w for n, w in row["pytorch"].items() if w.get("right")}
@@ -308,9 +313,9 @@ def compared(row):
         least = lambda w: min(w["us"], w.get("queued_us", math.inf))
         by = min(ways, key=lambda n: least(ways[n]))
         row |= {"pytorch_us": least(ways[by]), "pytorch_by": by, "squall_us": ours["us"]}
-        row["ratio"] = round(row["pytorch_us"] / ours["us"], 3)
+        row["ratio"] = three_digits(row["pytorch_us"] / ours["us"])
         from_python = min(w["us"] for w in ways.values())
-        row["ratio_from_python"] = round(from_python / ours["us"], 3)
+        row["ratio_from_python"] = three_digits(from_python / ours["us"])
         if ways[by].get("note"):
             row["not_compared"] = f"PyTorch {ways[by]['note']} ({row['ratio']} would be the ratio)"
             del row["ratio"]
