@@ -90,7 +90,7 @@ static inline __attribute__((always_inline)) void byte_tile(
 }
 /* The products of some rows from m on with a panel; of how many. Not a part of the loop around it,
    which would keep the panel's zero points in registers that sums need. */
-static __attribute__((noinline)) long panel_products(long m, const short *rows,
+static __attribute__((noinline)) long sums_of_panel(long m, const short *rows,
                                                      const int *row_zero, const int *row_sums,
                                                      const unsigned *panel, int *c, long step) {
   const unsigned char *left = (const unsigned char *)rows + m * DEEP * 4;
@@ -159,7 +159,7 @@ static inline __attribute__((always_inline)) void word_tile(
         _mm256_storeu_si256((__m256i *)(void *)(c + r * step + part + 8 * v), s[r][v]);
   }
 }
-static long panel_products(long m, const short *rows, const int *row_zero, const int *row_sums,
+static long sums_of_panel(long m, const short *rows, const int *row_zero, const int *row_sums,
                            const unsigned *panel, int *c, long step) {
   (void)row_zero, (void)row_sums;
   rows += m * DEEP * 2;
@@ -184,7 +184,7 @@ static void pack_rows(const TA *a, const int *row_zero, short *restrict rows,
   for (long m = 0; m < MM; m++)
     for (long k = 0; k < KK; k++) rows[m * KK + k] = (short)((int)a[m * KK + k] - row_zero[m]);
 }
-static long panel_products(long m, const short *rows, const int *row_zero, const int *row_sums,
+static long sums_of_panel(long m, const short *rows, const int *row_zero, const int *row_sums,
                            const unsigned *panel, int *c, long step) {
   const short *right = (const short *)(const void *)panel;
   unsigned sums[64] = {0};
@@ -219,10 +219,10 @@ static void byte_product(const TA *a, const TB *b, const TZ *zero, const int *ro
     for (long m = 0, some; m < MM; m += some) {
       int *to = c + m * NN + n, part[6 * 64];
       if (wide == 64) {
-        some = panel_products(m, rows, row_zero, row_sums, panel, to, NN);
+        some = sums_of_panel(m, rows, row_zero, row_sums, panel, to, NN);
         continue;
       }
-      some = panel_products(m, rows, row_zero, row_sums, panel, part, 64);
+      some = sums_of_panel(m, rows, row_zero, row_sums, panel, part, 64);
       for (long r = 0; r < some; r++)
         for (long l = 0; l < wide; l++) to[r * NN + l] = part[r * 64 + l];
     }
