@@ -253,9 +253,9 @@ fn launched(
 }
 
 /// Runs of elements of `size` bytes: the second data has for each its first element in the target,
-/// its first in the source, and its length, as whole numbers of 64 bits. `counts` has the number of
-/// runs and that of all elements: as many threads share a run as the mean run has elements, or
-/// fewer, for most threads of a whole block would find nothing to do in short ones.
+/// its first in the source, and its length, as whole numbers of 64 bits. `count` runs have so many
+/// `elements`: as many threads share a run as the mean run has elements, rounded down to a power of
+/// two, for most threads of a whole block would find nothing to do in short ones.
 pub fn runs(
     size: u64,
     [from, to]: [u64; 2],
