@@ -131,24 +131,37 @@ impl Copy {
             .collect();
         let (rows, columns) = (r.extent.div_ceil(SQUARE), c.extent.div_ceil(SQUARE));
         let blocks = outer.iter().map(|a| a.extent).product::<u64>() * rows * columns;
+        // Divisions by constants of 32 bits are cheap ones.
+        let number = if blocks < 1 << 31 { "unsigned" } else { "unsigned long long" };
         let mut body = format!(
-            "  __shared__ element square[{SQUARE}][{}];\n  unsigned long long rest = \
-             blockIdx.x;\n  const int x = threadIdx.x % {SQUARE}, y = threadIdx.x / {SQUARE};\n  \
-             const long long column = (long long)(rest % {columns}) * {SQUARE};\n  rest /= \
-             {columns};\n  const long long row = (long long)(rest % {rows}) * {SQUARE};\n  rest \
-             /= {rows};\n",
+            "  __shared__ element square[{SQUARE}][{}];\n  {number} rest = blockIdx.x;\n  \
+             const int x = threadIdx.x % {SQUARE}, y = threadIdx.x / {SQUARE};\n  \
+             const long long column = (long long)(rest % {columns}) * {SQUARE};\n  \
+             rest /= {columns};\n  \
+             const long long row = (long long)(rest % {rows}) * {SQUARE};\n  rest /= {rows};\n",
             SQUARE + 1
         );
         body += &places(&outer, self.from, self.to);
+        // Compilers unroll loops of known lengths, so that all reads of a thread are under way at
+        // once. Squares that all lie inside need no tests.
         let step = u64::from(THREADS) / SQUARE;
+        let is_whole = [r, c].iter().all(|a| a.extent.is_multiple_of(SQUARE));
+        let tests = match is_whole {
+            true => [String::new(), String::new()],
+            false => [
+                format!("if (row + x < {} && column + k < {}) ", r.extent, c.extent),
+                format!("if (column + x < {} && row + k < {}) ", c.extent, r.extent),
+            ],
+        };
         let _ = write!(
             body,
-            "  for (int k = y; k < {SQUARE}; k += {step})\n    if (row + x < {re} && column + k < \
-             {ce}) square[k][x] = from[f + row + x + (column + k) * {cf}LL];\n  \
-             __syncthreads();\n  for (int k = y; k < {SQUARE}; k += {step})\n    if (column + x < \
-             {ce} && row + k < {re}) to[t + column + x + (row + k) * {rt}LL] = square[x][k];\n",
-            re = r.extent,
-            ce = c.extent,
+            "  for (int n = 0; n < {each}; n++) {{\n    const int k = y + n * {step};\n    \
+             {read}square[k][x] = from[f + row + x + (column + k) * {cf}LL];\n  }}\n  \
+             __syncthreads();\n  for (int n = 0; n < {each}; n++) {{\n    const int k = y + n * \
+             {step};\n    {write}to[t + column + x + (row + k) * {rt}LL] = square[x][k];\n  }}\n",
+            each = SQUARE / step,
+            read = tests[0],
+            write = tests[1],
             cf = c.from,
             rt = r.to,
         );
@@ -180,14 +193,21 @@ fn float(dtype: DType) -> &'static str {
     }
 }
 
-/// Text that finds the places `f` and `t` of the instance `rest`.
+/// Text that finds the places `f` and `t` of the instance `rest`, in 32 bits where these suffice.
 fn places(axes: &[MovedAxis], from: u64, to: u64) -> String {
-    let mut text = format!("  long long f = {from}LL, t = {to}LL;\n");
+    let reach = |step: &dyn Fn(&MovedAxis) -> u64, first: u64| {
+        let far = axes.iter().map(|a| a.extent.saturating_mul(step(a)));
+        far.fold(first, u64::saturating_add)
+    };
+    let most =
+        reach(&|a: &MovedAxis| a.to, to).max(reach(&|a: &MovedAxis| a.from.unsigned_abs(), from));
+    let (number, end) = if most < 1 << 31 { ("int", "") } else { ("long long", "LL") };
+    let mut text = format!("  {number} f = {from}{end}, t = {to}{end};\n");
     for (i, a) in axes.iter().enumerate().rev() {
         let at = if i == 0 { "rest".into() } else { format!("rest % {}", a.extent) };
         let _ = writeln!(
             text,
-            "  {{ const long long at = (long long)({at}); f += at * ({}LL); t += at * {}LL; }}",
+            "  {{ const {number} at = ({number})({at}); f += at * ({}{end}); t += at * {}{end}; }}",
             a.from, a.to
         );
         if i > 0 {
@@ -233,19 +253,31 @@ fn launched(
 }
 
 /// Runs of elements of `size` bytes: the second data has for each its first element in the target,
-/// its first in the source, and its length, as whole numbers of 64 bits.
-pub fn runs(size: u64, [from, to]: [u64; 2], count: u64, symbol: &str) -> KernelSource {
+/// its first in the source, and its length, as whole numbers of 64 bits. `count` runs have so many
+/// `elements`: as many threads share a run as the mean run has elements, rounded down to a power of
+/// two, for most threads of a whole block would find nothing to do in short ones.
+pub fn runs(
+    size: u64,
+    [from, to]: [u64; 2],
+    [count, elements]: [u64; 2],
+    symbol: &str,
+) -> KernelSource {
     let element = element(size);
+    let mean = (elements / count.max(1)).clamp(1, u64::from(THREADS));
+    let threads = 1u64 << mean.ilog2();
+    let at_once = u64::from(THREADS) / threads;
     let text = format!(
         "typedef {element} element;\nextern \"C\" __global__ void {symbol}(const element \
          *__restrict__ from, const long long *__restrict__ runs, element *__restrict__ to) {{\n  \
-         for (long long r = blockIdx.x; r < {count}LL; r += gridDim.x) {{\n    const long long t \
-         = {to}LL + runs[3 * r], f = {from}LL + runs[3 * r + 1], n = runs[3 * r + 2];\n    for \
-         (long long i = threadIdx.x; i < n; i += {THREADS}) to[t + i] = from[f + i];\n  }}\n}}\n"
+         const int own = threadIdx.x % {threads};\n  for (long long r = (long long)blockIdx.x * \
+         {at_once} + threadIdx.x / {threads}; r < {count}LL; r += (long long)gridDim.x * \
+         {at_once}) {{\n    const long long t = {to}LL + runs[3 * r], f = {from}LL + runs[3 * r + \
+         1], n = runs[3 * r + 2];\n    for (long long i = own; i < n; i += {threads}) to[t + i] = \
+         from[f + i];\n  }}\n}}\n"
     );
     let arguments =
         vec![LaunchArgument::Data(0), LaunchArgument::Data(1), LaunchArgument::Output(0)];
-    launched(symbol, text, count.min(MOST_BLOCKS), arguments)
+    launched(symbol, text, count.div_ceil(at_once).min(MOST_BLOCKS), arguments)
 }
 
 /// Fills `count` elements from element `to` on with the bytes `value` of one element.
@@ -312,6 +344,16 @@ mod tests {
         let text = copy.kernel("k").source;
         assert!(text.contains("typedef bfloat_t element") && text.contains("const float *"));
         assert!(text.contains("to[t] = from[f]") && text.contains("rest >= 12u"), "{text}");
+    }
+
+    #[test]
+    fn as_many_threads_share_a_run_as_it_has_elements() {
+        for (elements, threads, blocks) in [(30, 1, 1), (30 * 43, 32, 4), (30 << 20, 256, 30)] {
+            let k = runs(4, [0, 0], [30, elements], "k");
+            assert!(k.source.contains(&format!("threadIdx.x % {threads};")), "{}", k.source);
+            assert_eq!(k.launches[0].blocks, [blocks, 1, 1]);
+        }
+        assert_eq!(runs(1, [0, 0], [0, 0], "k").launches[0].blocks, [1, 1, 1]);
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod pairs;
 mod placed;
 mod plain;
 mod plain_cases;
+mod plain_threads;
 mod primitives;
 mod recurrent;
 mod rounding;

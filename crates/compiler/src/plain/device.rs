@@ -1,6 +1,7 @@
 //! Plain kernels (untuned C for one ONNX operator) on a GPU: turns the C body of an operator
 //! (`program.rs`) into CUDA C++. Loops whose iterations are independent are spread over threads
-//! (the operators listed in `SPREAD`); all other bodies run in one thread, which is slow and right.
+//! (operators whose rows say `spreads`); all other bodies run in one thread, which is slow and
+//! right.
 //! Output: a [`DeviceSource`] with functions to launch in order.
 //! `squall/src/inference/network/device.rs` uses it for operators without a tuned kernel.
 
@@ -57,14 +58,18 @@ impl DeviceSource {
 
 /// Operators with spread loops whose scratch memory is passed as a whole from one loop to the next,
 /// or that need none on a GPU.
-const HANDS_ON: &[&str] = &["DynamicQuantizeLinear", "MatMulNBits", "Resize", "Upsample"];
+const HANDS_ON: &[&str] = &["DynamicQuantizeLinear", "MatMulNBits"];
+/// Loops of at most so many instances count them in 32 bits, in which a GPU divides several times
+/// as fast as in 64. A thread's last step leads behind the end and must not overflow.
+const MOST_SHORT: u64 = 1 << 31;
 
 /// Whether loops of a call may be spread.
 fn is_spread(p: &Program) -> bool {
     let (domain, op) = (&p.ctx.node.domain, p.ctx.node.op.as_str());
     let row = operator(domain, op);
     let is_free = row.is_some_and(|row| row.spreads || elementwise::writes(row));
-    is_free && (p.scratch_bytes() == 0 || HANDS_ON.contains(&op))
+    let is_alone = p.device_scratch().is_some() || p.scratch_bytes() == 0;
+    is_free && (is_alone || HANDS_ON.contains(&op))
 }
 
 /// A statement of a body.
@@ -176,7 +181,37 @@ fn parts(body: &str) -> Option<Vec<BodyPiece<'_>>> {
 }
 
 /// Loops as one whose instances threads share.
-fn spread(heads: &[Head], inner: &str) -> String {
+fn spread(p: &Program, heads: &[Head], inner: &str) -> String {
+    let ends: Option<Vec<u64>> = heads.iter().map(|h| p.value(h.end)).collect();
+    let product = |ends: &[u64]| ends.iter().try_fold(1u64, |all, n| all.checked_mul(*n));
+    match ends.as_deref().map(|ends| (ends, product(ends))) {
+        Some((ends, Some(all))) if all <= MOST_SHORT => spread_short(heads, ends, all, inner),
+        _ => spread_long(heads, inner),
+    }
+}
+
+/// Loops of known extents with `all` instances, counted in 32 bits.
+fn spread_short(heads: &[Head], ends: &[u64], all: u64, inner: &str) -> String {
+    let mut text = format!(
+        "  const unsigned step_ = gridDim.x * blockDim.x;\n  for (unsigned t_ = blockIdx.x * \
+         blockDim.x + threadIdx.x; t_ < {all}u; t_ += step_) {{\n    unsigned rest_ = t_;\n"
+    );
+    for (i, (h, end)) in heads.iter().zip(ends).enumerate().rev() {
+        let _ = match (i, end) {
+            (0, _) => writeln!(text, "    const long {} = (long)rest_;", h.name),
+            (_, 0 | 1) => writeln!(text, "    const long {} = 0;", h.name),
+            _ => writeln!(
+                text,
+                "    const long {} = (long)(rest_ % {end}u); rest_ /= {end}u;",
+                h.name
+            ),
+        };
+    }
+    text + "    " + inner + "\n  }\n"
+}
+
+/// Loops of any extents, counted in 64 bits.
+fn spread_long(heads: &[Head], inner: &str) -> String {
     let ends: Vec<String> = heads.iter().map(|h| format!("(long)({})", h.end)).collect();
     let mut text = format!(
         "  const long all_ = {};\n  for (long t_ = (long)blockIdx.x * blockDim.x + threadIdx.x; \
@@ -214,7 +249,7 @@ pub(super) fn finish(p: &Program, symbol: &str) -> DeviceSource {
         match part {
             BodyPiece::Quiet(text) => before = before + "  " + text + "\n",
             BodyPiece::Loops { heads, inner } => {
-                bodies.push((before.clone() + &spread(heads, inner), width(p, heads)));
+                bodies.push((before.clone() + &spread(p, heads, inner), width(p, heads)));
             }
             BodyPiece::Other => {}
         }
@@ -258,7 +293,8 @@ pub(super) fn finish(p: &Program, symbol: &str) -> DeviceSource {
         let _ = writeln!(text, "{body}}}");
         phases.push(Phase { entry, width: *width });
     }
-    DeviceSource { text, phases, scratch_bytes: p.scratch_bytes() }
+    let scratch_bytes = p.device_scratch().unwrap_or(p.scratch_bytes());
+    DeviceSource { text, phases, scratch_bytes }
 }
 
 /// Definitions at file scope as the device's own.

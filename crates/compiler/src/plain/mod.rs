@@ -18,6 +18,7 @@ mod copy;
 mod deform;
 mod device;
 mod elementwise;
+mod fourier;
 mod functions;
 mod gather;
 mod geometry;

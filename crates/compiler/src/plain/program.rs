@@ -29,6 +29,8 @@ pub(super) struct Program<'a> {
     body: String,
     /// The body where many threads share the work, if it is another.
     device: Option<String>,
+    /// The bytes of scratch memory that the body for a GPU needs, where it has memory of its own.
+    device_scratch: Option<u64>,
     scratch: u64,
     shares_loops: bool,
     /// Whether each operand is the same in all calls.
@@ -132,6 +134,7 @@ impl<'a> Program<'a> {
             tables: Vec::new(),
             body: String::new(),
             device: None,
+            device_scratch: None,
             scratch: 0,
             shares_loops: false,
             fixed,
@@ -303,6 +306,12 @@ impl<'a> Program<'a> {
     /// The body for a GPU, whose loops are such that each element is one instance of them.
     pub fn on_device(&mut self, text: &str) {
         self.device = Some(text.into());
+    }
+
+    /// The same with this many bytes of scratch memory in the place of those of the body for a CPU.
+    pub fn on_device_over(&mut self, text: &str, bytes: u64) {
+        self.on_device(text);
+        self.device_scratch = Some(bytes);
     }
 
     /// Writes another text in place of the body's end.
@@ -481,6 +490,11 @@ impl<'a> Program<'a> {
         (&self.body, self.device.as_deref())
     }
 
+    /// Bytes of memory that the body for a GPU needs, where it has memory of its own.
+    pub(super) fn device_scratch(&self) -> Option<u64> {
+        self.device_scratch
+    }
+
     /// Bytes of memory that a call needs.
     pub(super) fn scratch_bytes(&self) -> u64 {
         self.scratch
@@ -493,6 +507,11 @@ pub(super) struct Parts {
     pub definitions: String,
     /// Pointers to operands: the type of elements, the name, where the pointer comes from.
     pub pointers: Vec<(String, String, String)>,
+}
+
+/// The text of a file of C behind the comment that it begins with.
+pub(super) fn without_comment(file: &'static str) -> &'static str {
+    file.split_once("*/\n").map_or(file, |(_, text)| text)
 }
 
 /// A whole number as C writes it.

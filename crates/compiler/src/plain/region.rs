@@ -7,7 +7,7 @@
 use super::Generator;
 use super::elementwise::only;
 use super::program::{Program, loops, offset, product, strides};
-use squall_core::graph::infer::spread;
+use squall_core::graph::infer::{Window, spread};
 use squall_core::text::shown;
 use std::fmt::Write as _;
 
@@ -160,6 +160,36 @@ fn sampled_together(point: &str) -> String {
     )
 }
 
+/// The same on a GPU, whose threads have up to `EACH` channels of a point each.
+fn sampled_by_threads(point: &str) -> String {
+    format!(
+        "  for (long b = 0; b < BATCH; b++)
+  for (long part = 0; part < PARTS; part++)
+  for (long i = 0; i < POINTS; i++) {{
+    long at[RANK][TAPS];
+    R weight[RANK][TAPS];
+    for (long a = 0; a < RANK; a++) {{
+      {point}
+    }}
+    long places[ALL];
+    R weights[ALL];
+    for (long t = 0; t < ALL; t++) {{
+      const long y = at[0][t % TAPS], x = at[1][t / TAPS];
+      places[t] = y < 0 || x < 0 ? -1 : y * STEP[0] + x;
+      weights[t] = weight[0][t % TAPS] * weight[1][t / TAPS];
+    }}
+    for (long c = part * EACH; c < (part + 1) * EACH && c < CHANNELS; c++) {{
+      const T0 *x = x0 + (b * CHANNELS + c) * IMAGE;
+      R sum = 0;
+      for (long t = 0; t < ALL; t++)
+        if (places[t] >= 0) sum += weights[t] * x[places[t]];
+      y0[(b * CHANNELS + c) * POINTS + i] = sum;
+    }}
+  }}
+"
+    )
+}
+
 /// The samples of images of any dimensions, one point after the other.
 fn sampled_one_by_one(point: &str) -> String {
     format!(
@@ -228,14 +258,17 @@ fn grid_sample(p: &mut Program) -> Result<(), String> {
         at[a][t] = c;
       }}"
     );
-    let each_point = sampled_one_by_one(&point);
+    if rank == 2 {
+        // Where there are points enough for all threads, each has several channels of one.
+        let each = if product(p.out()?) >= 1 << 17 { 4 } else { 1 };
+        p.int("EACH", each);
+        p.int("PARTS", (x[1] + each - 1) / each);
+        p.on_device(&sampled_by_threads(&point));
+    }
     // Places of pixels are whole numbers of 32 bits.
     match rank == 2 && product(&x[2..]) <= i64::from(i32::MAX) {
-        true => {
-            p.on_device(&each_point);
-            p.body(&sampled_together(&point));
-        }
-        false => p.body(&each_point),
+        true => p.body(&sampled_together(&point)),
+        false => p.body(&sampled_one_by_one(&point)),
     }
     Ok(())
 }
@@ -322,14 +355,11 @@ fn averaged(p: &mut Program, x: &[i64], out: &[i64]) -> String {
     .into()
 }
 
-/// The text that makes the bins of a region one after the other, by all samples of each: `step`
-/// adds a sample and `end` is the result.
+/// The text that makes a bin of a region by all of its samples: `step` adds a sample and `end` is
+/// the result.
 fn sample_by_sample(step: &str, end: &str) -> String {
     format!(
-        "    for (long ch = 0; ch < CHANNELS; ch++)
-    for (long r = 0; r < ROWS; r++)
-    for (long q = 0; q < COLUMNS; q++) {{
-      const T0 *x = x0 + (image * CHANNELS + ch) * HEIGHT * WIDTH;
+        "      const T0 *x = x0 + (image * CHANNELS + ch) * HEIGHT * WIDTH;
       R s = 0;
       int first = 1;
       const roi_span ys = roi_span_of(top + C(r) * high, high / C(rows), rows, HEIGHT);
@@ -358,9 +388,24 @@ fn sample_by_sample(step: &str, end: &str) -> String {
       }}
       (void)first;
       y0[((n * CHANNELS + ch) * ROWS + r) * COLUMNS + q] = {end};
-    }}
 "
     )
+}
+
+/// The loops over the bins of a region.
+const BINS: &str = "    for (long ch = 0; ch < CHANNELS; ch++)
+    for (long r = 0; r < ROWS; r++)
+    for (long q = 0; q < COLUMNS; q++)";
+
+/// The text of a bin, by all samples where they are few: those outside of the image count nothing
+/// there, too.
+fn few_samples_first(bin: &str) -> String {
+    let all = |bin: &str, span: &str, count: &str| {
+        let head = format!("const roi_span {span} = ");
+        let few = format!("roi_span {span} = {{0, {count}}};\n      if ({count} > 16) {span} = ");
+        bin.replace(&head, &few)
+    };
+    all(&all(bin, "ys", "rows"), "xs", "columns")
 }
 
 fn roi_align(p: &mut Program) -> Result<(), String> {
@@ -400,18 +445,25 @@ fn roi_align(p: &mut Program) -> Result<(), String> {
         "avg" => averaged(p, x, out),
         _ => String::new(),
     };
-    p.body(&format!(
-        "  for (long n = 0; n < REGIONS; n++) {{
-    const T1 *roi = x1 + n * 4;
+    let region = format!(
+        "    const T1 *roi = x1 + n * 4;
     const long image = (long)x2[n];
     if (image < 0 || image >= IMAGES) return 1;
     const R left = roi[0] * SCALE - SHIFT, top = roi[1] * SCALE - SHIFT;
     R w = roi[2] * SCALE - SHIFT - left, h = roi[3] * SCALE - SHIFT - top;
 {least}    const R high = h / C(ROWS), wide = w / C(COLUMNS);
     const long rows = {rows}, columns = {columns};
-{tables}{each}  }}
 "
+    );
+    p.body(&format!(
+        "  for (long n = 0; n < REGIONS; n++) {{\n{region}{tables}{BINS} {{\n{each}    }}\n  }}\n"
     ));
+    // On a GPU each bin is a thread's. A bin of few samples needs no search for those inside.
+    let each = few_samples_first(&each);
+    p.on_device_over(
+        &format!("  for (long n = 0; n < REGIONS; n++)\n{BINS} {{\n{region}{each}  }}\n"),
+        0,
+    );
     Ok(())
 }
 
@@ -432,31 +484,28 @@ fn max_roi_pool(p: &mut Program) -> Result<(), String> {
     ] {
         p.int(name, v);
     }
-    p.body(
-        "  for (long n = 0; n < REGIONS; n++) {
-    const T1 *roi = x1 + n * 5;
+    let region = "    const T1 *roi = x1 + n * 5;
     const long image = (long)roi[0];
     if (image < 0 || image >= IMAGES) return 1;
     const long left = (long)F(round)(roi[1] * SCALE), top = (long)F(round)(roi[2] * SCALE);
     const long right = (long)F(round)(roi[3] * SCALE), end = (long)F(round)(roi[4] * SCALE);
     const long h = end - top + 1 > 1 ? end - top + 1 : 1;
     const long w = right - left + 1 > 1 ? right - left + 1 : 1;
-    for (long c = 0; c < CHANNELS; c++)
-    for (long r = 0; r < ROWS; r++)
-    for (long q = 0; q < COLUMNS; q++) {
-      long y1 = r * h / ROWS + top, y2 = ((r + 1) * h + ROWS - 1) / ROWS + top;
+";
+    let bin = "      long y1 = r * h / ROWS + top, y2 = ((r + 1) * h + ROWS - 1) / ROWS + top;
       long u1 = q * w / COLUMNS + left, u2 = ((q + 1) * w + COLUMNS - 1) / COLUMNS + left;
       y1 = y1 < 0 ? 0 : y1, u1 = u1 < 0 ? 0 : u1;
       y2 = y2 > HEIGHT ? HEIGHT : y2, u2 = u2 > WIDTH ? WIDTH : u2;
-      const T0 *x = x0 + (image * CHANNELS + c) * HEIGHT * WIDTH;
+      const T0 *x = x0 + (image * CHANNELS + ch) * HEIGHT * WIDTH;
       R s = y2 <= y1 || u2 <= u1 ? C(0) : -C(INFINITY);
       for (long i = y1; i < y2; i++)
         for (long j = u1; j < u2; j++) s = larger_r(x[i * WIDTH + j], s);
-      y0[((n * CHANNELS + c) * ROWS + r) * COLUMNS + q] = s;
-    }
-  }
-",
-    );
+      y0[((n * CHANNELS + ch) * ROWS + r) * COLUMNS + q] = s;
+";
+    p.body(&format!(
+        "  for (long n = 0; n < REGIONS; n++) {{\n{region}{BINS} {{\n{bin}    }}\n  }}\n"
+    ));
+    p.on_device(&format!("  for (long n = 0; n < REGIONS; n++)\n{BINS} {{\n{region}{bin}  }}\n"));
     Ok(())
 }
 
@@ -471,6 +520,7 @@ fn col2im(p: &mut Program) -> Result<(), String> {
     p.int("IMAGE", product(image));
     p.int("BLOCK", product(block));
     p.int("COLUMNS", product(&w.out));
+    gathered_columns(p, image, block, &w);
     let (mut inner, mut tests) = (String::new(), Vec::new());
     for (i, e) in image.iter().enumerate() {
         let _ = writeln!(
@@ -498,4 +548,32 @@ fn col2im(p: &mut Program) -> Result<(), String> {
 "
     ));
     Ok(())
+}
+
+/// On a GPU each element of the image is a thread's, which adds up what the columns have of it, in
+/// the order of a CPU.
+fn gathered_columns(p: &mut Program, image: &[i64], block: &[i64], w: &Window) {
+    let (mut inner, mut tests) = (String::new(), Vec::new());
+    for i in 0..image.len() {
+        let (step, dilation, before) = (w.strides[i], w.dilations[i], w.before[i]);
+        let _ = writeln!(
+            inner,
+            "    const long u{i} = c{i} + ({before}L) - k{i} * {dilation}L, o{i} = u{i} / {step}L;"
+        );
+        tests.push(format!("u{i} >= 0 && u{i} % {step}L == 0 && o{i} < {}L", w.out[i]));
+    }
+    let _ = write!(
+        inner,
+        "    if ({}) s += x[({}) * COLUMNS + {}];",
+        tests.join(" && "),
+        offset("k", &strides(block)),
+        offset("o", &strides(&w.out))
+    );
+    let body = format!(
+        "    const T0 *x = x0 + n * BLOCK * COLUMNS;\n    R s = 0;\n{}    y0[n * IMAGE + {}] = s;",
+        loops("k", block, &inner),
+        offset("c", &strides(image))
+    );
+    let text = loops("c", image, &body);
+    p.on_device(&format!("  for (long n = 0; n < PLANES; n++) {{\n{text}  }}\n"));
 }

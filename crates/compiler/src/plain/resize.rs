@@ -1,7 +1,8 @@
 //! Plain kernels (untuned C for one ONNX operator) of `Resize` and `Upsample`. For each axis and
 //! each position of the result, the elements and weights that interpolate it are computed at
 //! generation time and printed as tables; the C code sums over them axis by axis. Input: a call at
-//! constant shapes; output: C. `mod.rs` collects the tables `OPS` of all families of operators.
+//! constant shapes; output: C; on a GPU a thread makes an element of the result as a whole.
+//! `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
@@ -225,13 +226,94 @@ fn chosen(p: &mut Program, all: &[Vec<Taps>], fill: f32) -> Result<(), String> {
         ),
     };
     let text = loops("i", out, &inner);
+    chosen_on_device(p, all, fill)?;
     match by_rows(p, all) {
-        Some(rows) if tests.is_empty() => {
-            p.on_device(&text);
-            p.body(&rows);
-        }
+        Some(rows) if tests.is_empty() => p.body(&rows),
         _ => p.body(&text),
     }
+    Ok(())
+}
+
+/// Neighbouring axes as one, where all of them stay as they are, or one axis that is resized.
+struct Stretch {
+    /// The extents in the operand and in the result.
+    extent: i64,
+    result: i64,
+    /// The axis, where it is resized.
+    axis: Option<usize>,
+}
+
+/// The axes in stretches.
+fn stretches(p: &Program, all: &[Vec<Taps>]) -> Result<Vec<Stretch>, String> {
+    let (x, out) = (p.shape(0)?, p.out()?);
+    let mut list: Vec<Stretch> = Vec::new();
+    for (a, taps) in all.iter().enumerate() {
+        if !is_same(taps, x[a]) {
+            list.push(Stretch { extent: x[a], result: out[a], axis: Some(a) });
+            continue;
+        }
+        match list.last_mut() {
+            Some(s) if s.axis.is_none() => {
+                s.extent *= x[a];
+                s.result *= out[a];
+            }
+            _ => list.push(Stretch { extent: x[a], result: out[a], axis: None }),
+        }
+    }
+    Ok(list)
+}
+
+/// Whether an axis stays as it is: each place of the result takes that of the operand.
+fn is_same(taps: &[Taps], extent: i64) -> bool {
+    let own = |(k, t): (usize, &Taps)| t.as_slice() == [(k as i64, 1.0)];
+    taps.len() as i64 == extent && taps.iter().enumerate().all(own)
+}
+
+/// A table of whole numbers of 32 bits, if they have as many.
+fn small(p: &mut Program, name: &str, values: &[i64]) {
+    if values.iter().any(|v| i32::try_from(*v).is_err()) {
+        return p.ints(name, values);
+    }
+    let list: Vec<String> = values.iter().map(i64::to_string).collect();
+    p.table(name, format!("static const int {name}[] = {{{}}};\n", list.join(", ")));
+}
+
+/// The body of `chosen` for a GPU. A place that is a whole part of that in the result is divided
+/// for, others are looked up.
+fn chosen_on_device(p: &mut Program, all: &[Vec<Taps>], fill: f32) -> Result<(), String> {
+    let list = stretches(p, all)?;
+    let (mut inner, mut tests) = (String::new(), Vec::new());
+    for (i, s) in list.iter().enumerate() {
+        let Some(a) = s.axis else {
+            let _ = writeln!(inner, "    const long p{i} = i{i};");
+            continue;
+        };
+        let places: Vec<i64> = all[a].iter().map(|t| t.first().map_or(-1, |t| t.0)).collect();
+        let times = if s.extent > 0 { s.result / s.extent } else { 0 };
+        let repeats = |n: i64| places.iter().enumerate().all(|(k, at)| *at == k as i64 / n);
+        if times > 1 && s.result <= i64::from(i32::MAX) && repeats(times) {
+            let _ = writeln!(inner, "    const long p{i} = (long)((unsigned)i{i} / {times}u);");
+            continue;
+        }
+        small(p, &format!("NEAREST{a}"), &places);
+        let _ = writeln!(inner, "    const long p{i} = NEAREST{a}[i{i}];");
+        if places.contains(&-1) {
+            tests.push(format!("p{i} >= 0"));
+        }
+    }
+    let [from, to]: [Vec<i64>; 2] =
+        [list.iter().map(|s| s.extent).collect(), list.iter().map(|s| s.result).collect()];
+    let (at, place) = (offset("p", &strides(&from)), offset("i", &strides(&to)));
+    let _ = match tests.is_empty() {
+        true => write!(inner, "    y0[{place}] = x0[{at}];"),
+        false => write!(
+            inner,
+            "    y0[{place}] = {} ? x0[{at}] : (Y0){};",
+            tests.join(" && "),
+            super::program::number(f64::from(fill))
+        ),
+    };
+    p.on_device_over(&loops("i", &to, &inner), 0);
     Ok(())
 }
 
@@ -283,11 +365,7 @@ fn weighted(p: &mut Program, all: &[Vec<Taps>], fill: f32) -> Result<(), String>
     }
     p.real(if d == DType::F64 { d } else { DType::F32 })?;
     let (mut shape, out) = (p.shape(0)?.to_vec(), p.out()?);
-    let identity = |taps: &[Taps], extent: i64| {
-        taps.len() as i64 == extent
-            && taps.iter().enumerate().all(|(k, t)| t.as_slice() == [(k as i64, 1.0)])
-    };
-    let moving: Vec<usize> = (0..all.len()).filter(|i| !identity(&all[*i], shape[*i])).collect();
+    let moving: Vec<usize> = (0..all.len()).filter(|i| !is_same(&all[*i], shape[*i])).collect();
     // Each step reads what the one before wrote, in one of two places.
     let (mut largest, mut grown) = (product(&shape), shape.clone());
     for &a in &moving {
@@ -331,13 +409,141 @@ fn weighted(p: &mut Program, all: &[Vec<Taps>], fill: f32) -> Result<(), String>
         shape[a] = out[a];
         std::mem::swap(&mut from, &mut to);
     }
-    let value = match (integer, super::program::limits(d)) {
-        (true, Some((low, high))) => format!(
-            "(double){from}[i] <= {low} ? {low} : (double){from}[i] >= {high} ? {high} : \
-             (Y0){from}[i]"
-        ),
-        _ => format!("{from}[i]"),
-    };
+    let value = stored(d, &format!("{from}[i]"));
     p.body(&format!("  for (long i = 0; i < M0; i++) y0[i] = {value};\n"));
+    weighted_on_device(p, all, &moving)
+}
+
+/// A sum in the result's type; whole numbers end at the type's limits.
+fn stored(d: DType, sum: &str) -> String {
+    match super::program::limits(d) {
+        Some((low, high)) => {
+            format!("(double){sum} <= {low} ? {low} : (double){sum} >= {high} ? {high} : (Y0){sum}")
+        }
+        None => sum.to_string(),
+    }
+}
+
+/// The most elements that one of the result is made of where a GPU's thread reads all of them.
+const MOST_READ: usize = 64;
+
+/// How many elements a place of the result takes along an axis at most.
+fn most(taps: &[Taps]) -> usize {
+    taps.iter().map(Vec::len).max().unwrap_or(0).max(1)
+}
+
+/// The body of `weighted` for a GPU: a thread makes an element of all that it is a sum of, or axis
+/// by axis where these are many.
+fn weighted_on_device(p: &mut Program, all: &[Vec<Taps>], moving: &[usize]) -> Result<(), String> {
+    let (d, shape) = (p.dtype(0)?, p.shape(0)?);
+    let read = moving.iter().map(|a| most(&all[*a])).fold(1usize, usize::saturating_mul);
+    let begins: Vec<Option<Vec<i64>>> =
+        all.iter().zip(shape).map(|(taps, extent)| begins(taps, *extent)).collect();
+    if (read > MOST_READ && moving.len() > 1) || moving.iter().any(|a| begins[*a].is_none()) {
+        return axis_by_axis_on_device(p, all, moving);
+    }
+    let list = stretches(p, all)?;
+    let (from, to): (Vec<i64>, Vec<i64>) = list.iter().map(|s| (s.extent, s.result)).unzip();
+    let steps = strides(&from);
+    let (mut begin, mut inner) = (String::new(), String::from("    const T0 *f0 = x0"));
+    for (i, s) in list.iter().enumerate() {
+        match s.axis {
+            None => {
+                let _ = write!(inner, " + i{i} * {}L", steps[i]);
+            }
+            Some(a) => {
+                small(p, &format!("BEGIN{a}"), begins[a].as_deref().unwrap_or_default());
+                let _ = writeln!(begin, "    const long b{a} = BEGIN{a}[i{i}];");
+            }
+        }
+    }
+    inner = format!("{inner};\n{begin}");
+    // Sums along the first axis are the innermost ones, as on a CPU.
+    let resized: Vec<usize> = (0..list.len()).filter(|i| list[*i].axis.is_some()).collect();
+    let mut closed = String::from("(R)f[0]").replace('f', &format!("f{}", resized.len()));
+    let mut ends = String::new();
+    for (depth, &i) in resized.iter().rev().enumerate() {
+        let (a, extent) = (list[i].axis.unwrap_or(0), list[i].extent);
+        let n = most(&all[a]);
+        let has_rest = all[a].iter().any(Vec::is_empty);
+        let rest = if has_rest { format!("REST{a}[i{i}]") } else { "0".to_string() };
+        let (at, next) = (format!("c{a}"), depth + 1);
+        let _ = write!(
+            inner,
+            "    R s{depth} = {rest};
+    for (long j{a} = 0; j{a} < {n}; j{a}++) {{
+    long {at} = b{a} + j{a};
+    {at} = {at} < 0 ? 0 : {at} >= {extent}L ? {extent}L - 1 : {at};
+    const T0 *f{next} = f{depth} + {at} * {step}L;
+",
+            step = steps[i],
+        );
+        let sum = match next == resized.len() {
+            true => closed.clone(),
+            false => format!("s{next}"),
+        };
+        ends = format!("    s{depth} += WEIGHT{a}[i{i} * {n}L + j{a}] * {sum};\n    }}\n{ends}");
+    }
+    if !resized.is_empty() {
+        closed = "s0".into();
+    }
+    let value = stored(d, "v");
+    let place = offset("i", &strides(&to));
+    inner = format!("{inner}{ends}    const R v = {closed};\n    y0[{place}] = {value};");
+    p.on_device_over(&loops("i", &to, &inner), 0);
+    Ok(())
+}
+
+/// The place of the first element of each sum along an axis, from which its elements are
+/// neighbours; those outside of the axis stand for its ends. None where they are no neighbours.
+fn begins(all: &[Taps], extent: i64) -> Option<Vec<i64>> {
+    let most = most(all) as i64;
+    let begin = |taps: &Taps| {
+        let zeros = taps.iter().take_while(|t| t.0 == 0).count() as i64;
+        // Where there are none, the weights are 0 of the axis' first element.
+        let first = taps.first().map_or(-most, |t| if zeros > 0 { 1 - zeros } else { t.0 });
+        let is = |(k, t): (usize, &(i64, f64))| t.0 == (first + k as i64).clamp(0, extent - 1);
+        taps.iter().enumerate().all(is).then_some(first)
+    };
+    all.iter().map(begin).collect()
+}
+
+/// The same axis by axis: each element of what is made along one is a thread's.
+fn axis_by_axis_on_device(
+    p: &mut Program,
+    all: &[Vec<Taps>],
+    moving: &[usize],
+) -> Result<(), String> {
+    let (d, mut shape, out) = (p.dtype(0)?, p.shape(0)?.to_vec(), p.out()?);
+    let (mut text, mut from, mut bytes) = (String::new(), "x0".to_string(), 0u64);
+    for (n, &a) in moving.iter().enumerate() {
+        let (most, extent) = (most(&all[a]), shape[a]);
+        shape[a] = out[a];
+        let (outer, inner) = (product(&shape[..a]), product(&shape[a + 1..]));
+        let is_last = n + 1 == moving.len();
+        let (to, value) = match is_last {
+            true => ("y0".to_string(), stored(d, "t")),
+            false => (format!("((R *)(void *)((char *)scratch + {bytes}))"), "t".into()),
+        };
+        if !is_last {
+            bytes = (bytes + product(&shape) as u64 * 8).next_multiple_of(64);
+        }
+        let _ = write!(
+            text,
+            "  for (long o = 0; o < {outer}; o++)
+  for (long k = 0; k < {wide}; k++)
+  for (long i = 0; i < {inner}; i++) {{
+    R t = REST{a}[k];
+    for (long j = 0; j < {most}; j++)
+      t += WEIGHT{a}[k * {most}L + j] *
+           (R){from}[(o * {extent}L + PLACE{a}[k * {most}L + j]) * {inner}L + i];
+    {to}[(o * {wide}L + k) * {inner}L + i] = {value};
+  }}
+",
+            wide = out[a],
+        );
+        from = to;
+    }
+    p.on_device_over(&text, bytes);
     Ok(())
 }

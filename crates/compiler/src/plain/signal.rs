@@ -1,10 +1,11 @@
 //! Plain kernels (untuned C for one ONNX operator) of signal processing: Fourier transforms (`DFT`,
 //! `STFT`), window functions and `MelWeightMatrix`. Input: a call at constant shapes; output: C;
-//! windows and mel weights are computed at generation time and printed as tables. `mod.rs` collects
-//! the tables `OPS` of all families of operators.
+//! windows and mel weights are computed at generation time and printed as tables; `fourier.rs` has
+//! the transforms for GPUs. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
+use super::fourier::{Transform, on_device};
 use super::program::{Program, number as literal, product};
 use super::reduce::split_at;
 use squall_core::graph::infer::{Fourier, frames, number};
@@ -119,11 +120,10 @@ fn factors(length: i64) -> Vec<i64> {
 }
 
 /// `fft` of `length` points and what it works in: `re`, `im` and two more of their kind.
-fn transform(p: &mut Program, length: i64) {
-    let factors = factors(length);
+fn transform(p: &mut Program, length: i64, factors: &[i64]) {
     p.int("SIGNALS", SIDE_BY_SIDE);
     p.int("PASSES", factors.len() as i64);
-    p.ints("FACTORS", &factors);
+    p.ints("FACTORS", factors);
     p.table("fft", include_str!("fft.c").into());
     for name in ["re", "im", "re2", "im2"] {
         p.scratch_pointer("double", name, length * SIDE_BY_SIDE, 8);
@@ -139,11 +139,13 @@ fn dft(p: &mut Program) -> Result<(), String> {
     split_at(p, inner, f.axis);
     let inverse = p.ctx.int_or("inverse", 0)? != 0;
     circle(p, f.length);
-    transform(p, f.length);
+    let factors = factors(f.length);
+    transform(p, f.length, &factors);
     p.int("PARTS", parts);
     p.int("RESULTS", f.results);
     p.int("GIVEN", x[f.axis].min(if f.half_inverse { f.length / 2 + 1 } else { f.length }));
     let imaginary = if parts == 2 { "x0[from + 1]" } else { "0" };
+    dft_on_device(p, &f, inverse, &factors);
     let (sign, end) = if inverse { ("1.0", " / LENGTH") } else { ("-1.0", "") };
     // Half a spectrum stands for a whole one: its other half is conjugate.
     let mirror = match f.half_inverse {
@@ -190,12 +192,41 @@ fn dft(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
+/// The transforms on a GPU. What is not given is 0, and half a spectrum stands for a whole one.
+fn dft_on_device(p: &mut Program, f: &Fourier, inverse: bool, factors: &[i64]) {
+    let imaginary = if p.value("PARTS") == Some(2) { "x0[from + 1]" } else { "0" };
+    let point = match f.half_inverse {
+        true => "n > LENGTH / 2 ? LENGTH - n : n",
+        false => "n",
+    };
+    let mirror = if f.half_inverse { " if (n > LENGTH / 2) vi = -vi;" } else { "" };
+    let end = if inverse { " / LENGTH" } else { "" };
+    let stored = match f.half_inverse {
+        true => format!("y0[at] = (Y0)(vr{end});"),
+        false => format!("y0[2 * at] = (Y0)(vr{end}), y0[2 * at + 1] = (Y0)(vi{end});"),
+    };
+    let t = Transform {
+        length: f.length,
+        sign: if inverse { 1.0 } else { -1.0 },
+        read: format!(
+            "const long given = {point}, from = ((o * EXTENT + given) * INNER + i) * PARTS; vr = \
+             0, vi = 0; if (given < GIVEN) vr = x0[from], vi = {imaginary};{mirror}"
+        ),
+        store: format!(
+            "if (n < RESULTS) {{ const long at = (o * RESULTS + n) * INNER + i; {stored} }}"
+        ),
+    };
+    let signals = p.value("OUTER").unwrap_or(0) * p.value("INNER").unwrap_or(0);
+    on_device(p, &t, factors, signals as i64);
+}
+
 fn stft(p: &mut Program) -> Result<(), String> {
     only(p, &["onesided"])?;
     p.real0()?;
     let (x, (step, length), out) = (p.shape(0)?, frames(&p.ctx)?, p.out()?);
     circle(p, length);
-    transform(p, length);
+    let factors = factors(length);
+    transform(p, length, &factors);
     for (name, v) in [
         ("BATCH", x[0]),
         ("SIGNAL", x[1]),
@@ -208,6 +239,20 @@ fn stft(p: &mut Program) -> Result<(), String> {
     }
     let imaginary = if x[2] == 2 { "x0[from + 1]" } else { "0" };
     let weight = if p.has(2) { "x2[n]" } else { "1" };
+    p.int("OUTER", x[0] * out[1]);
+    p.int("INNER", 1);
+    let on_gpu = Transform {
+        length,
+        sign: -1.0,
+        read: format!(
+            "const long from = (o / FRAMES * SIGNAL + o % FRAMES * STEP + n) * PARTS; vr = \
+             (double)x0[from] * {weight}, vi = (double){imaginary} * {weight};"
+        ),
+        store: "if (n < BINS) { const long at = (o * BINS + n) * 2; y0[at] = (Y0)vr, y0[at + 1] = \
+                (Y0)vi; }"
+            .into(),
+    };
+    on_device(p, &on_gpu, &factors, x[0] * out[1]);
     p.body(&format!(
         "  for (long b = 0; b < BATCH; b++)
   for (long first = 0; first < FRAMES; first += SIGNALS) {{

@@ -1,4 +1,4 @@
-//! Helpers of `plain.rs` and `nbits.rs`: a [`Case`] is a call of a plain kernel (C for one ONNX
+//! Helpers of `plain.rs`, `plain_threads.rs` and `nbits.rs`: a [`Case`] is a call of a plain kernel (C for one ONNX
 //! operator) with operands and expected results. Cases are printed into one C program, compiled by
 //! the compilers at hand with warnings as errors, run, and their printed results compared.
 
@@ -279,6 +279,27 @@ pub fn check_at(level: &[&str], cases: &[Case]) {
 pub fn packs_ahead(case: &Case) -> bool {
     let fixed = vec![true; case.call.inputs.len()];
     plain::source_over(&case.call, &fixed, "x").is_ok_and(|made| made.prepared_bytes > 0)
+}
+
+/// Compares what the threads of a GPU make of calls with what this machine's processor makes, and
+/// asserts that several threads share the work where there is any; what the cases want is ignored.
+pub fn check_threads(mut cases: Vec<Case>) {
+    let all: Vec<&Case> = cases.iter().collect();
+    let wanted = run(compilers()[0], &[], &all, false);
+    for (case, want) in cases.iter_mut().zip(wanted) {
+        let made = plain::device_source(&case.call, "shared").unwrap();
+        let shared = made.phases.iter().any(|p| p.width > 1);
+        assert!(shared || want.len() < 2, "one thread does all: {:?}", case.call);
+        case.want = want;
+    }
+    let there = std::process::Command::new("c++").arg("--version").output().is_ok();
+    if !there {
+        println!("skipped: there is no c++ for the functions of GPUs");
+        return;
+    }
+    for (n, got) in run_on_threads(&cases).into_iter().enumerate() {
+        compare(&format!("threads, order {}", n % 2), &cases[n / 2], &got);
+    }
 }
 
 /// Compares the results of calls, on this machine's processor and as threads of a GPU, with the

@@ -108,7 +108,8 @@ fn kernel(plan: &Plan, step: &PlanStep, symbol: &str) -> Result<KernelSource, St
         }
         Work::Runs { from, to, runs } => {
             let places = [first_of(from) as u64, to.offset as u64];
-            moves::runs(size(to), places, runs.len() as u64, symbol)
+            let elements: usize = runs.iter().map(|run| run[2]).sum();
+            moves::runs(size(to), places, [runs.len() as u64, elements as u64], symbol)
         }
         Work::Fill { to, elements, value } => {
             let value = number(*value, plan.blocks[to.block].dtype);

@@ -1,0 +1,217 @@
+//! The body of a Fourier transform for a GPU, whose threads share passes over all signals. Input:
+//! a [`Transform`] (how points are read and results stored, as C) and the factors of its length,
+//! of which `signal.rs` has several signals a time on a CPU. Output: the body, a loop for each
+//! pass, and the bytes of scratch memory that it needs.
+//!
+//! A pass takes one small factor or two (as many points as a thread keeps in registers, by
+//! `fft_step.c`), or a large prime, of which a thread makes one result. The first pass reads the
+//! operand and the last one writes the result; points between passes lie in scratch memory.
+
+use super::program::Program;
+use std::fmt::Write as _;
+
+/// What a transform reads and stores. `OUTER` times `INNER` signals have `LENGTH` points each; `o`
+/// and `i` are a signal's numbers.
+pub(super) struct Transform {
+    /// The number of points.
+    pub length: i64,
+    /// 1 for a transform back, -1 for one forward.
+    pub sign: f64,
+    /// C that sets `vr` and `vi` to point `n`.
+    pub read: String,
+    /// C that stores `vr` and `vi` as result `n`, where that is asked for.
+    pub store: String,
+}
+
+/// Cosines and sines of up to so many parts of a turn stand in the text; more are computed first.
+const MOST_WRITTEN: i64 = 4096;
+/// The largest factor that a thread transforms as a whole, and the most points that it keeps.
+const MOST_RADIX: i64 = 7;
+const MOST_KEPT: i64 = 16;
+
+/// The factors of each pass: one, or two that a thread takes together.
+fn passes(factors: &[i64]) -> Vec<[i64; 2]> {
+    let mut all: Vec<[i64; 2]> = Vec::new();
+    for &f in factors {
+        match all.last_mut() {
+            Some([a, b])
+                if *b == 1 && *a <= MOST_RADIX && f <= MOST_RADIX && *a * f <= MOST_KEPT =>
+            {
+                *b = f;
+            }
+            _ => all.push([f, 1]),
+        }
+    }
+    if all.is_empty() {
+        all.push([1, 1]);
+    }
+    all
+}
+
+/// A pass among the others.
+struct Pass {
+    factors: [i64; 2],
+    /// The points of each transform that is left to do, and how many of those lie side by side.
+    size: i64,
+    run: i64,
+    /// C that sets `vr` and `vi` to point `n`, and that stores them as point `n`.
+    read: String,
+    store: String,
+}
+
+/// Gives a call the body of `t` for a GPU; `signals` is how many are transformed.
+pub(super) fn on_device(p: &mut Program, t: &Transform, factors: &[i64], signals: i64) {
+    let passes = passes(factors);
+    p.define("SIGN", if t.sign < 0.0 { "(-1.0)" } else { "1.0" });
+    p.table("fft_step", super::program::without_comment(include_str!("fft_step.c")).into());
+    let buffer = (signals.max(1) * t.length * 2) as u64 * 8;
+    let turns = match t.length {
+        n if n <= MOST_WRITTEN => 0,
+        n => 2 * n as u64 * 8,
+    };
+    let mut text = turn(p, t.length);
+    let (mut size, mut run) = (t.length, 1);
+    for (n, factors) in passes.iter().enumerate() {
+        // Passes read what the one before wrote, in one of two places.
+        let place = |n: usize| {
+            let at = turns + (n % 2) as u64 * buffer;
+            format!(
+                "((double *)(void *)((char *)scratch + {at})) + ((o * LENGTH + n) * INNER + i) * 2"
+            )
+        };
+        let read = match n {
+            0 => t.read.clone(),
+            _ => format!("const double *p = {}; vr = p[0], vi = p[1];", place(n - 1)),
+        };
+        let store = match n + 1 == passes.len() {
+            true => t.store.clone(),
+            false => format!("double *p = {}; p[0] = vr, p[1] = vi;", place(n)),
+        };
+        let pass = Pass { factors: *factors, size, run, read, store };
+        text += &pass.text();
+        size /= factors[0] * factors[1];
+        run *= factors[0] * factors[1];
+    }
+    let buffers = (passes.len() - 1).min(2) as u64;
+    p.on_device_over(&text, turns + buffers * buffer);
+}
+
+/// The cosines and sines that passes read as `TURN`: a table, or text that computes them.
+fn turn(p: &mut Program, length: i64) -> String {
+    if length <= MOST_WRITTEN {
+        let part = |i: i64| 2.0 * std::f64::consts::PI * i as f64 / length as f64;
+        let all: Vec<f64> = (0..length).flat_map(|i| [part(i).cos(), part(i).sin()]).collect();
+        p.doubles("TURN", &all);
+        return String::new();
+    }
+    p.define("TURN", "((double *)scratch)");
+    "  for (long i = 0; i < LENGTH; i++) {
+    TURN[2 * i] = cos(2 * 3.14159265358979323846 * (double)i / (double)LENGTH);
+    TURN[2 * i + 1] = sin(2 * 3.14159265358979323846 * (double)i / (double)LENGTH);
+  }
+"
+    .into()
+}
+
+impl Pass {
+    fn text(&self) -> String {
+        match self.factors[0] > MOST_RADIX {
+            true => self.by_results(),
+            false => self.by_steps(),
+        }
+    }
+
+    /// Each thread makes one result of a transform of as many points as the factor says.
+    fn by_results(&self) -> String {
+        let (radix, run, read, store) = (self.factors[0], self.run, &self.read, &self.store);
+        let part = self.size / radix;
+        let step = format!("(LENGTH / {}L)", self.size);
+        format!(
+            "  for (long o = 0; o < OUTER; o++)
+  for (long k = 0; k < {part}; k++)
+  for (long r = 0; r < {radix}; r++)
+  for (long q = 0; q < {run}; q++)
+  for (long i = 0; i < INNER; i++) {{
+    double a = 0, b = 0, vr, vi;
+    long w = 0;
+    for (long j = 0; j < {radix}; j++) {{
+      const long n = k * {run}L + q + j * {apart}L;
+      {{ {read} }}
+      const double wc = TURN[2 * (w * (LENGTH / {radix}L))];
+      const double ws = SIGN * TURN[2 * (w * (LENGTH / {radix}L)) + 1];
+      if (j) a += vr * wc - vi * ws, b += vr * ws + vi * wc;
+      else a = vr, b = vi;
+      w = w + r < {radix}L ? w + r : w + r - {radix}L;
+    }}
+    const double c = TURN[2 * k * r * {step}], s = SIGN * TURN[2 * k * r * {step} + 1];
+    const long n = (k * {radix}L + r) * {run}L + q;
+    vr = a * c - b * s, vi = a * s + b * c;
+    {{ {store} }}
+  }}
+",
+            apart = part * run,
+        )
+    }
+
+    /// Each thread transforms the points of both factors.
+    fn by_steps(&self) -> String {
+        let ([one, two], run) = (self.factors, self.run);
+        let (read, store) = (&self.read, &self.store);
+        let mut text = format!(
+            "  for (long o = 0; o < OUTER; o++)
+  for (long k = 0; k < {part}; k++)
+  for (long q = 0; q < {run}; q++)
+  for (long i = 0; i < INNER; i++) {{
+    double re[{all}], im[{all}], vr, vi;
+    for (long j = 0; j < {two}; j++) {{
+      const long m = k + j * {part}L;
+      for (long l = 0; l < {one}; l++) {{
+        const long n = m * {run}L + q + l * {apart}L;
+        {{ {read} }}
+        re[j * {one}L + l] = vr, im[j * {one}L + l] = vi;
+      }}
+      fft_step({one}L, m, LENGTH / {size}L, SIGN, TURN, re + j * {one}L, im + j * {one}L);
+    }}
+    for (long l = 0; l < {one}; l++) {{
+      double r[{two}], t[{two}];
+      for (long j = 0; j < {two}; j++) r[j] = re[j * {one}L + l], t[j] = im[j * {one}L + l];
+",
+            part = self.size / (one * two),
+            all = one * two,
+            apart = self.size / one * run,
+            size = self.size,
+        );
+        if two > 1 {
+            let _ = writeln!(
+                text,
+                "      fft_step({two}L, k, LENGTH / {}L, SIGN, TURN, r, t);",
+                self.size / one
+            );
+        }
+        let _ = write!(
+            text,
+            "      for (long j = 0; j < {two}; j++) {{
+        const long n = ((k * {two}L + j) * {one}L + l) * {run}L + q;
+        vr = r[j], vi = t[j];
+        {{ {store} }}
+      }}
+    }}
+  }}
+"
+        );
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::passes;
+
+    #[test]
+    fn passes_take_small_factors_in_pairs() {
+        assert_eq!(passes(&[4, 4, 4, 4, 2]), [[4, 4], [4, 4], [2, 1]]);
+        assert_eq!(passes(&[2, 1009]), [[2, 1], [1009, 1]]);
+        assert_eq!(passes(&[3, 5, 7, 11]), [[3, 5], [7, 1], [11, 1]]);
+        assert_eq!(passes(&[]), [[1, 1]]);
+    }
+}
