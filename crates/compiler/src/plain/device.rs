@@ -1,6 +1,7 @@
 //! Plain kernels (untuned C for one ONNX operator) on a GPU: turns the C body of an operator
 //! (`program.rs`) into CUDA C++. Loops whose iterations are independent are spread over threads
-//! (the operators listed in `SPREAD`); all other bodies run in one thread, which is slow and right.
+//! (bodies for GPUs, and those of operators whose rows in `core/src/operators` say `spreads`); all
+//! other bodies run in one thread, which is slow and right.
 //! Output: a [`DeviceSource`] with functions to launch in order.
 //! `squall/src/inference/network/device.rs` uses it for operators without a tuned kernel.
 
@@ -55,16 +56,18 @@ impl DeviceSource {
     }
 }
 
-/// Operators with spread loops whose scratch memory is passed as a whole from one loop to the next,
-/// or that need none on a GPU.
-const HANDS_ON: &[&str] = &["DynamicQuantizeLinear", "MatMulNBits", "Resize", "Upsample"];
+/// Operators with spread loops whose scratch memory is passed as a whole from one loop to the next.
+const HANDS_ON: &[&str] = &["Resize", "Upsample"];
 
-/// Whether loops of a call may be spread.
+/// Whether loops of a call may be spread: those of a body for GPUs always.
 fn is_spread(p: &Program) -> bool {
+    if p.bodies().1.is_some() {
+        return true;
+    }
     let (domain, op) = (&p.ctx.node.domain, p.ctx.node.op.as_str());
     let row = operator(domain, op);
     let is_free = row.is_some_and(|row| row.spreads || elementwise::writes(row));
-    is_free && (p.scratch_bytes() == 0 || HANDS_ON.contains(&op))
+    is_free && (p.scratch_on_device() == 0 || HANDS_ON.contains(&op))
 }
 
 /// A statement of a body.
@@ -140,7 +143,7 @@ fn part(text: &str) -> BodyPiece<'_> {
         return BodyPiece::Loops { heads, inner };
     }
     let first = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).next();
-    let types = ["const", "long", "double", "R", "S", "float", "Y0", "T0"];
+    let types = ["const", "long", "double", "R", "S", "W", "float", "Y0", "T0", "int", "unsigned"];
     let defines = types.contains(&first.unwrap_or("")) && !text.starts_with("const void");
     let tests = text.starts_with("if (") && (text.ends_with("return 1;") || local_step(text));
     if defines || tests || text.starts_with("(void)") || local_step(text) {
@@ -175,12 +178,15 @@ fn parts(body: &str) -> Option<Vec<BodyPiece<'_>>> {
     (is_known && loops > 0).then_some(list)
 }
 
-/// Loops as one whose instances threads share.
-fn spread(heads: &[Head], inner: &str) -> String {
+/// Loops as one whose instances threads share. Where they are few enough, numbers of 32 bits are
+/// divided, which takes a GPU a fraction of the time.
+fn spread(p: &Program, heads: &[Head], inner: &str) -> String {
+    let is_narrow = instances(p, heads).is_some_and(|n| n <= u64::from(u32::MAX));
+    let ty = if is_narrow { "unsigned" } else { "long" };
     let ends: Vec<String> = heads.iter().map(|h| format!("(long)({})", h.end)).collect();
     let mut text = format!(
         "  const long all_ = {};\n  for (long t_ = (long)blockIdx.x * blockDim.x + threadIdx.x; \
-         t_ < all_; t_ += (long)gridDim.x * blockDim.x) {{\n    long rest_ = t_;\n",
+         t_ < all_; t_ += (long)gridDim.x * blockDim.x) {{\n    {ty} rest_ = ({ty})t_;\n",
         ends.join(" * ")
     );
     for (i, h) in heads.iter().enumerate().rev() {
@@ -188,7 +194,7 @@ fn spread(heads: &[Head], inner: &str) -> String {
             0 => writeln!(text, "    const long {} = rest_;", h.name),
             _ => writeln!(
                 text,
-                "    const long {} = rest_ % ({e}); rest_ /= ({e});",
+                "    const long {} = rest_ % ({ty})({e}); rest_ /= ({ty})({e});",
                 h.name,
                 e = h.end
             ),
@@ -197,10 +203,14 @@ fn spread(heads: &[Head], inner: &str) -> String {
     text + "    " + inner + "\n  }\n"
 }
 
+/// How many instances loops have, where that is known.
+fn instances(p: &Program, heads: &[Head]) -> Option<u64> {
+    heads.iter().map(|h| p.value(h.end)).try_fold(1u64, |all, n| all.checked_mul(n?))
+}
+
 /// How many threads share loops: their instances where they are known.
 fn width(p: &Program, heads: &[Head]) -> u64 {
-    let extent = |h: &Head| p.value(h.end);
-    heads.iter().map(extent).try_fold(1u64, |all, n| all.checked_mul(n?)).unwrap_or(1 << 16).max(1)
+    instances(p, heads).unwrap_or(1 << 16).max(1)
 }
 
 /// The whole text.
@@ -214,7 +224,7 @@ pub(super) fn finish(p: &Program, symbol: &str) -> DeviceSource {
         match part {
             BodyPiece::Quiet(text) => before = before + "  " + text + "\n",
             BodyPiece::Loops { heads, inner } => {
-                bodies.push((before.clone() + &spread(heads, inner), width(p, heads)));
+                bodies.push((before.clone() + &spread(p, heads, inner), width(p, heads)));
             }
             BodyPiece::Other => {}
         }
@@ -258,7 +268,7 @@ pub(super) fn finish(p: &Program, symbol: &str) -> DeviceSource {
         let _ = writeln!(text, "{body}}}");
         phases.push(Phase { entry, width: *width });
     }
-    DeviceSource { text, phases, scratch_bytes: p.scratch_bytes() }
+    DeviceSource { text, phases, scratch_bytes: p.scratch_on_device() }
 }
 
 /// Definitions at file scope as the device's own.

@@ -30,6 +30,8 @@ pub(super) struct Program<'a> {
     /// The body where many threads share the work, if it is another.
     device: Option<String>,
     scratch: u64,
+    /// Bytes of memory that the body for a GPU works in, where it is another.
+    device_scratch: u64,
     shares_loops: bool,
     /// Whether each operand is the same in all calls.
     fixed: &'a [bool],
@@ -133,6 +135,7 @@ impl<'a> Program<'a> {
             body: String::new(),
             device: None,
             scratch: 0,
+            device_scratch: 0,
             shares_loops: false,
             fixed,
             prepare: String::new(),
@@ -303,6 +306,14 @@ impl<'a> Program<'a> {
     /// The body for a GPU, whose loops are such that each element is one instance of them.
     pub fn on_device(&mut self, text: &str) {
         self.device = Some(text.into());
+    }
+
+    /// Asks for memory during a call of the body for a GPU, and gives the text that declares a
+    /// pointer into it. What one of that body's loops writes there, the loops behind it read.
+    pub fn device_pointer(&mut self, ty: &str, name: &str, count: i64, bytes: u64) -> String {
+        let at = self.device_scratch;
+        self.device_scratch = (at + count.max(1) as u64 * bytes).next_multiple_of(64);
+        format!("  {ty} *{name} = ({ty} *)(void *)((char *)scratch + {at});\n")
     }
 
     /// Writes another text in place of the body's end.
@@ -481,9 +492,9 @@ impl<'a> Program<'a> {
         (&self.body, self.device.as_deref())
     }
 
-    /// Bytes of memory that a call needs.
-    pub(super) fn scratch_bytes(&self) -> u64 {
-        self.scratch
+    /// Bytes of memory that a call needs on a GPU.
+    pub(super) fn scratch_on_device(&self) -> u64 {
+        if self.device.is_some() { self.device_scratch } else { self.scratch }
     }
 }
 
