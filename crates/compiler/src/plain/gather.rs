@@ -150,6 +150,16 @@ fn gather_nd(p: &mut Program) -> Result<(), String> {
   }}
 "
     ));
+    // A row without elements has indices, which are tested.
+    if product(&x[batch + depth..]) > 0 {
+        p.on_device(&format!(
+            "  for (long i = 0; i < ROWS; i++)
+  for (long k = 0; k < INNER; k++) {{
+{place}    y0[i * INNER + k] = x0[i / EACH * BATCH + place + k];
+  }}
+"
+        ));
+    }
     Ok(())
 }
 

@@ -152,7 +152,7 @@ fn on_device(
         text += &p.device_pointer("int", "next", rows, 4);
     }
     text += "  for (long s = 0; s < PLACES; s++) heads[s] = -1;\n";
-    text += if is_reduced { &chains } else { &last };
+    text += if is_reduced { chains.as_str() } else { last.as_str() };
     text += match is_reduced {
         true => {
             "  for (long s = 0; s < PLACES; s++) {
