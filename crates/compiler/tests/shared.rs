@@ -417,7 +417,8 @@ fn sums_of_convolutions_of_bytes_are_right() {
         [([5, 6], [3, 3], [1, 1, 1]), ([7, 4], [2, 1], [2, 0, 2]), ([1, 1], [1, 1], [1, 0, 1])]
     {
         let (group, ins, outs) = (2, 3, 2);
-        let out = [0usize, 1].map(|d| (image[d] + 2 * pad - (kernel[d] - 1) * step - 1) / stride + 1);
+        let out =
+            [0usize, 1].map(|d| (image[d] + 2 * pad - (kernel[d] - 1) * step - 1) / stride + 1);
         let shape_x = [2, group * ins, image[0], image[1]];
         let shape_w = [group * outs, ins, kernel[0], kernel[1]];
         let shape_y = [2, group * outs, out[0], out[1]];
