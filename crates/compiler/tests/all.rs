@@ -25,5 +25,6 @@ mod primitives;
 mod recurrent;
 mod rounding;
 mod semantics;
+mod shared;
 mod tensor;
 mod warpgroup;

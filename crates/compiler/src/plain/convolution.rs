@@ -158,18 +158,77 @@ fn conv_integer(p: &mut Program) -> Result<(), String> {
         image_element: format!("((int)@ - {})", zero(p, 2, "0", 1)?),
         filter_element: format!("((int)@ - {})", zero(p, 3, "g * OUTS + m", p.shape(1)?[0])?),
     };
-    forward(p, &operands, &w)
+    forward(p, &operands, &w)?;
+    one_by_one(p, &operands, &w, ["0", "y0[at] = (Y0)(int)sum;"])
 }
 
-/// A quantized convolution's sums: of this image and filters, less their zero points.
-pub(super) fn quantized_sums(p: &mut Program, w: &Window) -> Result<(), String> {
-    let operands = Operands {
+/// The image and the filters of a quantized convolution, less their zero points.
+pub(super) fn quantized_operands(p: &Program) -> Result<Operands, String> {
+    Ok(Operands {
         image: 0,
         filters: 3,
         image_element: format!("((int)@ - {})", zero(p, 2, "0", 1)?),
         filter_element: format!("((int)@ - {})", zero(p, 5, "g * OUTS + m", p.shape(3)?[0])?),
-    };
-    forward(p, &operands, w)
+    })
+}
+
+/// The body for a GPU of a convolution of integers: a thread has a result's sum, which wraps around
+/// in an unsigned type. `begin` is its first value, and `store` does something with `sum`, whose
+/// place among the results is `at`.
+pub(super) fn one_by_one(
+    p: &mut Program,
+    o: &Operands,
+    w: &Window,
+    [begin, store]: [&str; 2],
+) -> Result<(), String> {
+    let image = &p.shape(o.image)?[2..];
+    let (xs, ys, ks) = (strides(image), strides(&w.out), strides(&w.kernel));
+    let offset = super::program::offset;
+    let mut text = String::from(
+        "  for (long b = 0; b < BATCH; b++)
+  for (long g = 0; g < GROUPS; g++)
+  for (long m = 0; m < OUTS; m++)
+",
+    );
+    for (i, e) in w.out.iter().enumerate() {
+        let _ = writeln!(text, "  for (long o{i} = 0; o{i} < {e}; o{i}++)");
+    }
+    let _ = write!(
+        text,
+        "  {{
+    unsigned sum = {begin};
+    for (long c = 0; c < INS; c++) {{
+      const T{i} *x = x{i} + ((b * GROUPS + g) * INS + c) * IMAGE;
+      const T{f} *w = x{f} + ((g * OUTS + m) * INS + c) * KERNEL;
+",
+        i = o.image,
+        f = o.filters
+    );
+    for (i, e) in image.iter().enumerate() {
+        let (s, b, d) = (w.strides[i], w.before[i], w.dilations[i]);
+        let _ = writeln!(
+            text,
+            "      for (long k{i} = 0; k{i} < {}; k{i}++) {{
+        const long at{i} = o{i} * {s}L + k{i} * {d}L - ({b}L);
+        if (at{i} < 0 || at{i} >= {e}L) continue;",
+            w.kernel[i]
+        );
+    }
+    let element = o.image_element.replace('@', &format!("x[{}]", offset("at", &xs)));
+    let filter = o.filter_element.replace('@', &format!("w[{}]", offset("k", &ks)));
+    let _ = writeln!(
+        text,
+        "        sum += (unsigned){element} * (unsigned){filter};
+      {}
+    }}
+    const long at = ((b * GROUPS + g) * OUTS + m) * OUT + {};
+    {store}
+  }}",
+        "}".repeat(image.len()),
+        offset("o", &ys)
+    );
+    p.on_device(&text);
+    Ok(())
 }
 
 /// The padding before a transposed convolution's result, along each axis.

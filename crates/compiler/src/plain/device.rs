@@ -1,7 +1,7 @@
 //! Plain kernels (untuned C for one ONNX operator) on a GPU: turns the C body of an operator
 //! (`program.rs`) into CUDA C++. Loops whose iterations are independent are spread over threads
-//! (operators whose rows say `spreads`); all other bodies run in one thread, which is slow and
-//! right.
+//! (bodies for GPUs, and those of operators whose rows in `core/src/operators` say `spreads`); all
+//! other bodies run in one thread, which is slow and right.
 //! Output: a [`DeviceSource`] with functions to launch in order.
 //! `squall/src/inference/network/device.rs` uses it for operators without a tuned kernel.
 
@@ -56,20 +56,19 @@ impl DeviceSource {
     }
 }
 
-/// Operators with spread loops whose scratch memory is passed as a whole from one loop to the next,
-/// or that need none on a GPU.
-const HANDS_ON: &[&str] = &["DynamicQuantizeLinear", "MatMulNBits"];
 /// Loops of at most so many instances count them in 32 bits, in which a GPU divides several times
 /// as fast as in 64. A thread's last step leads behind the end and must not overflow.
 const MOST_SHORT: u64 = 1 << 31;
 
-/// Whether loops of a call may be spread.
+/// Whether loops of a call may be spread: those of a body for GPUs always.
 fn is_spread(p: &Program) -> bool {
+    if p.bodies().1.is_some() {
+        return true;
+    }
     let (domain, op) = (&p.ctx.node.domain, p.ctx.node.op.as_str());
     let row = operator(domain, op);
     let is_free = row.is_some_and(|row| row.spreads || elementwise::writes(row));
-    let is_alone = p.device_scratch().is_some() || p.scratch_bytes() == 0;
-    is_free && (is_alone || HANDS_ON.contains(&op))
+    is_free && p.scratch_on_device() == 0
 }
 
 /// A statement of a body.
@@ -145,7 +144,7 @@ fn part(text: &str) -> BodyPiece<'_> {
         return BodyPiece::Loops { heads, inner };
     }
     let first = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).next();
-    let types = ["const", "long", "double", "R", "S", "float", "Y0", "T0"];
+    let types = ["const", "long", "double", "R", "S", "W", "float", "Y0", "T0", "int", "unsigned"];
     let defines = types.contains(&first.unwrap_or("")) && !text.starts_with("const void");
     let tests = text.starts_with("if (") && (text.ends_with("return 1;") || local_step(text));
     if defines || tests || text.starts_with("(void)") || local_step(text) {
@@ -183,9 +182,8 @@ fn parts(body: &str) -> Option<Vec<BodyPiece<'_>>> {
 /// Loops as one whose instances threads share.
 fn spread(p: &Program, heads: &[Head], inner: &str) -> String {
     let ends: Option<Vec<u64>> = heads.iter().map(|h| p.value(h.end)).collect();
-    let product = |ends: &[u64]| ends.iter().try_fold(1u64, |all, n| all.checked_mul(*n));
-    match ends.as_deref().map(|ends| (ends, product(ends))) {
-        Some((ends, Some(all))) if all <= MOST_SHORT => spread_short(heads, ends, all, inner),
+    match (ends, instances(p, heads)) {
+        (Some(ends), Some(all)) if all <= MOST_SHORT => spread_short(heads, &ends, all, inner),
         _ => spread_long(heads, inner),
     }
 }
@@ -232,10 +230,14 @@ fn spread_long(heads: &[Head], inner: &str) -> String {
     text + "    " + inner + "\n  }\n"
 }
 
+/// How many instances loops have, where that is known.
+fn instances(p: &Program, heads: &[Head]) -> Option<u64> {
+    heads.iter().map(|h| p.value(h.end)).try_fold(1u64, |all, n| all.checked_mul(n?))
+}
+
 /// How many threads share loops: their instances where they are known.
 fn width(p: &Program, heads: &[Head]) -> u64 {
-    let extent = |h: &Head| p.value(h.end);
-    heads.iter().map(extent).try_fold(1u64, |all, n| all.checked_mul(n?)).unwrap_or(1 << 16).max(1)
+    instances(p, heads).unwrap_or(1 << 16).max(1)
 }
 
 /// The whole text.
@@ -293,8 +295,7 @@ pub(super) fn finish(p: &Program, symbol: &str) -> DeviceSource {
         let _ = writeln!(text, "{body}}}");
         phases.push(Phase { entry, width: *width });
     }
-    let scratch_bytes = p.device_scratch().unwrap_or(p.scratch_bytes());
-    DeviceSource { text, phases, scratch_bytes }
+    DeviceSource { text, phases, scratch_bytes: p.scratch_on_device() }
 }
 
 /// Definitions at file scope as the device's own.

@@ -1,14 +1,14 @@
-//! Plain kernels (untuned C for one ONNX operator) of operators that read or write elements at
-//! indices known only at run time: `Gather`, `Scatter`, `OneHot` and their variants. Input: a call
-//! at constant shapes; output: C, in which an index out of range ends the call with the return
-//! value 1. `mod.rs` collects the tables `OPS` of all families of operators.
+//! Plain kernels (untuned C for one ONNX operator) of operators that read elements at indices known
+//! only at run time: `Gather` and its variants, and `OneHot`. Input: a call at constant shapes;
+//! output: C, in which an index out of range ends the call with the return value 1. `scatter.rs`
+//! has the operators that write at such indices. `mod.rs` collects the tables `OPS` of all families
+//! of operators.
 
 use super::Generator;
 use super::elementwise::only;
 use super::program::{Program, loops, offset, product, strides};
 use super::reduce::split_at;
 use squall_core::DType;
-use squall_core::text::shown;
 use std::fmt::Write as _;
 
 pub(super) const OPS: &[(&str, Generator)] = &[
@@ -16,14 +16,10 @@ pub(super) const OPS: &[(&str, Generator)] = &[
     ("GatherElements", gather_elements),
     ("GatherND", gather_nd),
     ("OneHot", one_hot),
-    ("Scatter", scatter_elements),
-    ("ScatterElements", scatter_elements),
-    ("ScatterND", scatter_nd),
-    ("TensorScatter", tensor_scatter),
 ];
 
 /// The axis that the attribute `axis` names.
-fn axis(p: &mut Program, default: i64) -> Result<usize, String> {
+pub(super) fn axis(p: &mut Program, default: i64) -> Result<usize, String> {
     let shape = p.shape(0)?;
     p.ctx.axis(p.ctx.int_or("axis", default)?, shape.len())
 }
@@ -44,22 +40,54 @@ fn gather(p: &mut Program) -> Result<(), String> {
   }
 ",
     );
-    p.on_device(
+    gather_on_device(p, product(&shape[axis + 1..]))
+}
+
+/// A group of elements of 16 bytes, which a thread moves at once where they lie at a multiple of
+/// that.
+const GROUP: &str = "typedef struct alignas(16) group_t { unsigned a, b, c, d; } group_t;\n";
+
+/// How many elements of a type are a group: none where a row's elements are not whole groups.
+fn grouped(dtype: DType, row: i64) -> Option<i64> {
+    let each = 16 / dtype.bytes() as i64;
+    (row > 0 && row % each == 0).then_some(each)
+}
+
+/// On a GPU a thread moves a group of a row's elements, or one.
+fn gather_on_device(p: &mut Program, row: i64) -> Result<(), String> {
+    let each = grouped(p.dtype(0)?, row).unwrap_or(1);
+    p.int("GROUPS", row / each);
+    let head = format!(
         "  for (long o = 0; o < OUTER; o++)
   for (long i = 0; i < N1; i++)
-  for (long k = 0; k < INNER; k++) {
+  for (long k = 0; k < GROUPS; k++) {{
     long at = (long)x1[i];
     if (at < 0) at += EXTENT;
     if (at < 0 || at >= EXTENT) return 1;
-    y0[(o * N1 + i) * INNER + k] = x0[(o * EXTENT + at) * INNER + k];
-  }
-",
+    const T0 *from = x0 + (o * EXTENT + at) * INNER + k * {each};
+    Y0 *to = y0 + (o * N1 + i) * INNER + k * {each};
+"
     );
+    let copy = match each {
+        1 => "    *to = *from;\n  }\n".to_string(),
+        _ => {
+            p.table("group_t", GROUP.into());
+            format!(
+                "    if (((size_t)from | (size_t)to) % 16 == 0)
+      *(group_t *)to = *(const group_t *)from;
+    else
+      for (int l = 0; l < {each}; l++) to[l] = from[l];
+  }}
+"
+            )
+        }
+    };
+    p.on_device(&(head + &copy));
     Ok(())
 }
 
 /// For each index: its own place, with that along the axis as it says.
-fn along_axis(p: &Program, axis: usize, inner: &str) -> Result<String, String> {
+pub(super) fn along_axis(p: &Program, axis: usize, inner: &str) -> Result<String, String> {
     let (x, indices) = (p.shape(0)?, p.shape(1)?);
     if x.len() != indices.len() {
         return Err(format!("indices of shape {indices:?} do not suit {x:?}"));
@@ -86,47 +114,8 @@ fn gather_elements(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// The C statement by which an update `u` changes the element `t`.
-fn update(p: &Program) -> Result<String, String> {
-    let d = p.dtype(0)?;
-    let wide = match d {
-        DType::F32 | DType::F64 => "T0",
-        DType::I64 | DType::U64 => "unsigned long long",
-        _ => "unsigned",
-    };
-    let reduction = p.ctx.text("reduction", "none")?;
-    if d == DType::Bool && reduction != "none" {
-        return Err(format!("attribute `reduction` `{}` of booleans", shown(reduction)));
-    }
-    Ok(match reduction {
-        "none" => "*t = u;".into(),
-        "add" => format!("*t = (Y0)(({wide})*t + ({wide})u);"),
-        "mul" => format!("*t = (Y0)(({wide})*t * ({wide})u);"),
-        "max" => "*t = u > *t || u != u ? u : *t;".into(),
-        "min" => "*t = u < *t || u != u ? u : *t;".into(),
-        other => return Err(format!("attribute `reduction` is `{}`", shown(other))),
-    })
-}
-
-fn scatter_elements(p: &mut Program) -> Result<(), String> {
-    only(p, &["axis", "reduction"])?;
-    let axis = axis(p, 0)?;
-    if p.shape(1)? != p.shape(2)? {
-        return Err("its updates have not the shape of its indices".into());
-    }
-    let update = update(p)?;
-    let text = along_axis(
-        p,
-        axis,
-        &format!("    Y0 *t = y0 + place;\n    const T2 u = x2[own];\n    {update}"),
-    )?;
-    p.body("  for (long i = 0; i < M0; i++) y0[i] = x0[i];\n");
-    p.body(&text);
-    Ok(())
-}
-
 /// The place that a row of indices names, in elements from the operand's start.
-fn place_of_row(x: &[i64], first: usize, depth: usize) -> String {
+pub(super) fn place_of_row(x: &[i64], first: usize, depth: usize) -> String {
     let s = strides(x);
     let mut text = String::from("    long place = 0;\n");
     for d in 0..depth {
@@ -161,33 +150,16 @@ fn gather_nd(p: &mut Program) -> Result<(), String> {
   }}
 "
     ));
-    Ok(())
-}
-
-fn scatter_nd(p: &mut Program) -> Result<(), String> {
-    only(p, &["reduction"])?;
-    let (x, indices, updates) = (p.shape(0)?, p.shape(1)?, p.shape(2)?);
-    let (&depth, rows) = indices.split_last().ok_or("its indices are a scalar")?;
-    let depth = usize::try_from(depth).ok().filter(|d| *d <= x.len());
-    let depth = depth.ok_or_else(|| format!("indices of shape {indices:?} do not suit {x:?}"))?;
-    if updates != [rows, &x[depth..]].concat() {
-        return Err(format!("its updates have shape {updates:?}"));
-    }
-    p.int("DEPTH", depth as i64);
-    p.int("ROWS", product(rows));
-    p.int("INNER", product(&x[depth..]));
-    let (place, update) = (place_of_row(x, 0, depth), update(p)?);
-    p.body(&format!(
-        "  for (long i = 0; i < M0; i++) y0[i] = x0[i];
-  for (long i = 0; i < ROWS; i++) {{
-{place}    for (long k = 0; k < INNER; k++) {{
-      Y0 *t = y0 + place + k;
-      const T2 u = x2[i * INNER + k];
-      {update}
-    }}
+    // A row without elements has indices, which are tested.
+    if product(&x[batch + depth..]) > 0 {
+        p.on_device(&format!(
+            "  for (long i = 0; i < ROWS; i++)
+  for (long k = 0; k < INNER; k++) {{
+{place}    y0[i * INNER + k] = x0[i / EACH * BATCH + place + k];
   }}
 "
-    ));
+        ));
+    }
     Ok(())
 }
 
@@ -206,31 +178,27 @@ fn one_hot(p: &mut Program) -> Result<(), String> {
   }
 ",
     );
-    Ok(())
-}
-
-fn tensor_scatter(p: &mut Program) -> Result<(), String> {
-    only(p, &["axis", "mode"])?;
-    let (x, update) = (p.shape(0)?, p.shape(1)?);
-    let axis = axis(p, -2)?;
-    split_at(p, x, axis);
-    p.int("STEPS", update[axis]);
-    p.int("EACH", product(&x[1..axis]));
-    let start = if p.has(2) { "(long)x2[o / EACH]" } else { "0" };
-    let wrap = match p.ctx.text("mode", "linear")? {
-        "linear" => "if (at < 0 || at >= EXTENT) return 1;",
-        "circular" => "at = (at % EXTENT + EXTENT) % EXTENT;",
-        other => return Err(format!("attribute `mode` is `{}`", shown(other))),
+    // On a GPU a thread writes a group of a row's results.
+    let (row, dtype) = (product(&out[axis..]), p.out_type()?);
+    let inner = product(&out[axis + 1..]);
+    let Some(each) = grouped(dtype, row).filter(|_| inner == 1 && dtype.bytes() > 1) else {
+        return Ok(());
     };
-    p.body(&format!(
-        "  for (long i = 0; i < M0; i++) y0[i] = x0[i];
-  for (long o = 0; o < OUTER; o++)
-  for (long s = 0; s < STEPS; s++) {{
-    long at = {start} + s;
-    {wrap}
-    const T1 *from = x1 + (o * STEPS + s) * INNER;
-    Y0 *to = y0 + (o * EXTENT + at) * INNER;
-    for (long k = 0; k < INNER; k++) to[k] = from[k];
+    p.table("group_t", GROUP.into());
+    p.int("GROUPS", row / each);
+    p.on_device(&format!(
+        "  for (long o = 0; o < OUTER; o++)
+  for (long k = 0; k < GROUPS; k++) {{
+    long at = (long)x0[o];
+    if (at < 0) at += EXTENT;
+    at -= k * {each};
+    const Y0 off = x2[0], on = x2[1];
+    union {{ group_t all; Y0 each[{each}]; }} made;
+    for (int l = 0; l < {each}; l++) made.each[l] = at == l ? on : off;
+    Y0 *to = y0 + o * EXTENT + k * {each};
+    if ((size_t)to % 16 == 0) *(group_t *)to = made.all;
+    else
+      for (int l = 0; l < {each}; l++) to[l] = made.each[l];
   }}
 "
     ));

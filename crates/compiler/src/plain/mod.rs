@@ -9,6 +9,7 @@
 
 mod attention;
 mod broadcast;
+mod byte_sums;
 mod bytes;
 mod cast;
 mod choice;
@@ -30,11 +31,14 @@ mod pick;
 mod pool;
 mod program;
 mod quantized;
+mod ranks;
 mod recurrent;
 mod reduce;
 mod region;
 mod regions;
 mod resize;
+mod scan;
+mod scatter;
 mod signal;
 mod softmax;
 mod work;
@@ -121,6 +125,8 @@ const FAMILIES: &[&[(&str, Generator)]] = &[
     reduce::OPS,
     region::OPS,
     resize::OPS,
+    scan::OPS,
+    scatter::OPS,
     signal::OPS,
     softmax::OPS,
 ];

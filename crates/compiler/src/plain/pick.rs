@@ -7,6 +7,7 @@
 use super::Generator;
 use super::elementwise::only;
 use super::program::{Program, loops, offset, product, strides};
+use super::ranks;
 use super::reduce::split_at;
 use squall_core::text::shown;
 
@@ -124,7 +125,8 @@ fn top_k(p: &mut Program) -> Result<(), String> {
   }}
 "
     ));
-    Ok(())
+    let lines = product(&x[..axis]) * product(&x[axis + 1..]);
+    ranks::on_device(p, [lines, x[axis], k])
 }
 
 /// The indices of each axis lie one behind the other: elements are counted first.

@@ -29,9 +29,9 @@ pub(super) struct Program<'a> {
     body: String,
     /// The body where many threads share the work, if it is another.
     device: Option<String>,
-    /// The bytes of scratch memory that the body for a GPU needs, where it has memory of its own.
-    device_scratch: Option<u64>,
     scratch: u64,
+    /// Bytes of memory that the body for a GPU works in, where it is another.
+    device_scratch: u64,
     shares_loops: bool,
     /// Whether each operand is the same in all calls.
     fixed: &'a [bool],
@@ -134,8 +134,8 @@ impl<'a> Program<'a> {
             tables: Vec::new(),
             body: String::new(),
             device: None,
-            device_scratch: None,
             scratch: 0,
+            device_scratch: 0,
             shares_loops: false,
             fixed,
             prepare: String::new(),
@@ -311,7 +311,15 @@ impl<'a> Program<'a> {
     /// The same with this many bytes of scratch memory in the place of those of the body for a CPU.
     pub fn on_device_over(&mut self, text: &str, bytes: u64) {
         self.on_device(text);
-        self.device_scratch = Some(bytes);
+        self.device_scratch = bytes;
+    }
+
+    /// Asks for memory during a call of the body for a GPU, and gives the text that declares a
+    /// pointer into it. What one of that body's loops writes there, the loops behind it read.
+    pub fn device_pointer(&mut self, ty: &str, name: &str, count: i64, bytes: u64) -> String {
+        let at = self.device_scratch;
+        self.device_scratch = (at + count.max(1) as u64 * bytes).next_multiple_of(64);
+        format!("  {ty} *{name} = ({ty} *)(void *)((char *)scratch + {at});\n")
     }
 
     /// Writes another text in place of the body's end.
@@ -490,14 +498,9 @@ impl<'a> Program<'a> {
         (&self.body, self.device.as_deref())
     }
 
-    /// Bytes of memory that the body for a GPU needs, where it has memory of its own.
-    pub(super) fn device_scratch(&self) -> Option<u64> {
-        self.device_scratch
-    }
-
-    /// Bytes of memory that a call needs.
-    pub(super) fn scratch_bytes(&self) -> u64 {
-        self.scratch
+    /// Bytes of memory that a call needs on a GPU.
+    pub(super) fn scratch_on_device(&self) -> u64 {
+        if self.device.is_some() { self.device_scratch } else { self.scratch }
     }
 }
 

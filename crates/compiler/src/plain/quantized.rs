@@ -1,14 +1,15 @@
 //! Plain kernels (untuned C for one ONNX operator) of quantisation: `QuantizeLinear` and its
 //! relatives convert tensors to and from integers with a scale and a zero point, and `QLinearConv`,
 //! `QLinearMatMul` and `MatMulInteger` multiply quantised tensors. Input: a call at constant
-//! shapes; output: C, whose products come from `convolution.rs` and `matmul.rs`. `mod.rs` collects
-//! the tables `OPS` of all families of operators.
+//! shapes; output: C, whose products come from `byte_product.c` and `convolution.rs`, on GPUs from
+//! `byte_sums.rs`. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
-use super::convolution::quantized_sums;
+use super::byte_sums::{self, row_and_column};
+use super::convolution::{forward, one_by_one, quantized_operands};
 use super::elementwise::only;
 use super::matmul::Batched;
-use super::program::{Program, limits, loops, offset, product, strides};
+use super::program::{Program, limits, product};
 use super::reduce::split_at;
 use squall_core::DType;
 use squall_core::graph::infer::window;
@@ -166,10 +167,9 @@ fn dynamic(p: &mut Program) -> Result<(), String> {
 /// thread makes the scale and the zero point of what they found, and each byte is a thread's. What
 /// one loop hands to the next lies in memory of the call.
 fn dynamic_on_device(p: &mut Program) {
-    let at = p.scratch((2 * 1024 + 2) * 4);
+    let lows = p.device_pointer("float", "lows", 2 * 1024 + 2, 4);
     let mut text = format!(
-        "  float *lows = (float *)(void *)((char *)scratch + {at});
-  float *highs = lows + 1024, *found = lows + 2048;
+        "{lows}  float *highs = lows + 1024, *found = lows + 2048;
   for (long t = 0; t < 1024; t++) {{
     float low = 0, high = 0;
     for (long i = t; i < N0; i += 1024) {{
@@ -282,28 +282,19 @@ fn matmul_integer(p: &mut Program) -> Result<(), String> {
     let (batched, call) = products(p, [0, 2], [1, 3])?;
     let text = batched.text(&format!("    {}", call.replace("@T", "y0 + (@C)")));
     p.body(&text);
-    let text = sums_one_by_one(p, &batched)?;
-    p.on_device(&text);
-    Ok(())
+    let zeros = zeros_of_place(p, &batched, [2, 3])?;
+    byte_sums::on_device(p, [0, 1], &batched, &zeros, "y0[at] = (Y0)sum;")
 }
 
-/// The sums of a product of integers, each by itself: a GPU's threads have one each.
-fn sums_one_by_one(p: &Program, batched: &Batched) -> Result<String, String> {
+/// The zero points of a product's row and column, where a GPU's thread has a sum each.
+fn zeros_of_place(
+    p: &Program,
+    batched: &Batched,
+    operands: [usize; 2],
+) -> Result<[String; 2], String> {
+    let [row, column] = row_and_column(batched);
     let [m, n, _] = batched.extents;
-    let axes = batched.batch.len();
-    let (row, column) = (format!("i{axes}"), format!("i{}", axes + 1));
-    let (row_zero, column_zero) = (each(p, 2, m, &row)?, each(p, 3, n, &column)?);
-    let extents = [&batched.batch[..], &[m, n]].concat();
-    let inner = format!(
-        "    unsigned sum = 0;\n    const T0 *a = x0 + ({}) + {row} * KK;\n    const T1 *b = x1 + \
-         ({}) + {column};\n    for (long k = 0; k < KK; k++)\n      sum += (unsigned)((int)a[k] - \
-         (int){row_zero}) * (unsigned)((int)b[k * NN] - (int){column_zero});\n    y0[{}] = \
-         (Y0)(int)sum;",
-        offset("i", &batched.a),
-        offset("i", &batched.b),
-        offset("i", &strides(&extents)),
-    );
-    Ok(loops("i", &extents, &inner))
+    Ok([each(p, operands[0], m, &row)?, each(p, operands[1], n, &column)?])
 }
 
 fn qlinear_matmul(p: &mut Program) -> Result<(), String> {
@@ -322,7 +313,14 @@ fn qlinear_matmul(p: &mut Program) -> Result<(), String> {
         call.replace("@T", "c")
     ));
     p.body(&text);
-    Ok(())
+    let [row, column] = row_and_column(&batched);
+    let (sa, sb) = (each(p, 1, m, &row)?, each(p, 4, n, &column)?);
+    let store = format!(
+        "const float v = rintf((float)sum * ({sa} * {sb} / x6[0])) + (float)x7[0];\n    y0[at] = \
+         (Y0){value};"
+    );
+    let zeros = zeros_of_place(p, &batched, [2, 5])?;
+    byte_sums::on_device(p, [0, 3], &batched, &zeros, &store)
 }
 
 fn qlinear_conv(p: &mut Program) -> Result<(), String> {
@@ -340,7 +338,8 @@ fn qlinear_conv(p: &mut Program) -> Result<(), String> {
     p.scratch_pointer("int", "sums", count, 4);
     let bias = if p.has(8) { "x8[i / OUT % (GROUPS * OUTS)]" } else { "0" };
     p.body(&format!("  for (long i = 0; i < M0; i++) sums[i] = {bias};\n"));
-    quantized_sums(p, &w)?;
+    let operands = quantized_operands(p)?;
+    forward(p, &operands, &w)?;
     let channels = p.shape(3)?[0];
     let scale = each(p, 4, channels, "i / OUT % (GROUPS * OUTS)")?;
     let value = saturated(p.out_type()?)?;
@@ -352,5 +351,11 @@ fn qlinear_conv(p: &mut Program) -> Result<(), String> {
   }}
 "
     ));
-    Ok(())
+    let scale = each(p, 4, channels, "g * OUTS + m")?;
+    let store = format!(
+        "const float v = rintf((float)(int)sum * (x1[0] * {scale} / x6[0])) + {zero};
+    y0[at] = (Y0){value};"
+    );
+    let begin = if p.has(8) { "(unsigned)x8[g * OUTS + m]" } else { "0" };
+    one_by_one(p, &operands, &w, [begin, &store])
 }

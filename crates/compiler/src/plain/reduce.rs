@@ -1,19 +1,17 @@
 //! Plain kernels (untuned C for one ONNX operator) of reductions along axes (`ReduceSum`,
-//! `ReduceMax`, ..), of `ArgMax` and `ArgMin`, and of scans (`CumSum`, `CumProd`). Input: a call at
-//! constant shapes; output: C loops, written from a form per operator: initial value, step, join of
-//! two partial results, end. `mod.rs` collects the tables `OPS` of all families of operators.
+//! `ReduceMax`, ..), and of `ArgMax` and `ArgMin`. Input: a call at constant shapes; output: C
+//! loops, written from a form per operator: initial value, step, join of two partial results, end.
+//! `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
-use super::program::{Program, limits, loops, offset, product, strides};
+use super::program::{Program, limits, long, loops, offset, product, strides};
 use squall_core::DType;
 use squall_core::graph::infer;
 
 pub(super) const OPS: &[(&str, Generator)] = &[
     ("ArgMax", arg),
     ("ArgMin", arg),
-    ("CumProd", scan),
-    ("CumSum", scan),
     ("ReduceL1", reduce),
     ("ReduceL2", reduce),
     ("ReduceLogSum", reduce),
@@ -305,8 +303,7 @@ fn arg(p: &mut Program) -> Result<(), String> {
     p.define("BETTER(a, best)", format!("((a) {sign}{last} (best){none})"));
     p.define("AHEAD(a, best)", format!("((a) {sign} (best){only})"));
     p.define("EARLIER(a, b)", if last.is_empty() { "((a) < (b))" } else { "((a) > (b))" });
-    // A GPU's threads have a result each.
-    p.on_device(ARG_ONE_BY_ONE);
+    arg_on_device(p, shape[axis])?;
     p.body(match product(&shape[axis + 1..]) {
         // Places in vectors are whole numbers of 32 bits.
         _ if shape[axis] > i64::from(i32::MAX) => ARG_ONE_BY_ONE,
@@ -316,73 +313,70 @@ fn arg(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// The axis may be known only at run time: the extents around it are computed from it.
-fn scan(p: &mut Program) -> Result<(), String> {
-    only(p, &["exclusive", "reverse"])?;
-    let d = p.dtype(0)?;
-    let shape = p.shape(0)?;
-    if shape.is_empty() {
-        return Err("its operand is a scalar".into());
+/// The best element of so many neighbours is a thread's on a GPU.
+const ARG_PART: i64 = 64;
+/// So many lines keep a GPU busy with a thread each.
+const MANY_LINES: i64 = 32 << 10;
+
+/// On a GPU a thread has a result, or where lines are few and long the best of `ARG_PART`
+/// neighbours, of which the next loop finds the best, and so on until a line has one. Elements meet
+/// in their own order, so that of equal ones the same stays.
+fn arg_on_device(p: &mut Program, extent: i64) -> Result<(), String> {
+    let lines = p.out()?.iter().product::<i64>();
+    let places = extent <= i64::from(i32::MAX);
+    if lines == 0 || lines >= MANY_LINES || extent <= 4 * ARG_PART || !places {
+        p.on_device(ARG_ONE_BY_ONE);
+        return Ok(());
     }
-    p.int("RANK", shape.len() as i64);
-    p.ints("SHAPE", shape);
-    let exclusive = p.ctx.int_or("exclusive", 0)? != 0;
-    let reverse = p.ctx.int_or("reverse", 0)? != 0;
-    let sum = p.ctx.node.op == "CumSum";
-    // Integers wrap around in an unsigned type.
-    let ty = if matches!(d, DType::F32 | DType::F64) { "T0" } else { "unsigned long long" };
-    p.define("S", ty);
-    let (start, step) = if sum { ("0", "s += (S)*x;") } else { ("1", "s *= (S)*x;") };
-    let store = "*y = (Y0)s;";
-    let (first, second) = if exclusive { (store, step) } else { (step, store) };
-    let place = |k: &str| match reverse {
-        true => format!("(o * extent + extent - 1 - ({k})) * inner"),
-        false => format!("(o * extent + {k}) * inner"),
-    };
-    let axis = "  long axis = (long)*x1, outer = 1, inner = 1;
-  if (axis < 0) axis += RANK;
-  if (axis < 0 || axis >= RANK) return 1;
-  for (long a = 0; a < axis; a++) outer *= SHAPE[a];
-  for (long a = axis + 1; a < RANK; a++) inner *= SHAPE[a];
-  const long extent = SHAPE[axis];
-";
-    let now = place("k");
-    let one_by_one = format!(
-        "  for (long o = 0; o < outer; o++)
-  for (long i = 0; i < inner; i++) {{
-    S s = {start};
-    for (long k = 0; k < extent; k++) {{
-      const T0 *x = x0 + {now} + i;
-      Y0 *y = y0 + {now} + i;
-      {first} {second}
+    let bytes = p.dtype(0)?.bytes();
+    let mut text = String::new();
+    let mut counts = vec![extent];
+    while let Some(&last) = counts.last().filter(|c| **c > 1) {
+        counts.push((last + ARG_PART - 1) / ARG_PART);
+    }
+    for side in 0..2 {
+        // The last loop writes results.
+        if let Some(room) = counts[1..counts.len() - 1].get(side) {
+            text += &p.device_pointer("T0", &format!("bests{side}"), lines * room, bytes);
+            text += &p.device_pointer("int", &format!("places{side}"), lines * room, 4);
+        }
+    }
+    for (level, pair) in counts.windows(2).enumerate() {
+        let [from, to] = [pair[0], pair[1]].map(long);
+        let (was, now) = ((level + 1) % 2, level % 2);
+        let element = |k: &str| match level {
+            0 => format!("x0[(o * EXTENT + {k}) * INNER + i]"),
+            _ => format!("bests{was}[(o * {from} + {k}) * INNER + i]"),
+        };
+        let place = match level {
+            0 => "at".to_string(),
+            _ => format!("places{was}[(o * {from} + at) * INNER + i]"),
+        };
+        let store = match level + 2 == counts.len() {
+            true => format!("y0[o * INNER + i] = {place};"),
+            false => format!(
+                "const long put = (o * {to} + c) * INNER + i;
+    bests{now}[put] = best, places{now}[put] = (int){place};"
+            ),
+        };
+        text += &format!(
+            "  for (long o = 0; o < OUTER; o++)
+  for (long c = 0; c < {to}; c++)
+  for (long i = 0; i < INNER; i++) {{
+    const long end = c * {ARG_PART} + {ARG_PART} < {from} ? c * {ARG_PART} + {ARG_PART} : {from};
+    long at = c * {ARG_PART};
+    T0 best = {};
+    for (long k = at + 1; k < end; k++) {{
+      const T0 a = {};
+      if (BETTER(a, best)) best = a, at = k;
     }}
+    {store}
   }}
-"
-    );
-    p.on_device(&format!("{axis}{one_by_one}"));
-    // Rows that lie behind one another are added up as a whole.
-    let (operation, before) = (if sum { "+" } else { "*" }, place("k - 1"));
-    let (begin, term) = match exclusive {
-        true => (start, before.as_str()),
-        false => ("x[i]", now.as_str()),
-    };
-    p.body(&format!(
-        "{axis}  if (inner == 1) {{
-{one_by_one}    return 0;
-  }}
-  for (long o = 0; o < outer; o++)
-  for (long k = 0; k < extent; k++) {{
-    Y0 *y = y0 + {now};
-    const T0 *x = x0 + (k ? {term} : {now});
-    if (k) {{
-      const Y0 *last = y0 + {before};
-      for (long i = 0; i < inner; i++) y[i] = (Y0)((S)last[i] {operation} (S)x[i]);
-    }} else {{
-      (void)x;
-      for (long i = 0; i < inner; i++) y[i] = (Y0){begin};
-    }}
-  }}
-"
-    ));
+",
+            element("at"),
+            element("k")
+        );
+    }
+    p.on_device(&text);
     Ok(())
 }

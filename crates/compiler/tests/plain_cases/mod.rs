@@ -173,6 +173,8 @@ extern place blockIdx, threadIdx, blockDim, gridDim;
 #define __global__
 #define __device__
 static inline float __int_as_float(int i) { float x; memcpy(&x, &i, 4); return x; }
+static inline int atomicMax(int *p, int v) { int old = *p; *p = old < v ? v : old; return old; }
+static inline int atomicExch(int *p, int v) { int old = *p; *p = v; return old; }
 ";
 
 /// Runs the cases by their GPU functions, compiled as standard C++: all threads of a phase run one

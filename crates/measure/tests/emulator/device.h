@@ -87,6 +87,16 @@ template <class T> static inline T atomicAdd(T *p, T v) {
   *p += v;
   return old;
 }
+template <class T> static inline T atomicMax(T *p, T v) {
+  T old = *p;
+  *p = old < v ? v : old;
+  return old;
+}
+template <class T> static inline T atomicExch(T *p, T v) {
+  T old = *p;
+  *p = v;
+  return old;
+}
 static inline long long clock64(void) { return 1 + (long long)clock(); }
 static inline float __int_as_float(int i) {
   float x;

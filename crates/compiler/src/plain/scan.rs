@@ -1,0 +1,242 @@
+//! Plain kernels (untuned C for one ONNX operator) of scans along an axis: running sums and
+//! products (`CumSum`, `CumProd`). Input: a call at constant shapes; output: C loops. On a GPU a
+//! thread has a line of elements, or a chunk of one where lines are few and long. `mod.rs` collects
+//! the tables `OPS` of all families of operators.
+
+use super::Generator;
+use super::elementwise::only;
+use super::program::{Program, long, product};
+use super::reduce::split_at;
+use squall_core::DType;
+use std::fmt::Write as _;
+
+pub(super) const OPS: &[(&str, Generator)] = &[("CumProd", scan), ("CumSum", scan)];
+
+/// Lines of so few elements are never cut into chunks.
+const SHORT: i64 = 64;
+/// So many lines keep a GPU busy with a thread each.
+const MANY_LINES: i64 = 32 << 10;
+/// Lines of more elements than these have groups of chunks.
+const LONG: i64 = 8 << 10;
+
+/// What a scan does with its elements.
+struct Form {
+    /// The value ahead of the first element, and the operation.
+    start: &'static str,
+    operation: &'static str,
+    /// Whether an element's result leaves the element itself out.
+    is_exclusive: bool,
+    /// Whether the last element comes first.
+    is_reverse: bool,
+}
+
+impl Form {
+    /// Where the element lies that comes as the `k`-th of line `o`, but for the inner axes; the
+    /// names are those of the extents along the axis and behind it.
+    fn place(&self, k: &str, [extent, inner]: [&str; 2]) -> String {
+        match self.is_reverse {
+            true => format!("(o * {extent} + {extent} - 1 - ({k})) * {inner}"),
+            false => format!("(o * {extent} + {k}) * {inner}"),
+        }
+    }
+
+    /// Loops over the lines, each from its start to its end; the names are those of the extents
+    /// ahead of the axis, along it and behind it.
+    fn line_by_line(&self, [outer, extent, inner]: [&str; 3]) -> String {
+        let step = format!("s {}= (S)*x;", self.operation);
+        let (store, now) = ("*y = (Y0)s;", self.place("k", [extent, inner]));
+        let (first, second) =
+            if self.is_exclusive { (store, step.as_str()) } else { (step.as_str(), store) };
+        format!(
+            "  for (long o = 0; o < {outer}; o++)
+  for (long i = 0; i < {inner}; i++) {{
+    S s = {};
+    for (long k = 0; k < {extent}; k++) {{
+      const T0 *x = x0 + {now} + i;
+      Y0 *y = y0 + {now} + i;
+      {first} {second}
+    }}
+  }}
+",
+            self.start
+        )
+    }
+}
+
+/// The axis may be known only at run time: the extents around it are computed from it.
+fn scan(p: &mut Program) -> Result<(), String> {
+    only(p, &["exclusive", "reverse"])?;
+    let d = p.dtype(0)?;
+    let shape = p.shape(0)?;
+    if shape.is_empty() {
+        return Err("its operand is a scalar".into());
+    }
+    p.int("RANK", shape.len() as i64);
+    p.ints("SHAPE", shape);
+    let is_sum = p.ctx.node.op == "CumSum";
+    let (start, operation) = if is_sum { ("0", "+") } else { ("1", "*") };
+    let form = Form {
+        start,
+        operation,
+        is_exclusive: p.ctx.int_or("exclusive", 0)? != 0,
+        is_reverse: p.ctx.int_or("reverse", 0)? != 0,
+    };
+    // Integers wrap around in an unsigned type.
+    let ty = if matches!(d, DType::F32 | DType::F64) { "T0" } else { "unsigned long long" };
+    p.define("S", ty);
+    on_device(p, &form, shape)?;
+    let one_by_one = form.line_by_line(["outer", "extent", "inner"]);
+    // Rows that lie behind one another are added up as a whole.
+    let names = ["extent", "inner"];
+    let (now, before) = (form.place("k", names), form.place("k - 1", names));
+    let (begin, term) = match form.is_exclusive {
+        true => (start, before.as_str()),
+        false => ("x[i]", now.as_str()),
+    };
+    p.body(&format!(
+        "  long axis = (long)*x1, outer = 1, inner = 1;
+  if (axis < 0) axis += RANK;
+  if (axis < 0 || axis >= RANK) return 1;
+  for (long a = 0; a < axis; a++) outer *= SHAPE[a];
+  for (long a = axis + 1; a < RANK; a++) inner *= SHAPE[a];
+  const long extent = SHAPE[axis];
+  if (inner == 1) {{
+{one_by_one}    return 0;
+  }}
+  for (long o = 0; o < outer; o++)
+  for (long k = 0; k < extent; k++) {{
+    Y0 *y = y0 + {now};
+    const T0 *x = x0 + (k ? {term} : {now});
+    if (k) {{
+      const Y0 *last = y0 + {before};
+      for (long i = 0; i < inner; i++) y[i] = (Y0)((S)last[i] {operation} (S)x[i]);
+    }} else {{
+      (void)x;
+      for (long i = 0; i < inner; i++) y[i] = (Y0){begin};
+    }}
+  }}
+"
+    ));
+    Ok(())
+}
+
+/// The body for a GPU.
+fn on_device(p: &mut Program, form: &Form, shape: &[i64]) -> Result<(), String> {
+    let known = p.ctx.integers(1, "axis").ok().flatten();
+    let known = known.and_then(|a| p.ctx.axis(*a.first()?, shape.len()).ok());
+    let Some(axis) = known else {
+        let text = at_run_time(shape) + &form.line_by_line(["outer", "extent", "inner"]);
+        p.on_device(&text);
+        return Ok(());
+    };
+    split_at(p, shape, axis);
+    let lines = product(&shape[..axis]) * product(&shape[axis + 1..]);
+    // The product of a chunk may be beyond the floats where that of a line is not.
+    let is_exact = form.operation == "+" || !matches!(p.dtype(0)?, DType::F32 | DType::F64);
+    let text = match shape[axis] > SHORT && lines > 0 && lines < MANY_LINES && is_exact {
+        true => by_chunks(p, form, shape[axis], lines)?,
+        false => form.line_by_line(["OUTER", "EXTENT", "INNER"]),
+    };
+    p.on_device(&text);
+    Ok(())
+}
+
+/// The axis and the extents around it, of an axis that only the run knows. It has no loop: loops
+/// are what threads share.
+fn at_run_time(shape: &[i64]) -> String {
+    let choice = |of: &dyn Fn(usize) -> i64| {
+        let mut text = String::new();
+        for axis in 0..shape.len() - 1 {
+            let _ = write!(text, "axis == {axis} ? {} : ", long(of(axis)));
+        }
+        text + &long(of(shape.len() - 1))
+    };
+    format!(
+        "  long axis = (long)*x1;
+  if (axis < 0) axis += RANK;
+  if (axis < 0 || axis >= RANK) return 1;
+  const long outer = {};
+  const long inner = {};
+  const long extent = {};
+",
+        choice(&|axis| product(&shape[..axis])),
+        choice(&|axis| product(&shape[axis + 1..])),
+        choice(&|axis| shape[axis])
+    )
+}
+
+/// The loops of lines that are cut into chunks: the first makes the total of each chunk, where
+/// there are many chunks the second that of each group of chunks, and the last begins each chunk
+/// with the totals ahead of it. Totals of floats have 64 bits, so that what is summed in another
+/// order than on a CPU is no less exact.
+fn by_chunks(p: &mut Program, form: &Form, extent: i64, lines: i64) -> Result<String, String> {
+    let root = |of: i64, degree: f64| (of as f64).powf(1.0 / degree).ceil() as i64;
+    let has_groups = extent > LONG;
+    let chunk = root(extent, if has_groups { 3.0 } else { 2.0 }).max(1);
+    let chunks = (extent + chunk - 1) / chunk;
+    let group = if has_groups { root(chunks, 2.0).max(1) } else { 1 };
+    let groups = (chunks + group - 1) / group;
+    for (name, value) in
+        [("CHUNK", chunk), ("CHUNKS", chunks), ("GROUP", group), ("GROUPS", groups)]
+    {
+        p.int(name, value);
+    }
+    let is_float = matches!(p.dtype(0)?, DType::F32 | DType::F64);
+    let wide = if is_float { "double" } else { "unsigned long long" };
+    p.table("W", format!("typedef {wide} W;\n"));
+    let mut text = p.device_pointer("W", "totals", lines * chunks, 8);
+    if has_groups {
+        text += &p.device_pointer("W", "sums", lines * groups, 8);
+    }
+    let (start, by) = (form.start, form.operation);
+    let range = "    const long from = c * CHUNK;
+    const long end = from + CHUNK < EXTENT ? from + CHUNK : EXTENT;\n";
+    let (over_chunks, place) = (
+        "  for (long o = 0; o < OUTER; o++)\n  for (long c = 0; c < CHUNKS; c++)\n  for (long i = \
+         0; i < INNER; i++) {\n",
+        form.place("k", ["EXTENT", "INNER"]),
+    );
+    let total = |c: &str| format!("totals[(o * CHUNKS + {c}) * INNER + i]");
+    text += &format!(
+        "{over_chunks}{range}    W s = {start};
+    for (long k = from; k < end; k++) s {by}= (W)x0[{place} + i];
+    {} = s;
+  }}
+",
+        total("c")
+    );
+    let mut ahead = format!("    for (long j = 0; j < c; j++) s {by}= {};\n", total("j"));
+    if has_groups {
+        text += &format!(
+            "  for (long o = 0; o < OUTER; o++)
+  for (long g = 0; g < GROUPS; g++)
+  for (long i = 0; i < INNER; i++) {{
+    const long from = g * GROUP, end = from + GROUP < CHUNKS ? from + GROUP : CHUNKS;
+    W s = {start};
+    for (long j = from; j < end; j++) s {by}= {};
+    sums[(o * GROUPS + g) * INNER + i] = s;
+  }}
+",
+            total("j")
+        );
+        ahead = format!(
+            "    const long g = c / GROUP;
+    for (long j = 0; j < g; j++) s {by}= sums[(o * GROUPS + j) * INNER + i];
+    for (long j = g * GROUP; j < c; j++) s {by}= {};
+",
+            total("j")
+        );
+    }
+    let (store, step) = (format!("y0[{place} + i] = (Y0)s;"), format!("s {by}= x;"));
+    let (first, second) = if form.is_exclusive { (store, step) } else { (step, store) };
+    text += &format!(
+        "{over_chunks}{range}    W s = {start};
+{ahead}    for (long k = from; k < end; k++) {{
+      const W x = (W)x0[{place} + i];
+      {first} {second}
+    }}
+  }}
+"
+    );
+    Ok(text)
+}
