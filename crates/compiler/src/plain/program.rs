@@ -29,6 +29,8 @@ pub(super) struct Program<'a> {
     body: String,
     /// The body where many threads share the work, if it is another.
     device: Option<String>,
+    /// The functions that a GPU runs in the body's place, if it does.
+    launched: Option<Launched>,
     scratch: u64,
     shares_loops: bool,
     /// Whether each operand is the same in all calls.
@@ -40,6 +42,28 @@ pub(super) struct Program<'a> {
     weights: Vec<usize>,
     /// Functions that it calls; `@SELF` stands for its own symbol.
     pub parts: Vec<super::PlainPart>,
+}
+
+/// Functions that a GPU runs in the place of a body.
+pub(super) struct Launched {
+    /// The functions' bodies. `step_` is the integer of a launch. Blocks are whole warps of 32
+    /// threads along x, so that the threads of a warp may exchange values.
+    pub functions: Vec<String>,
+    /// The launches, in order.
+    pub launches: Vec<DeviceLaunch>,
+    /// Bytes of the memory `scratch`, which is laid out for these functions alone.
+    pub scratch: u64,
+}
+
+/// A launch of one of [`Launched`]'s functions.
+#[derive(Clone, Copy)]
+pub(super) struct DeviceLaunch {
+    /// Which function.
+    pub function: usize,
+    /// How many threads may share the work.
+    pub width: u64,
+    /// The integer that the function is given.
+    pub step: i32,
 }
 
 /// The C type of elements; an error for types that plain kernels do not compute in.
@@ -132,6 +156,7 @@ impl<'a> Program<'a> {
             tables: Vec::new(),
             body: String::new(),
             device: None,
+            launched: None,
             scratch: 0,
             shares_loops: false,
             fixed,
@@ -303,6 +328,12 @@ impl<'a> Program<'a> {
     /// The body for a GPU, whose loops are such that each element is one instance of them.
     pub fn on_device(&mut self, text: &str) {
         self.device = Some(text.into());
+    }
+
+    /// The functions for a GPU and their launches, which may be many: a function's text depends on
+    /// the launch by its integer alone.
+    pub fn launched_on_device(&mut self, launched: Launched) {
+        self.launched = Some(launched);
     }
 
     /// Writes another text in place of the body's end.
@@ -479,6 +510,11 @@ impl<'a> Program<'a> {
     /// The body as it was written, and that for a GPU where it has one of its own.
     pub(super) fn bodies(&self) -> (&str, Option<&str>) {
         (&self.body, self.device.as_deref())
+    }
+
+    /// The functions that a GPU runs in the body's place.
+    pub(super) fn launched(&self) -> Option<&Launched> {
+        self.launched.as_ref()
     }
 
     /// Bytes of memory that a call needs.
