@@ -3,8 +3,8 @@
 //! name. Input: a call at constant shapes; output: C with a loop over time steps. The inputs of
 //! many steps are multiplied together, and a step's products with the states are added to theirs in
 //! place; weights that meet several rows are packed first (`packed.c`), those that never change
-//! once, ahead of all calls. `recurrent/device.rs` has the functions for GPUs. `mod.rs` collects the
-//! tables `OPS` of all families of operators.
+//! once, ahead of all calls. `recurrent/device.rs` has the functions for GPUs. `mod.rs` collects
+//! the tables `OPS` of all families of operators.
 
 mod device;
 

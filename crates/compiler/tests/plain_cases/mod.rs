@@ -170,6 +170,7 @@ fn preparation(
 const THREADS: &str = "#include <math.h>
 #include <string.h>
 struct place { unsigned x, y, z; };
+struct float4 { float x, y, z, w; };
 extern place blockIdx, threadIdx, blockDim, gridDim;
 #define __global__
 #define __device__

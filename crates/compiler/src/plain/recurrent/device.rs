@@ -26,7 +26,7 @@ const MOST_LAUNCHES: i64 = 1 << 16;
 const MOST_ROWS: i64 = 8;
 
 /// Elements that a thread reads ahead of their products at most: as many as leave registers to the
-/// sums. A warp waits for memory once for all of them.
+/// sums.
 const MOST_READ: i64 = 80;
 
 /// Memory of a call that all functions share, as C declares it.
@@ -201,7 +201,8 @@ fn inputs(p: &mut Program, r: &Recurrent, way: &Way, tile: &Tile) -> Result<Stri
     let exchange = exchange(p, tile);
     let (rows, each) = (tile.rows, tile.each());
     let text = format!(
-        "  const long left = STEPS - step_, rows = (left < STEPS_AHEAD ? left : STEPS_AHEAD) * BATCH;
+        "  const long left = STEPS - step_;
+  const long rows = (left < STEPS_AHEAD ? left : STEPS_AHEAD) * BATCH;
   const long all = (rows + {rows} - 1) / {rows} * DIRS * HIDDEN;
   for (long task = warp; task < all; task += warps) {{
     const long i = task % HIDDEN, d = task / HIDDEN % DIRS, first = task / HIDDEN / DIRS * {rows};
@@ -223,7 +224,7 @@ fn inputs(p: &mut Program, r: &Recurrent, way: &Way, tile: &Tile) -> Result<Stri
   }}\n",
         back = is_back(p, r)?,
         x = Places::of(r, "d").x,
-        products = products(tile, r.features, "FEATURES"),
+        products = products(tile, r.features, "FEATURES", &["x0", "x1"]),
         bias = added(p, way, "d"),
     );
     Ok(text.replace("LENGTH(b)", length(p)))
@@ -231,49 +232,67 @@ fn inputs(p: &mut Program, r: &Recurrent, way: &Way, tile: &Tile) -> Result<Stri
 
 /// The sums of a tile in this thread: of `depth` elements of the rows `from` and of weights `w`,
 /// whose gates lie `HIDDEN` times `apart` elements apart, those at the thread's place in its warp.
-fn products(tile: &Tile, depth: i64, apart: &str) -> String {
+/// Four elements are read at once where `bases`, the pointers to the operands, lie at multiples of
+/// 16 bytes: a warp then waits for memory once for four times as many.
+fn products(tile: &Tile, depth: i64, apart: &str, bases: &[&str]) -> String {
     let Tile { gates, rows, .. } = *tile;
-    let most = (MOST_READ / (gates + rows)).min(depth / 32);
-    // Elements that this thread reads at once, of each row and each gate: a power of two.
-    let reads = 1i64 << most.max(1).ilog2();
-    let whole = depth / (32 * reads) * (32 * reads);
-    let part = |reads: i64, head: &str| {
-        format!(
-            "    {head} {{
-      R in[{reads}][{rows}], weight[{reads}][{gates}];
+    let mut text = format!("    R sums[{}] = {{0}};\n    int k = lane;\n", tile.sums());
+    // Rows that lie at multiples of 16 bytes as the first one does.
+    let parts = if depth % 4 == 0 { depth / 128 } else { 0 };
+    if parts > 0 {
+        let most = MOST_READ / 4 / (gates + rows);
+        let reads = (0..=most.max(1).ilog2()).rev().map(|n| 1 << n).find(|n| parts % n == 0);
+        let reads: i64 = reads.unwrap_or(1);
+        let test: Vec<String> =
+            bases.iter().map(|b| format!("(unsigned long long){b} % 16 == 0")).collect();
+        let whole = parts * 128;
+        let _ = write!(
+            text,
+            "    if ({test}) {{
+      for (int n = 4 * lane; n < {whole}; n += 128 * {reads}) {{
+        float4 in[{reads}][{rows}], weight[{reads}][{gates}];
 #pragma unroll
-      for (int c = 0; c < {reads}; c++) {{
+        for (int c = 0; c < {reads}; c++) {{
 #pragma unroll
-        for (int a = 0; a < {rows}; a++) in[c][a] = from[a][k + 32 * c];
+          for (int a = 0; a < {rows}; a++) in[c][a] = *(const float4 *)(from[a] + n + 128 * c);
 #pragma unroll
-        for (int q = 0; q < {gates}; q++) weight[c][q] = w[q * HIDDEN * {apart} + k + 32 * c];
-      }}
+          for (int q = 0; q < {gates}; q++)
+            weight[c][q] = *(const float4 *)(w + q * HIDDEN * {apart} + n + 128 * c);
+        }}
 #pragma unroll
-      for (int c = 0; c < {reads}; c++) {{
+        for (int c = 0; c < {reads}; c++) {{
 #pragma unroll
-        for (int q = 0; q < {gates}; q++) {{
+          for (int q = 0; q < {gates}; q++) {{
 #pragma unroll
-          for (int a = 0; a < {rows}; a++)
-            sums[q * {rows} + a] = madf(in[c][a], weight[c][q], sums[q * {rows} + a]);
+            for (int a = 0; a < {rows}; a++)
+              sums[q * {rows} + a] = mad_four(in[c][a], weight[c][q], sums[q * {rows} + a]);
+          }}
         }}
       }}
+      k = {whole} + lane;
+    }}\n",
+            test = test.join(" && "),
+        );
+    }
+    let _ = write!(
+        text,
+        "    for (; k < {depth}; k += 32) {{
+#pragma unroll
+      for (int q = 0; q < {gates}; q++) {{
+        const R weight = w[q * HIDDEN * {apart} + k];
+#pragma unroll
+        for (int a = 0; a < {rows}; a++)
+          sums[q * {rows} + a] = madf(from[a][k], weight, sums[q * {rows} + a]);
+      }}
     }}\n"
-        )
-    };
-    let mut text = format!("    R sums[{}] = {{0}};\n", tile.sums());
-    if whole > 0 {
-        let head = format!("for (int k = lane; k < {whole}; k += 32 * {reads})");
-        text += &part(reads, &head);
-    }
-    if whole < depth {
-        text += &part(1, &format!("for (int k = {whole} + lane; k < {depth}; k += 32)"));
-    }
+    );
     text
 }
 
-/// The name of a function that adds a tile's sums up over the threads of a warp, and its
-/// definition. Of `n` sums, thread `l` gets number `l * n / 32`. As long as a thread has several
-/// sums, it gives half of them to another thread and gets that one's parts of the other half.
+/// Defines a function that adds a tile's sums up over the threads of a warp, and gives its name;
+/// others that functions share are defined, too. Of `n` sums, thread `l` gets number `l * n / 32`.
+/// As long as a thread has several sums, it gives half of them to another thread and gets that
+/// one's parts of the other half.
 fn exchange(p: &mut Program, tile: &Tile) -> String {
     let mut left = tile.sums();
     let name = format!("warp_sums_{left}");
@@ -304,12 +323,16 @@ fn exchange(p: &mut Program, tile: &Tile) -> String {
   return __uint_as_float(__shfl_sync(0xffffffffu, __float_as_uint(x), lane));
 }\n";
     p.table("of_lane", shared.into());
+    let four = "static inline R mad_four(float4 a, float4 b, R c) {
+  return madf(a.w, b.w, madf(a.z, b.z, madf(a.y, b.y, madf(a.x, b.x, c))));
+}\n";
+    p.table("mad_four", four.into());
     name
 }
 
 /// The part of a step's functions that makes the sums of a tile: thread `a` of a warp has those of
-/// row `first + a` of the batch, in `g`, and the state `u` of unit `i`. All threads of the warp come
-/// here together, since they exchange values.
+/// row `first + a` of the batch, in `g`, and the state `u` of unit `i`. All threads of the warp
+/// come here together, since they exchange values.
 fn step_sums(p: &mut Program, way: &Way, hidden: i64, tile: &Tile) -> String {
     let exchange = exchange(p, tile);
     let Tile { first, rows, .. } = *tile;
@@ -347,7 +370,7 @@ fn step_sums(p: &mut Program, way: &Way, hidden: i64, tile: &Tile) -> String {
             false => String::new(),
         },
         source = if first > 0 { "reset" } else { "old" },
-        products = products(tile, hidden, "HIDDEN"),
+        products = products(tile, hidden, "HIDDEN", &["x2"]),
     )
 }
 
