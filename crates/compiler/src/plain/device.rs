@@ -1,13 +1,15 @@
 //! Plain kernels (untuned C for one ONNX operator) on a GPU: turns the C body of an operator
 //! (`program.rs`) into CUDA C++. Loops whose iterations are independent are spread over threads
-//! (bodies for GPUs, and those of operators whose rows in `core/src/operators` say `spreads`); all
-//! other bodies run in one thread, which is slow and right.
-//! Output: a [`DeviceSource`] with functions to launch in order.
+//! (bodies for GPUs, and those of operators whose rows in `core/src/operators` say `spreads`); an
+//! operator may bring functions of its own, which are launched in the order that it lists
+//! ([`Launched`]); all other bodies run in one thread, which is slow and right. Output: a
+//! [`DeviceSource`] with functions to launch in order.
 //! `squall/src/inference/network/device.rs` uses it for operators without a tuned kernel.
 
 use super::elementwise;
-use super::program::Program;
+use super::program::{DeviceLaunch, Launched, Program};
 use squall_core::operators::operator;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// The CUDA C++ of one operator at constant shapes.
@@ -15,21 +17,27 @@ use std::fmt::Write as _;
 pub struct DeviceSource {
     /// A translation unit that stands alone. Its functions take a pointer for each operand that is
     /// present, one for each result, the extents where there are some, scratch memory, and a
-    /// pointer to an integer that they set where the call does not succeed.
+    /// pointer to an integer that they set where the call does not succeed. Behind these, a
+    /// function whose phases have a `step` takes that as an `int`.
     pub text: String,
-    /// The functions, which are launched in order.
+    /// The launches of the functions, in order; one function may be launched several times.
     pub phases: Vec<Phase>,
     /// Bytes of scratch memory; 0 where the pointer may be null.
     pub scratch_bytes: u64,
 }
 
-/// A function of a [`DeviceSource`].
+/// A launch of a function of a [`DeviceSource`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Phase {
-    /// Its name.
+    /// The function's name.
     pub entry: String,
     /// How many threads may share its work; 1 where it is not known that several can.
     pub width: u64,
+    /// The integer that the function is given behind its other arguments, if it takes one.
+    pub step: Option<i32>,
+    /// Whether the threads of a warp exchange values: a block must then have a multiple of 32
+    /// threads, all of them along x.
+    pub in_warps: bool,
 }
 
 impl DeviceSource {
@@ -44,8 +52,9 @@ impl DeviceSource {
             let _ = write!(flags, "const unsigned char *when{i}_, ");
             let _ = write!(tests, "\n  if ((*when{i}_ != 0) != {}) return;", u8::from(*is));
         }
-        for p in &self.phases {
-            let head = format!("extern \"C\" __global__ void {}(", p.entry);
+        let entries: BTreeSet<String> = self.phases.iter().map(|p| p.entry.clone()).collect();
+        for entry in entries {
+            let head = format!("extern \"C\" __global__ void {entry}(");
             let Some(at) = self.text.find(&head).map(|at| at + head.len()) else { continue };
             self.text.insert_str(at, &flags);
             if let Some(open) = self.text[at..].find('{') {
@@ -240,35 +249,65 @@ fn width(p: &Program, heads: &[Head]) -> u64 {
     instances(p, heads).unwrap_or(1 << 16).max(1)
 }
 
-/// The whole text.
-pub(super) fn finish(p: &Program, symbol: &str) -> DeviceSource {
+/// The functions of a body, a launch each: a function for each loop that threads share, or one for
+/// all that a single thread does.
+fn by_loops(p: &Program) -> Vec<(String, u64)> {
     let (plain, device) = p.bodies();
     let body = device.unwrap_or(plain);
     let parts = if is_spread(p) { parts(body) } else { None };
-    let mut bodies: Vec<(String, u64)> = Vec::new();
+    let Some(parts) = parts else {
+        return vec![(body.to_string(), 1)];
+    };
+    let mut functions = Vec::new();
     let mut before = String::new();
-    for part in parts.iter().flatten() {
+    for part in &parts {
         match part {
             BodyPiece::Quiet(text) => before = before + "  " + text + "\n",
             BodyPiece::Loops { heads, inner } => {
-                bodies.push((before.clone() + &spread(p, heads, inner), width(p, heads)));
+                functions.push((before.clone() + &spread(p, heads, inner), width(p, heads)));
             }
             BodyPiece::Other => {}
         }
     }
-    if parts.is_none() {
-        bodies.push((body.to_string(), 1));
-    }
+    functions
+}
+
+/// The whole text.
+pub(super) fn finish(p: &Program, symbol: &str) -> DeviceSource {
+    let Some(launched) = p.launched() else {
+        let (functions, widths): (Vec<String>, Vec<u64>) = by_loops(p).into_iter().unzip();
+        let (text, entries) = functions_text(p, symbol, &functions, "");
+        let phase = |(entry, width)| Phase { entry, width, step: None, in_warps: false };
+        let phases = entries.into_iter().zip(widths).map(phase).collect();
+        return DeviceSource { text, phases, scratch_bytes: p.scratch_on_device() };
+    };
+    let Launched { functions, launches, scratch } = launched;
+    let (text, entries) = functions_text(p, symbol, functions, ", int step_");
+    let phase = |l: &DeviceLaunch| {
+        let entry = entries[l.function].clone();
+        Phase { entry, width: l.width, step: Some(l.step), in_warps: true }
+    };
+    let phases = launches.iter().map(phase).collect();
+    DeviceSource { text, phases, scratch_bytes: *scratch }
+}
+
+/// The text of functions with these bodies, and the functions' names; `more` are parameters behind
+/// those that all functions have.
+fn functions_text(
+    p: &Program,
+    symbol: &str,
+    bodies: &[String],
+    more: &str,
+) -> (String, Vec<String>) {
     let places = |from: &str, i: usize| format!("{from}{i}");
     let mut text = String::from(
         "#ifndef INFINITY\n#define INFINITY __int_as_float(0x7f800000)\n#endif\n#ifndef \
          NAN\n#define NAN __int_as_float(0x7fffffff)\n#endif\n#define restrict \
          __restrict__\n__device__ static void failed_(int *status) { *status = 1; }\n",
     );
-    let all: String = bodies.iter().map(|b| b.0.as_str()).collect();
-    text += &on_device(&p.parts(&all, &places).definitions);
-    let mut phases = Vec::new();
-    for (i, (body, width)) in bodies.iter().enumerate() {
+    text += &on_device(&p.parts(&bodies.concat(), &places).definitions);
+    let mut entries = Vec::new();
+    for (i, body) in bodies.iter().enumerate() {
         let entry = if bodies.len() == 1 { symbol.into() } else { format!("{symbol}_{i}") };
         let mut parameters: Vec<String> = Vec::new();
         for (list, from) in [(&p.call().inputs, "const void *in"), (&p.call().outputs, "void *out")]
@@ -282,7 +321,7 @@ pub(super) fn finish(p: &Program, symbol: &str) -> DeviceSource {
         parameters.extend(["void *scratch".into(), "int *status_".into()]);
         let _ = writeln!(
             text,
-            "extern \"C\" __global__ void {entry}({}) {{\n  (void)scratch, (void)status_;",
+            "extern \"C\" __global__ void {entry}({}{more}) {{\n  (void)scratch, (void)status_;",
             parameters.join(", ")
         );
         for (ty, name, from) in p.parts(body, &places).pointers {
@@ -293,9 +332,9 @@ pub(super) fn finish(p: &Program, symbol: &str) -> DeviceSource {
             .replace("return 1;", "return failed_(status_);")
             .replace(&format!("*extents = out[{count}];"), "*extents = (long long *)extents_;");
         let _ = writeln!(text, "{body}}}");
-        phases.push(Phase { entry, width: *width });
+        entries.push(entry);
     }
-    DeviceSource { text, phases, scratch_bytes: p.scratch_on_device() }
+    (text, entries)
 }
 
 /// Definitions at file scope as the device's own.

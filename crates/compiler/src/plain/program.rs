@@ -29,6 +29,8 @@ pub(super) struct Program<'a> {
     body: String,
     /// The body where many threads share the work, if it is another.
     device: Option<String>,
+    /// The functions that a GPU runs in the body's place, if it does.
+    launched: Option<Launched>,
     scratch: u64,
     /// Bytes of memory that the body for a GPU works in, where it is another.
     device_scratch: u64,
@@ -42,6 +44,28 @@ pub(super) struct Program<'a> {
     weights: Vec<usize>,
     /// Functions that it calls; `@SELF` stands for its own symbol.
     pub parts: Vec<super::PlainPart>,
+}
+
+/// Functions that a GPU runs in the place of a body.
+pub(super) struct Launched {
+    /// The functions' bodies. `step_` is the integer of a launch. Blocks are whole warps of 32
+    /// threads along x, so that the threads of a warp may exchange values.
+    pub functions: Vec<String>,
+    /// The launches, in order.
+    pub launches: Vec<DeviceLaunch>,
+    /// Bytes of the memory `scratch`, which is laid out for these functions alone.
+    pub scratch: u64,
+}
+
+/// A launch of one of [`Launched`]'s functions.
+#[derive(Clone, Copy)]
+pub(super) struct DeviceLaunch {
+    /// Which function.
+    pub function: usize,
+    /// How many threads may share the work.
+    pub width: u64,
+    /// The integer that the function is given.
+    pub step: i32,
 }
 
 /// The C type of elements; an error for types that plain kernels do not compute in.
@@ -134,6 +158,7 @@ impl<'a> Program<'a> {
             tables: Vec::new(),
             body: String::new(),
             device: None,
+            launched: None,
             scratch: 0,
             device_scratch: 0,
             shares_loops: false,
@@ -322,6 +347,12 @@ impl<'a> Program<'a> {
         format!("  {ty} *{name} = ({ty} *)(void *)((char *)scratch + {at});\n")
     }
 
+    /// The functions for a GPU and their launches, which may be many: a function's text depends on
+    /// the launch by its integer alone.
+    pub fn launched_on_device(&mut self, launched: Launched) {
+        self.launched = Some(launched);
+    }
+
     /// Writes another text in place of the body's end.
     pub fn replace_end(&mut self, end: &str, text: &str) {
         let kept = self.body.strip_suffix(end).unwrap_or(&self.body).len();
@@ -501,6 +532,11 @@ impl<'a> Program<'a> {
     /// Bytes of memory that a call needs on a GPU.
     pub(super) fn scratch_on_device(&self) -> u64 {
         if self.device.is_some() { self.device_scratch } else { self.scratch }
+    }
+
+    /// The functions that a GPU runs in the body's place.
+    pub(super) fn launched(&self) -> Option<&Launched> {
+        self.launched.as_ref()
     }
 }
 

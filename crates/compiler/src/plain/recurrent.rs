@@ -3,7 +3,10 @@
 //! name. Input: a call at constant shapes; output: C with a loop over time steps. The inputs of
 //! many steps are multiplied together, and a step's products with the states are added to theirs in
 //! place; weights that meet several rows are packed first (`packed.c`), those that never change
-//! once, ahead of all calls. `mod.rs` collects the tables `OPS` of all families of operators.
+//! once, ahead of all calls. `recurrent/device.rs` has the functions for GPUs. `mod.rs` collects
+//! the tables `OPS` of all families of operators.
+
+mod device;
 
 use super::Generator;
 use super::elementwise::only;
@@ -165,7 +168,7 @@ fn recurrent(p: &mut Program) -> Result<(), String> {
         let text = direction(p, &r, &way, d)?;
         p.body(&text);
     }
-    Ok(())
+    device::functions(p, &r, &way, gates)
 }
 
 /// Declares the memory of packed weights: of those that never change for all directions, filled
@@ -303,20 +306,32 @@ impl Way {
     }
 }
 
-/// One step of a row of the batch: from `g`, the gates' sums, to the state `u` and the cell `v`.
-/// `e` has the recurrent sums of the last gate of a GRU that are reset behind the product.
-fn step(p: &Program, way: &Way, d: i64) -> Result<String, String> {
+/// How the text of a step names values of a unit.
+struct Names<'a> {
+    /// The sum of a gate.
+    sum: &'a dyn Fn(i64) -> String,
+    /// The state, and the cell of an LSTM, which the step replaces.
+    state: &'a str,
+    cell: &'a str,
+    /// The recurrent sum of the last gate of a GRU, where it is reset behind the product.
+    last: &'a str,
+}
+
+/// One step of a unit `i` of a row of the batch: from the sums of its gates to its state and cell.
+fn step(p: &Program, way: &Way, d: i64, names: &Names<'_>) -> Result<String, String> {
+    let Names { sum, state: u, cell: v, last } = names;
     Ok(match p.ctx.node.op.as_str() {
-        "RNN" => format!("u[i] = gate{d}_0(CLIP(g[i]));"),
+        "RNN" => format!("{u} = gate{d}_0(CLIP({}));", sum(0)),
         "GRU" => {
-            let sum = match way.resets_first {
-                true => "g[2 * HIDDEN + i]".to_string(),
-                false => format!("g[2 * HIDDEN + i] + gate{d}_0(CLIP(g[HIDDEN + i])) * e[i]"),
+            let candidate = match way.resets_first {
+                true => sum(2),
+                false => format!("{} + gate{d}_0(CLIP({})) * {last}", sum(2), sum(1)),
             };
             format!(
-                "const R z = gate{d}_0(CLIP(g[i]));
-        const R n = {sum};
-        u[i] = (1 - z) * gate{d}_1(CLIP(n)) + z * u[i];"
+                "const R z = gate{d}_0(CLIP({}));
+        const R n = {candidate};
+        {u} = (1 - z) * gate{d}_1(CLIP(n)) + z * {u};",
+                sum(0)
             )
         }
         _ => {
@@ -324,18 +339,17 @@ fn step(p: &Program, way: &Way, d: i64) -> Result<String, String> {
                 true => format!(" + x7[({d} * 3 + {gate}) * HIDDEN + i] * {of}"),
                 false => String::new(),
             };
-            let sum = |gate: i64| format!("g[{gate} * HIDDEN + i]");
             let forget = match p.ctx.int_or("input_forget", 0)? != 0 {
                 true => "1 - input".to_string(),
-                false => format!("gate{d}_0(CLIP({}{}))", sum(2), peep(2, "v[i]")),
+                false => format!("gate{d}_0(CLIP({}{}))", sum(2), peep(2, v)),
             };
             format!(
                 "const R input = gate{d}_0(CLIP({}{})), forget = {forget};
-        const R c = forget * v[i] + input * gate{d}_1(CLIP({}));
+        const R c = forget * {v} + input * gate{d}_1(CLIP({}));
         const R o = gate{d}_0(CLIP({}{}));
-        v[i] = c, u[i] = o * gate{d}_2(c);",
+        {v} = c, {u} = o * gate{d}_2(c);",
                 sum(0),
-                peep(0, "v[i]"),
+                peep(0, v),
                 sum(3),
                 sum(1),
                 peep(1, "c")
@@ -363,10 +377,7 @@ fn last_gate(p: &Program, way: &Way, d: i64) -> String {
 {product}"
         );
     }
-    let bias = match p.has(3) {
-        true => format!("x3[({d} * 2 + 1) * GATES * HIDDEN + 2 * HIDDEN + i]"),
-        false => "0".into(),
-    };
+    let bias = last_bias(p, &d.to_string());
     format!(
         "      for (long a = 0; a < active; a++)
         for (long i = 0; i < HIDDEN; i++) last[a * HIDDEN + i] = {bias};
@@ -375,9 +386,17 @@ fn last_gate(p: &Program, way: &Way, d: i64) -> String {
     )
 }
 
-/// What the sums of gates begin with: the biases of a column `k`. The recurrent bias of a GRU's
-/// last gate may stand behind the reset, so that `last_gate` adds it.
-fn added(p: &Program, way: &Way, d: i64) -> String {
+/// The recurrent bias of the last gate of a GRU, of unit `i`; `d` is the direction in C.
+fn last_bias(p: &Program, d: &str) -> String {
+    match p.has(3) {
+        true => format!("x3[({d} * 2 + 1) * GATES * HIDDEN + 2 * HIDDEN + i]"),
+        false => "0".into(),
+    }
+}
+
+/// The biases of a column `k` with which the sums of gates begin; `d` is the direction in C. The
+/// recurrent bias of a GRU's last gate may stand behind the reset: then it is `last_bias`.
+fn added(p: &Program, way: &Way, d: &str) -> String {
     if !p.has(3) {
         return "0".into();
     }
@@ -386,6 +405,41 @@ fn added(p: &Program, way: &Way, d: i64) -> String {
     match way.has_last_gate && !way.resets_first {
         true => format!("{own} + (k < 2 * HIDDEN ? {recurrent} : 0)"),
         false => format!("{own} + {recurrent}"),
+    }
+}
+
+/// The numbers, in C, of the rows of a call's operands and results for row `b` of the batch at time
+/// `t`.
+struct Places {
+    /// Of the inputs.
+    x: String,
+    /// Of all states, and of the first and last ones.
+    all: String,
+    last: String,
+}
+
+impl Places {
+    /// Those of a direction, of which `d` is the number in C.
+    fn of(r: &Recurrent, d: &str) -> Places {
+        let [x, all, last] = match r.batch_first {
+            true => {
+                let x = "b * STEPS + t";
+                [x.into(), format!("({x}) * DIRS + {d}"), format!("b * DIRS + {d}")]
+            }
+            false => {
+                let all = format!("(t * DIRS + {d}) * BATCH + b");
+                ["t * BATCH + b".into(), all, format!("{d} * BATCH + b")]
+            }
+        };
+        Places { x, all, last }
+    }
+}
+
+/// The first state, or cell, of unit `i`, by the operand that has it; `last` is a row's number.
+fn given_state(p: &Program, operand: usize, last: &str) -> String {
+    match p.has(operand) {
+        true => format!("x{operand}[({last}) * HIDDEN + i]"),
+        false => "0".into(),
     }
 }
 
@@ -409,18 +463,14 @@ fn last_states(p: &Program, last: &str) -> String {
 /// multiplies the states of all these rows.
 fn direction(p: &Program, r: &Recurrent, way: &Way, d: i64) -> Result<String, String> {
     let back = d == 1 || p.ctx.text("direction", "forward")? == "reverse";
-    let (x, all, last) = match r.batch_first {
-        true => {
-            ("b * STEPS + t", format!("(b * STEPS + t) * DIRS + {d}"), format!("b * DIRS + {d}"))
-        }
-        false => {
-            ("t * BATCH + b", format!("(t * DIRS + {d}) * BATCH + b"), format!("{d} * BATCH + b"))
-        }
-    };
+    let Places { x, all, last } = Places::of(r, &d.to_string());
     let length = if p.has(4) { "(long)x4[b]" } else { "STEPS" };
-    let state = |i: usize| match p.has(i) {
-        true => format!("x{i}[({last}) * HIDDEN + i]"),
-        false => "0".into(),
+    let state = |i: usize| given_state(p, i, &last);
+    let names = Names {
+        sum: &|gate| format!("g[{gate} * HIDDEN + i]"),
+        state: "u[i]",
+        cell: "v[i]",
+        last: "e[i]",
     };
     let store = match p.result(0).is_some() {
         true => {
@@ -470,7 +520,7 @@ fn direction(p: &Program, r: &Recurrent, way: &Way, d: i64) -> Result<String, St
       }}
     }}
 ",
-        bias = added(p, way, d),
+        bias = added(p, way, &d.to_string()),
         u = state(5),
         v = if p.ctx.node.op == "LSTM" { state(6) } else { "0".into() },
         t = if back { "length - 1 - s" } else { "s" },
@@ -479,7 +529,7 @@ fn direction(p: &Program, r: &Recurrent, way: &Way, d: i64) -> Result<String, St
         inputs = way.ahead(),
         product = way.products(false, "g0", "GATES * HIDDEN"),
         last_gate = last_gate(p, way, d),
-        step = step(p, way, d)?,
+        step = step(p, way, d, &names)?,
     );
     text += &last_states(p, &last);
     Ok((text + "  }\n").replace("LENGTH(b)", length))

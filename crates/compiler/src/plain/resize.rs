@@ -366,18 +366,22 @@ fn weighted(p: &mut Program, all: &[Vec<Taps>], fill: f32) -> Result<(), String>
     p.real(if d == DType::F64 { d } else { DType::F32 })?;
     let (mut shape, out) = (p.shape(0)?.to_vec(), p.out()?);
     let moving: Vec<usize> = (0..all.len()).filter(|i| !is_same(&all[*i], shape[*i])).collect();
-    // Each step reads what the one before wrote, in one of two places.
-    let (mut largest, mut grown) = (product(&shape), shape.clone());
-    for &a in &moving {
+    // Each step reads what the one before wrote, in one of two places: the first reads the operand
+    // and the last writes the result.
+    let (mut largest, mut grown) = (1, shape.clone());
+    for &a in moving.iter().rev().skip(1).rev() {
         grown[a] = out[a];
         largest = largest.max(product(&grown));
     }
-    p.scratch_pointer("R", "first", largest, 8);
-    p.scratch_pointer("R", "second", largest, 8);
-    p.body("  for (long i = 0; i < N0; i++) first[i] = (R)x0[i];\n");
-    let (mut from, mut to) = ("first", "second");
-    for &a in &moving {
-        let most = all[a].iter().map(Vec::len).max().unwrap_or(0).max(1);
+    let rooms = ["first", "second"];
+    rooms.iter().take(moving.len().saturating_sub(1)).for_each(|room| {
+        p.scratch_pointer("R", room, largest, 8);
+    });
+    if moving.is_empty() {
+        p.body("  for (long i = 0; i < M0; i++) y0[i] = x0[i];\n");
+    }
+    for (step, &a) in moving.iter().enumerate() {
+        let most = most(&all[a]);
         let (mut places, mut weights, mut rest) = (Vec::new(), Vec::new(), Vec::new());
         for taps in &all[a] {
             for k in 0..most {
@@ -390,28 +394,83 @@ fn weighted(p: &mut Program, all: &[Vec<Taps>], fill: f32) -> Result<(), String>
         p.ints(&format!("PLACE{a}"), &places);
         p.floats(&format!("WEIGHT{a}"), &weights);
         p.floats(&format!("REST{a}"), &rest);
-        let (outer, inner) = (product(&shape[..a]), product(&shape[a + 1..]));
-        p.body(&format!(
+        let from = if step == 0 { ("T0", "x0") } else { ("R", rooms[(step - 1) % 2]) };
+        let is_last = step + 1 == moving.len();
+        let to = if is_last { ("Y0", "y0") } else { ("R", rooms[step % 2]) };
+        let value = if is_last { stored(d, "sum") } else { "sum".into() };
+        let sums = AxisSums { axis: a, most, from, to, value };
+        p.body(&sums.text(&shape, out[a]));
+        shape[a] = out[a];
+    }
+    weighted_on_device(p, all, &moving)
+}
+
+/// One step of `weighted`: along an axis each place is a sum of at most `most` elements, of type and
+/// name `from`, and goes into `to` as `value` of `sum`.
+struct AxisSums {
+    axis: usize,
+    most: usize,
+    from: (&'static str, &'static str),
+    to: (&'static str, &'static str),
+    value: String,
+}
+
+impl AxisSums {
+    /// The most terms that are written out as one expression.
+    const WRITTEN_OUT: usize = 4;
+
+    /// The loops, for a shape whose axis gets `extent` places.
+    fn text(&self, shape: &[i64], extent: i64) -> String {
+        let AxisSums { axis: a, most, from, to, value } = self;
+        let (outer, inner) = (product(&shape[..*a]), product(&shape[a + 1..]));
+        let begin = format!(
             "  for (long o = 0; o < {outer}; o++)
-  for (long k = 0; k < {n}; k++) {{
-    R *t = {to} + (o * {n}L + k) * {inner}L;
-    for (long i = 0; i < {inner}; i++) t[i] = REST{a}[k];
-    for (long j = 0; j < {most}; j++) {{
-      const R *s = {from} + (o * {e}L + PLACE{a}[k * {most}L + j]) * {inner}L;
-      const R w = WEIGHT{a}[k * {most}L + j];
-      for (long i = 0; i < {inner}; i++) t[i] += w * s[i];
+  for (long k = 0; k < {extent}; k++) {{
+    const {} *s = {} + o * {}L;
+    {} *t = {} + (o * {extent}L + k) * {inner}L;
+    const long *place = PLACE{a} + k * {most}L;
+    const float *weight = WEIGHT{a} + k * {most}L;
+    const R rest = REST{a}[k];
+",
+            from.0,
+            from.1,
+            shape[*a] * inner,
+            to.0,
+            to.1,
+        );
+        if *most > Self::WRITTEN_OUT {
+            return begin
+                + &format!(
+                    "    for (long i = 0; i < {inner}; i++) {{
+      R sum = rest;
+      for (long j = 0; j < {most}; j++) sum += (R)weight[j] * (R)s[place[j] * {inner}L + i];
+      t[i] = {value};
     }}
   }}
-",
-            n = out[a],
-            e = shape[a],
-        ));
-        shape[a] = out[a];
-        std::mem::swap(&mut from, &mut to);
+"
+                );
+        }
+        let names: String = (0..*most)
+            .map(|j| {
+                format!(
+                    "    const R w{j} = weight[{j}];\n    const {} *s{j} = s + place[{j}] * \
+                     {inner}L;\n",
+                    from.0
+                )
+            })
+            .collect();
+        let terms: String = (0..*most).map(|j| format!(" + w{j} * (R)s{j}[i]")).collect();
+        begin
+            + &names
+            + &format!(
+                "    for (long i = 0; i < {inner}; i++) {{
+      const R sum = rest{terms};
+      t[i] = {value};
+    }}
+  }}
+"
+            )
     }
-    let value = stored(d, &format!("{from}[i]"));
-    p.body(&format!("  for (long i = 0; i < M0; i++) y0[i] = {value};\n"));
-    weighted_on_device(p, all, &moving)
 }
 
 /// A sum in the result's type; whole numbers end at the type's limits.

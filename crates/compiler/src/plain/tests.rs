@@ -65,3 +65,24 @@ fn the_text_depends_on_its_symbol_only_where_it_stands() {
         assert!(!a.text.contains(word));
     }
 }
+
+#[test]
+fn a_recurrence_on_a_gpu_is_a_launch_for_each_step_of_one_text() {
+    let lstm = |steps: i64| {
+        let inputs = [&[steps, 1, 8], &[1, 64, 8], &[1, 64, 16]];
+        let inputs = inputs.iter().map(|shape| operand(DType::F32, *shape)).collect();
+        call("LSTM", inputs, (DType::F32, &[steps, 1, 1, 16]))
+    };
+    let made = device_source(&lstm(100), "f").unwrap();
+    let launches: Vec<(&str, Option<i32>)> =
+        made.phases.iter().map(|p| (p.entry.as_str(), p.step)).collect();
+    assert_eq!(launches[..3], [("f_0", Some(0)), ("f_1", Some(0)), ("f_1", Some(1))]);
+    assert_eq!((launches.len(), launches[100]), (101, ("f_1", Some(99))));
+    assert!(made.phases.iter().all(|p| p.in_warps && p.width % 32 == 0));
+    let longer = device_source(&lstm(200), "f").unwrap();
+    assert_eq!(made.text.replace("100L", "N"), longer.text.replace("200L", "N"));
+    // Each function tests a condition once.
+    assert_eq!(made.only_where(&[true]).text.matches("*when0_ != 0").count(), 2);
+    let longest = device_source(&lstm(70_000), "f").unwrap();
+    assert_eq!((longest.phases.len(), longest.phases[0].width), (1, 1));
+}

@@ -5,6 +5,7 @@
 use squall_compiler::plain;
 use squall_core::DType;
 use squall_core::graph::{Constant, OperatorCall};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// A call with the elements of its operands, and the expected elements of its results, one result
@@ -169,22 +170,99 @@ fn preparation(
 const THREADS: &str = "#include <math.h>
 #include <string.h>
 struct place { unsigned x, y, z; };
+struct float4 { float x, y, z, w; };
 extern place blockIdx, threadIdx, blockDim, gridDim;
 #define __global__
 #define __device__
 static inline float __int_as_float(int i) { float x; memcpy(&x, &i, 4); return x; }
 static inline int atomicMax(int *p, int v) { int old = *p; *p = old < v ? v : old; return old; }
 static inline int atomicExch(int *p, int v) { int old = *p; *p = v; return old; }
+static inline float __uint_as_float(unsigned i) { float x; memcpy(&x, &i, 4); return x; }
+static inline unsigned __float_as_uint(float x) { unsigned i; memcpy(&i, &x, 4); return i; }
+unsigned __shfl_sync(unsigned, unsigned mine, int from);
+static inline unsigned __shfl_xor_sync(unsigned all, unsigned mine, int mask) {
+  return __shfl_sync(all, mine, (int)(threadIdx.x & 31) ^ mask);
+}
 ";
 
+/// Threads of a warp, which take turns where they exchange values: each writes its own, lets all
+/// others do so, and reads. The values of two exchanges in turn lie in different places, since a
+/// thread may write the next one before another has read this one.
+const WARP: &str = "#include <functional>
+#include <ucontext.h>
+static std::function<void()> work;
+static ucontext_t lanes[32], scheduler;
+static char stacks[32][1 << 16];
+static unsigned values[2][32], exchanges[32];
+static bool ended[32];
+static int lane;
+unsigned __shfl_sync(unsigned, unsigned mine, int from) {
+  const int own = lane;
+  unsigned *all = values[exchanges[own]++ & 1];
+  all[own] = mine;
+  swapcontext(&lanes[own], &scheduler);
+  return all[from];
+}
+static void begin_lane() { work(); ended[lane] = true; }
+static void run_warp(unsigned first, bool reverse) {
+  for (int l = 0; l < 32; l++) {
+    getcontext(&lanes[l]);
+    lanes[l].uc_stack.ss_sp = stacks[l], lanes[l].uc_stack.ss_size = sizeof stacks[l];
+    lanes[l].uc_link = &scheduler;
+    makecontext(&lanes[l], begin_lane, 0);
+    ended[l] = false, exchanges[l] = 0;
+  }
+  for (int left = 32; left > 0;)
+    for (int n = 0; n < 32; n++) {
+      lane = reverse ? 31 - n : n;
+      if (ended[lane]) continue;
+      threadIdx.x = first + lane;
+      swapcontext(&scheduler, &lanes[lane]);
+      left -= ended[lane];
+    }
+}
+";
+
+/// The text that runs a phase, whose function is `given` these arguments: a thread
+/// after another, or a warp after another, in order or, where `r` is not 0, in reverse.
+fn run_phase(p: &plain::Phase, given: &str) -> String {
+    let entry = &p.entry;
+    let step = p.step.map_or(String::new(), |step| format!(", {step}"));
+    let call = format!("{entry}({given}{step})");
+    if p.in_warps {
+        let (threads, blocks) = (64, p.width.div_ceil(64).min(3));
+        let warps = blocks * threads / 32;
+        return format!(
+            "    blockDim.x = {threads}, gridDim.x = {blocks};
+    work = [&] {{ {call}; }};
+    for (long i = 0; i < {warps}; i++) {{
+      long w = r ? {warps} - 1 - i : i;
+      blockIdx.x = w * 32 / {threads};
+      run_warp(w * 32 % {threads}, r);
+    }}\n"
+        );
+    }
+    let (threads, blocks) = (p.width.min(4), p.width.min(9).div_ceil(4));
+    format!(
+        "    blockDim.x = {threads}, gridDim.x = {blocks};
+    for (long i = 0; i < {all}; i++) {{
+      long t = r ? {all} - 1 - i : i;
+      blockIdx.x = t / {threads}, threadIdx.x = t % {threads};
+      {call};
+    }}\n",
+        all = threads * blocks
+    )
+}
+
 /// Runs the cases by their GPU functions, compiled as standard C++: all threads of a phase run one
-/// after another, once in order and once in reverse.
+/// after another, or warp by warp, once in order and once in reverse.
 fn run_on_threads(cases: &[Case]) -> Vec<Vec<f64>> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let (mut files, mut body) = (vec![path("main.cc")], String::new());
     let mut main = format!("#include <stdio.h>\n{THREADS}");
     main += "place blockIdx, threadIdx, blockDim, gridDim;\n";
+    main += WARP;
     for (k, c) in cases.iter().enumerate() {
         let made = plain::device_source(&c.call, &format!("device_{k}")).unwrap();
         let file = path(&format!("{k}.cc"));
@@ -206,17 +284,14 @@ fn run_on_threads(cases: &[Case]) -> Vec<Vec<f64>> {
         let pointers =
             "const void *, ".repeat(names.len()) + &"void *, ".repeat(results.names.len());
         let _ = writeln!(body, "  for (int r = 0; r < 2; r++) {{\n{}", results.mark);
+        let mut declared = BTreeSet::new();
         for p in &made.phases {
             let entry = &p.entry;
-            let _ = writeln!(main, "extern \"C\" void {entry}({pointers}void *, int *);");
-            let (threads, blocks) = (p.width.min(4), p.width.min(9).div_ceil(4));
-            let _ = writeln!(
-                body,
-                "    blockDim.x = {threads}, gridDim.x = {blocks};\n    for (long i = 0; i < \
-                 {all}; i++) {{\n      long t = r ? {all} - 1 - i : i;\n      blockIdx.x = t / \
-                 {threads}, threadIdx.x = t % {threads};\n      {entry}({given});\n    }}",
-                all = threads * blocks
-            );
+            let step = if p.step.is_some() { ", int" } else { "" };
+            if declared.insert(entry) {
+                let _ = writeln!(main, "extern \"C\" void {entry}({pointers}void *, int *{step});");
+            }
+            body += &run_phase(p, &given);
         }
         let _ = writeln!(
             body,

@@ -25,6 +25,27 @@ pub(crate) fn has_lowered_names(kernel: &KernelSource) -> bool {
     kernel.launches.iter().any(|l| l.arguments.is_some())
 }
 
+/// The functions that a kernel launches: one that is launched several times stands here once.
+fn entries(kernel: &KernelSource) -> Vec<&str> {
+    let mut all: Vec<&str> = Vec::new();
+    for l in &kernel.launches {
+        if !all.contains(&l.entry.as_str()) {
+            all.push(&l.entry);
+        }
+    }
+    all
+}
+
+/// The names in the cubin of the functions of all launches, by those of [`entries`].
+fn of_launches<'a>(kernel: &'a KernelSource, names: &'a [String]) -> Vec<&'a str> {
+    let entries = entries(kernel);
+    let name = |entry: &'a String| {
+        let at = entries.iter().position(|e| e == entry);
+        at.and_then(|at| names.get(at)).unwrap_or(entry).as_str()
+    };
+    kernel.launches.iter().map(|l| name(&l.entry)).collect()
+}
+
 /// Compiler processes that stand ready; they run the runner program in the measurer's folder.
 pub(crate) struct Nvrtc {
     architecture: String,
@@ -52,7 +73,7 @@ impl Nvrtc {
                 .into_iter()
                 .filter(|p| Path::new(p).is_dir())
                 .map(|p| format!("option -I{p}\n"));
-            let names = kernel.launches.iter().map(|l| format!("name {}\n", l.entry));
+            let names = entries(kernel).into_iter().map(|e| format!("name {e}\n"));
             write(
                 format!("{name}.options"),
                 &options.chain(include).chain(names).collect::<String>(),
@@ -75,7 +96,7 @@ impl Nvrtc {
                 match reply {
                     protocol::Reply::Built(names) => {
                         if named {
-                            write(names_file(&to), &names.join("\n"))?;
+                            write(names_file(&to), &of_launches(kernel, &names).join("\n"))?;
                         }
                         (Built::Library(to.into()), cpu)
                     }

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 
 /// The alignment of blocks of memory on a GPU: two lines of its caches.
 pub const ALIGNMENT: usize = 256;
-/// Threads of a block of a plain operator.
+/// Threads of a block of a plain operator: whole warps of 32.
 const THREADS: u64 = 128;
 /// The most thread blocks of a plain operator; where there are more instances of its loop, threads
 /// take several.
@@ -124,7 +124,8 @@ fn kernel(plan: &Plan, step: &PlanStep, symbol: &str) -> Result<KernelSource, St
     })
 }
 
-/// A plain operator as a kernel, with a launch for each of its phases. It reads whether booleans
+/// A plain operator as a kernel, with a launch for each of its phases. Where threads of a warp
+/// exchange values, blocks are whole warps, as [`THREADS`] is. It reads whether booleans
 /// are as wanted, and does nothing where one is not.
 fn operator(call: &OperatorCall, wanted: &[bool], symbol: &str) -> Result<KernelSource, String> {
     let made = plain::device_source(call, symbol).map_err(|e| e.to_string())?.only_where(wanted);
@@ -135,9 +136,10 @@ fn operator(call: &OperatorCall, wanted: &[bool], symbol: &str) -> Result<Kernel
     let rest = [LaunchArgument::Workspace, LaunchArgument::Status];
     let arguments: Vec<LaunchArgument> = data.chain(outputs).chain(rest).collect();
     let launch = |p: &plain::Phase| {
-        let threads = p.width.min(THREADS);
+        let threads = if p.in_warps { THREADS } else { p.width.min(THREADS) };
         let blocks = p.width.div_ceil(THREADS).clamp(1, MOST_BLOCKS);
-        let arguments = Some(arguments.clone());
+        let step = p.step.map(|step| LaunchArgument::Number(step.to_ne_bytes().to_vec()));
+        let arguments = Some(arguments.iter().cloned().chain(step).collect());
         let launch = Launch::linear(
             LaunchPhase::Call,
             p.entry.as_str(),

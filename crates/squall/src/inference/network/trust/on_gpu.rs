@@ -35,7 +35,7 @@ use std::time::Duration;
 /// assembler does not optimise.
 const OTHERWISE: [&str; 2] = ["--fmad=false", "--ptxas-options=-O0"];
 /// Names the way of comparing: verdicts of another are not read.
-const WAY: &str = "generated kernels of a GPU against plain C, 3";
+const WAY: &str = "generated kernels of a GPU against plain C, 4";
 /// Bytes of operands and results that one program holds at most, unless one step has more.
 const MOST_BYTES: usize = 64 << 20;
 /// Bytes of operands and results that one step is compared with at most.
