@@ -3,7 +3,7 @@
 //! forwards and backwards, and compared with the plain C of this machine. Sizes are odd, extents
 //! are 0 and 1 among others, and some elements are no numbers.
 
-use crate::plain_cases::{Case, check_threads};
+use crate::plain_cases::{Case, check, check_threads};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use squall_core::DType;
@@ -234,6 +234,27 @@ fn images_are_resized_by_threads() {
     let cubic = [("mode", word("cubic"))];
     cases.push(case("Resize", 19, operands, &cubic, (DType::U8, &[1, 1, 8, 9])));
     check_threads(cases);
+}
+
+#[test]
+fn places_outside_of_an_image_do_not_read_it() {
+    // The first element is no number, and the result's first row lies outside.
+    for mode in ["nearest", "linear"] {
+        let attributes = [
+            ("mode", word(mode)),
+            ("coordinate_transformation_mode", word("tf_crop_and_resize")),
+            ("extrapolation_value", Attribute::Float(2.5)),
+        ];
+        let mut data = vec![1.0f32; 12];
+        data[0] = f32::NAN;
+        let x = Some((DType::F32, Constant::F32 { shape: vec![1, 1, 3, 4], data }, false));
+        let roi = given(&[8], &[0.0, 0.0, -3.0, 0.0, 1.0, 1.0, 1.0, 1.0]);
+        let operands = vec![x, roi, None, known(&[1, 1, 3, 4])];
+        let mut c = case("Resize", 19, operands, &attributes, (DType::F32, &[1, 1, 3, 4]));
+        // Rows at places -6, -2 and 2 of the operand.
+        c.want = [[2.5; 4], [2.5; 4], [1.0; 4]].concat();
+        check(&[c]);
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //! constant shapes; output: C; on a GPU a thread makes an element of the result as a whole.
 //! `mod.rs` collects the tables `OPS` of all families of operators.
 
+mod sums;
+
 use super::Generator;
 use super::elementwise::only;
 use super::program::{Program, loops, offset, product, strides};
@@ -12,6 +14,7 @@ use squall_core::graph::Constant;
 use squall_core::graph::infer::{axes_of, resized};
 use squall_core::text::shown;
 use std::fmt::Write as _;
+use sums::AxisSums;
 
 pub(super) const OPS: &[(&str, Generator)] = &[("Resize", resize), ("Upsample", resize)];
 
@@ -394,83 +397,20 @@ fn weighted(p: &mut Program, all: &[Vec<Taps>], fill: f32) -> Result<(), String>
         p.ints(&format!("PLACE{a}"), &places);
         p.floats(&format!("WEIGHT{a}"), &weights);
         p.floats(&format!("REST{a}"), &rest);
+        let has_rest = all[a].iter().any(Vec::is_empty);
+        if has_rest {
+            let empty: Vec<i64> = all[a].iter().map(|t| t.is_empty().into()).collect();
+            p.ints(&format!("EMPTY{a}"), &empty);
+        }
         let from = if step == 0 { ("T0", "x0") } else { ("R", rooms[(step - 1) % 2]) };
         let is_last = step + 1 == moving.len();
         let to = if is_last { ("Y0", "y0") } else { ("R", rooms[step % 2]) };
         let value = if is_last { stored(d, "sum") } else { "sum".into() };
-        let sums = AxisSums { axis: a, most, from, to, value };
+        let sums = AxisSums { axis: a, most, has_rest, from, to, value };
         p.body(&sums.text(&shape, out[a]));
         shape[a] = out[a];
     }
     weighted_on_device(p, all, &moving)
-}
-
-/// One step of `weighted`: along an axis each place is a sum of at most `most` elements, of type and
-/// name `from`, and goes into `to` as `value` of `sum`.
-struct AxisSums {
-    axis: usize,
-    most: usize,
-    from: (&'static str, &'static str),
-    to: (&'static str, &'static str),
-    value: String,
-}
-
-impl AxisSums {
-    /// The most terms that are written out as one expression.
-    const WRITTEN_OUT: usize = 4;
-
-    /// The loops, for a shape whose axis gets `extent` places.
-    fn text(&self, shape: &[i64], extent: i64) -> String {
-        let AxisSums { axis: a, most, from, to, value } = self;
-        let (outer, inner) = (product(&shape[..*a]), product(&shape[a + 1..]));
-        let begin = format!(
-            "  for (long o = 0; o < {outer}; o++)
-  for (long k = 0; k < {extent}; k++) {{
-    const {} *s = {} + o * {}L;
-    {} *t = {} + (o * {extent}L + k) * {inner}L;
-    const long *place = PLACE{a} + k * {most}L;
-    const float *weight = WEIGHT{a} + k * {most}L;
-    const R rest = REST{a}[k];
-",
-            from.0,
-            from.1,
-            shape[*a] * inner,
-            to.0,
-            to.1,
-        );
-        if *most > Self::WRITTEN_OUT {
-            return begin
-                + &format!(
-                    "    for (long i = 0; i < {inner}; i++) {{
-      R sum = rest;
-      for (long j = 0; j < {most}; j++) sum += (R)weight[j] * (R)s[place[j] * {inner}L + i];
-      t[i] = {value};
-    }}
-  }}
-"
-                );
-        }
-        let names: String = (0..*most)
-            .map(|j| {
-                format!(
-                    "    const R w{j} = weight[{j}];\n    const {} *s{j} = s + place[{j}] * \
-                     {inner}L;\n",
-                    from.0
-                )
-            })
-            .collect();
-        let terms: String = (0..*most).map(|j| format!(" + w{j} * (R)s{j}[i]")).collect();
-        begin
-            + &names
-            + &format!(
-                "    for (long i = 0; i < {inner}; i++) {{
-      const R sum = rest{terms};
-      t[i] = {value};
-    }}
-  }}
-"
-            )
-    }
 }
 
 /// A sum in the result's type; whole numbers end at the type's limits.
@@ -525,12 +465,15 @@ fn weighted_on_device(p: &mut Program, all: &[Vec<Taps>], moving: &[usize]) -> R
         let (a, extent) = (list[i].axis.unwrap_or(0), list[i].extent);
         let n = most(&all[a]);
         let has_rest = all[a].iter().any(Vec::is_empty);
-        let rest = if has_rest { format!("REST{a}[i{i}]") } else { "0".to_string() };
+        let (rest, terms) = match has_rest {
+            true => (format!("REST{a}[i{i}]"), format!("(EMPTY{a}[i{i}] ? 0 : {n})")),
+            false => ("0".to_string(), n.to_string()),
+        };
         let (at, next) = (format!("c{a}"), depth + 1);
         let _ = write!(
             inner,
             "    R s{depth} = {rest};
-    for (long j{a} = 0; j{a} < {n}; j{a}++) {{
+    for (long j{a} = 0; j{a} < {terms}; j{a}++) {{
     long {at} = b{a} + j{a};
     {at} = {at} < 0 ? 0 : {at} >= {extent}L ? {extent}L - 1 : {at};
     const T0 *f{next} = f{depth} + {at} * {step}L;
@@ -577,6 +520,10 @@ fn axis_by_axis_on_device(
     let (mut text, mut from, mut bytes) = (String::new(), "x0".to_string(), 0u64);
     for (n, &a) in moving.iter().enumerate() {
         let (most, extent) = (most(&all[a]), shape[a]);
+        let terms = match all[a].iter().any(Vec::is_empty) {
+            true => format!("(EMPTY{a}[k] ? 0 : {most})"),
+            false => most.to_string(),
+        };
         shape[a] = out[a];
         let (outer, inner) = (product(&shape[..a]), product(&shape[a + 1..]));
         let is_last = n + 1 == moving.len();
@@ -593,7 +540,7 @@ fn axis_by_axis_on_device(
   for (long k = 0; k < {wide}; k++)
   for (long i = 0; i < {inner}; i++) {{
     R t = REST{a}[k];
-    for (long j = 0; j < {most}; j++)
+    for (long j = 0; j < {terms}; j++)
       t += WEIGHT{a}[k * {most}L + j] *
            (R){from}[(o * {extent}L + PLACE{a}[k * {most}L + j]) * {inner}L + i];
     {to}[(o * {wide}L + k) * {inner}L + i] = {value};
