@@ -83,9 +83,9 @@ fn case(r: &mut Random, p: &Product, is_quantised: bool) -> Case {
     let shapes = [batched(p.batch[0], m, k), batched(p.batch[1], k, n)];
     add(p.dtypes[0], &shapes[0], a);
     add(p.dtypes[1], &shapes[1], b);
-    for i in 0..2 {
+    for (i, zeros) in zeros.iter().enumerate() {
         let shape = if p.zeros[i] == Zeros::Each { vec![p.extents[i]] } else { Vec::new() };
-        add(p.dtypes[i], &shape, zeros[i].clone());
+        add(p.dtypes[i], &shape, zeros.clone());
     }
     let of = |i: usize| p.zeros[i] != Zeros::None;
     let shape: Vec<i64> = batched(p.batch[0], m, n).iter().map(|e| *e as i64).collect();

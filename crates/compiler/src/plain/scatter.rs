@@ -1,8 +1,8 @@
 //! Plain kernels (untuned C for one ONNX operator) of operators that write elements at indices
 //! known only at run time: `ScatterElements`, `ScatterND` and `TensorScatter`. Input: a call at
-//! constant shapes; output: C, in which an index out of range ends the call with the return value
-//! 1. Where several updates have one place, they are made in their own order: on a GPU, a thread
-//! has a result and all updates of it. `mod.rs` collects the tables `OPS` of all families of
+//! constant shapes; output: C, which returns 1 where an index is out of range. Where several
+//! updates have one place, they are made in their own order: on a GPU, a thread has a result and
+//! all updates of it. `mod.rs` collects the tables `OPS` of all families of
 //! operators.
 
 use super::Generator;

@@ -1,6 +1,7 @@
-//! Helpers of `plain.rs`, `plain_threads.rs` and `nbits.rs`: a [`Case`] is a call of a plain kernel (C for one ONNX
-//! operator) with operands and expected results. Cases are printed into one C program, compiled by
-//! the compilers at hand with warnings as errors, run, and their printed results compared.
+//! Helpers of `plain.rs`, `plain_threads.rs` and `nbits.rs`: a [`Case`] is a call of a plain kernel
+//! (C for one ONNX operator) with operands and expected results. Cases are printed into one C
+//! program, compiled by the compilers at hand with warnings as errors, run, and their printed
+//! results compared.
 
 use squall_compiler::plain;
 use squall_core::DType;

@@ -170,8 +170,8 @@ impl<F: Read + Seek> Walk<'_, F> {
         Ok(true)
     }
 
-    /// Appends a graph that ends at `end`, behind its length. That is known at last and has room for
-    /// as many bytes as any, of which the first ones say that others follow.
+    /// Appends a graph that ends at `end`, behind its length. That is known at last and has room
+    /// for as many bytes as any, of which the first ones say that others follow.
     fn graph(&mut self, end: u64) -> io::Result<bool> {
         const ROOM: usize = 10;
         let begin = self.out.len();

@@ -1,11 +1,11 @@
-//! The C loops of a Resize by weights along one axis. Input: the axis, the names of what is read and
-//! written; output: text that reads the tables `PLACE`, `WEIGHT`, `REST` and `EMPTY` of the axis,
-//! which `resize.rs` writes.
+//! The C loops of a Resize by weights along one axis. Input: the axis, the names of the arrays that
+//! are read and written; output: text that reads the tables `PLACE`, `WEIGHT`, `REST` and `EMPTY`
+//! of the axis, which `resize.rs` writes.
 
 use super::super::program::product;
 
-/// One step of `weighted`: along an axis each place is a sum of at most `most` elements, of type and
-/// name `from`, and goes into `to` as `value` of `sum`.
+/// One step of `weighted`: along an axis each place is a sum of at most `most` elements, of type
+/// and name `from`, and goes into `to` as `value` of `sum`.
 pub(super) struct AxisSums {
     pub axis: usize,
     pub most: usize,
