@@ -91,7 +91,7 @@ fn put_driver(lib: &Path, emulated: &Path) {
     std::fs::copy(emulated, lib.join("lib64/libcuda.so")).unwrap();
 }
 
-/// What is linked with a library for a GPU.
+/// The libraries that are linked with a library for a GPU.
 const PLACES: &str = include_str!("library/gpu_places.c");
 
 /// Kernels read and write a caller's tensors where they lie in device memory, if they may, with the

@@ -166,7 +166,7 @@ fn print(done: &Benched) -> Result<(), Failure> {
     plain_steps(&done.inference.plain, done.roof.as_ref())
 }
 
-/// A table of what runs as plain C, with its bounds.
+/// A table of the steps that run as plain C, with their bounds.
 fn plain_steps(steps: &PlainSteps, roof: Option<&Roof>) -> Result<(), Failure> {
     if steps.is_empty() {
         return Ok(());

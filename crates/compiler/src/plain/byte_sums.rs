@@ -1,8 +1,8 @@
 //! The bodies of `MatMulInteger` and `QLinearMatMul` for a GPU: sums of products of bytes, one a
 //! thread. Input: a program with the macros of `quantized.rs` (`MM`, `NN`, `KK`), the matrices, and
-//! the texts of zero points and of what becomes of a sum; output: the program's body for a GPU.
-//! Two loops put four bytes that lie behind each other along the sum into a word, so that a thread
-//! multiplies four pairs at once. Sums wrap around in 32 bits.
+//! the texts of zero points and of the value that a sum becomes; output: the program's body for a
+//! GPU. Two loops put four bytes that lie behind each other along the sum into a word, so that a
+//! thread multiplies four pairs at once. Sums wrap around in 32 bits.
 
 use super::matmul::Batched;
 use super::program::{Program, loops, offset, product, strides};

@@ -10,8 +10,8 @@
 use super::program::Program;
 use std::fmt::Write as _;
 
-/// What a transform reads and stores. `OUTER` times `INNER` signals have `LENGTH` points each; `o`
-/// and `i` are a signal's numbers.
+/// The texts by which a transform reads and stores. `OUTER` times `INNER` signals have `LENGTH`
+/// points each; `o` and `i` are a signal's numbers.
 pub(super) struct Transform {
     /// The number of points.
     pub length: i64,

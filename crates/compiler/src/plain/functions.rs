@@ -5,7 +5,8 @@
 /// Name and definition.
 pub(super) const HELPERS: &[(&str, &str)] = &[
     (
-        // What the extents of packed panels depend on: a call refuses what another build packed.
+        // The kind of build, on which the extents of packed panels depend: a call refuses panels of
+        // another.
         "PACKED_BY",
         r#"enum { PACKED_BY = 0x5eed00
 #ifdef __AVX__
@@ -112,7 +113,6 @@ static inline R mad_r(R a, R b, R c) { return c + a * b; }
     (
         // m / (m + 2) with the sign of x and m = e^2|x| - 1 = s p + (s - 1), so that nothing
         // cancels where x is small; within 2.4 units in the last place, and 1 behind 9.25.
-        // `tanh_vN` in `emit/c_functions.rs` has the same form.
         "gate_tanh",
         r#"static inline float gate_tanh(float x) {
   union { float f; int i; } n, s, sign, y;

@@ -384,7 +384,7 @@ impl<'a> Program<'a> {
 
     /// Declares a pointer into memory that the text of `prepare` fills and the body reads.
     pub fn prepared_pointer(&mut self, ty: &str, name: &str, count: i64, bytes: u64) {
-        // Ahead of it stands what says which build packed it.
+        // A number ahead of it says which kind of build packed it.
         let at = self.prepared.max(64);
         self.prepared = (at + count.max(1) as u64 * bytes).next_multiple_of(64);
         let declared = format!("  {ty} *{name} = ({ty} *)(void *)((char *)prepared + {at});\n");

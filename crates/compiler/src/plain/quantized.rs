@@ -163,34 +163,44 @@ fn dynamic(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// On a GPU 1024 threads look for the ends of the range, each among every 1024th element, one
-/// thread makes the scale and the zero point of what they found, and each byte is a thread's. What
-/// one loop hands to the next lies in memory of the call.
+/// The levels in which a GPU's threads look for the ends of a range: the number of threads of
+/// each. Those of the first share the elements, those of another the finds of the level before it,
+/// 16 to 64 a thread.
+const LEVELS: [i64; 4] = [16384, 256, 16, 1];
+
+/// On a GPU levels of threads look for the ends of the range, the last of which makes the scale and
+/// the zero point of what it found, and each byte is a thread's. What one loop hands to the next
+/// lies in memory of the call.
 fn dynamic_on_device(p: &mut Program) {
-    let lows = p.device_pointer("float", "lows", 2 * 1024 + 2, 4);
-    let mut text = format!(
-        "{lows}  float *highs = lows + 1024, *found = lows + 2048;
-  for (long t = 0; t < 1024; t++) {{
+    let mut text = p.device_pointer("float", "found", 2, 4);
+    let last = LEVELS.len() - 1;
+    for (level, threads) in LEVELS.iter().enumerate().take(last) {
+        text += &p.device_pointer("float", &format!("lows{level}"), *threads, 4);
+        text += &p.device_pointer("float", &format!("highs{level}"), *threads, 4);
+    }
+    for (level, threads) in LEVELS.iter().enumerate() {
+        let (count, low, high) = match level.checked_sub(1) {
+            None => ("N0".to_string(), "x0[i]".to_string(), "x0[i]".to_string()),
+            Some(l) => (LEVELS[l].to_string(), format!("lows{l}[i]"), format!("highs{l}[i]")),
+        };
+        text += &format!(
+            "  for (long t = 0; t < {threads}; t++) {{
     float low = 0, high = 0;
-    for (long i = t; i < N0; i += 1024) {{
-      const float x = x0[i];
-      low = x < low || x != x ? x : low;
-      high = x > high || x != x ? x : high;
-    }}
-    lows[t] = low, highs[t] = high;
-  }}
-  for (long t = 0; t < 1; t++) {{
-    float low = 0, high = 0;
-    for (long k = 0; k < 1024; k++) {{
-      const float a = lows[k], b = highs[k];
+    for (long i = t; i < {count}; i += {threads}) {{
+      const float a = {low}, b = {high};
       low = a < low || a != a ? a : low;
       high = b > high || b != b ? b : high;
     }}
-    const float scale = high > low || high != high ? (high - low) / 255.0f : 1.0f;
+"
+        );
+        if level < last {
+            text += &format!("    lows{level}[t] = low, highs{level}[t] = high;\n  }}\n");
+        }
+    }
+    text += "    const float scale = high > low || high != high ? (high - low) / 255.0f : 1.0f;
     const float zero = rintf(-low / scale);
     found[0] = scale, found[1] = !(zero > 0) ? 0 : zero > 255 ? 255 : zero;
-"
-    );
+";
     if p.result(1).is_some() {
         text += "    y1[0] = scale;\n";
     }
@@ -254,7 +264,7 @@ fn products(
     for name in ["row_sums", "row_zero"] {
         p.scratch_pointer("int", name, m, 4);
     }
-    // What `byte_product.c` says that a panel has at most.
+    // The most that a panel has in `byte_product.c`.
     let panel = 64 * ((k + 1) / 2 + 2);
     let right = match is_ahead {
         true => {

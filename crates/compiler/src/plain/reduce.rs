@@ -313,7 +313,7 @@ fn arg(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// The best element of so many neighbours is a thread's on a GPU.
+/// The best of this number of neighbours is a thread's on a GPU.
 const ARG_PART: i64 = 64;
 /// So many lines keep a GPU busy with a thread each.
 const MANY_LINES: i64 = 32 << 10;

@@ -17,9 +17,9 @@ const SHORT: i64 = 64;
 /// So many lines keep a GPU busy with a thread each.
 const MANY_LINES: i64 = 32 << 10;
 /// Lines of more elements than these have groups of chunks.
-const LONG: i64 = 8 << 10;
+const LONG: i64 = 256;
 
-/// What a scan does with its elements.
+/// The operation of a scan, and its order.
 struct Form {
     /// The value ahead of the first element, and the operation.
     start: &'static str,
@@ -131,8 +131,13 @@ fn on_device(p: &mut Program, form: &Form, shape: &[i64]) -> Result<(), String> 
     };
     split_at(p, shape, axis);
     let lines = product(&shape[..axis]) * product(&shape[axis + 1..]);
-    // The product of a chunk may be beyond the floats where that of a line is not.
-    let is_exact = form.operation == "+" || !matches!(p.dtype(0)?, DType::F32 | DType::F64);
+    // The product of a chunk may be beyond the floats where that of a line is not; so may be its
+    // sum, but in wider floats.
+    let is_exact = match p.dtype(0)? {
+        DType::F64 => false,
+        DType::F32 => form.operation == "+",
+        _ => true,
+    };
     let text = match shape[axis] > SHORT && lines > 0 && lines < MANY_LINES && is_exact {
         true => by_chunks(p, form, shape[axis], lines)?,
         false => form.line_by_line(["OUTER", "EXTENT", "INNER"]),
@@ -165,16 +170,23 @@ fn at_run_time(shape: &[i64]) -> String {
     )
 }
 
+/// A number near the root of an extent, if possible one that divides it.
+fn near_root(extent: i64, degree: f64) -> i64 {
+    let root = ((extent as f64).powf(1.0 / degree).ceil() as i64).max(1);
+    let near = (root / 2).max(1)..=2 * root;
+    let divisors = near.filter(|n| extent % n == 0);
+    divisors.min_by_key(|n| (n - root).abs()).unwrap_or(root)
+}
+
 /// The loops of lines that are cut into chunks: the first makes the total of each chunk, where
 /// there are many chunks the second that of each group of chunks, and the last begins each chunk
 /// with the totals ahead of it. Totals of floats have 64 bits, so that what is summed in another
 /// order than on a CPU is no less exact.
 fn by_chunks(p: &mut Program, form: &Form, extent: i64, lines: i64) -> Result<String, String> {
-    let root = |of: i64, degree: f64| (of as f64).powf(1.0 / degree).ceil() as i64;
     let has_groups = extent > LONG;
-    let chunk = root(extent, if has_groups { 3.0 } else { 2.0 }).max(1);
+    let chunk = near_root(extent, if has_groups { 3.0 } else { 2.0 });
     let chunks = (extent + chunk - 1) / chunk;
-    let group = if has_groups { root(chunks, 2.0).max(1) } else { 1 };
+    let group = if has_groups { near_root(chunks, 2.0) } else { 1 };
     let groups = (chunks + group - 1) / group;
     for (name, value) in
         [("CHUNK", chunk), ("CHUNKS", chunks), ("GROUP", group), ("GROUPS", groups)]
@@ -189,8 +201,15 @@ fn by_chunks(p: &mut Program, form: &Form, extent: i64, lines: i64) -> Result<St
         text += &p.device_pointer("W", "sums", lines * groups, 8);
     }
     let (start, by) = (form.start, form.operation);
-    let range = "    const long from = c * CHUNK;
-    const long end = from + CHUNK < EXTENT ? from + CHUNK : EXTENT;\n";
+    // Loops of constant length are unrolled, and their loads do not wait for each other.
+    let end = |begin: &str, step: &str, all: &str, divides: bool| match divides {
+        true => format!("{begin} + {step}"),
+        false => format!("{begin} + {step} < {all} ? {begin} + {step} : {all}"),
+    };
+    let range = format!(
+        "    const long from = c * CHUNK;\n    const long end = {};\n",
+        end("from", "CHUNK", "EXTENT", extent % chunk == 0)
+    );
     let (over_chunks, place) = (
         "  for (long o = 0; o < OUTER; o++)\n  for (long c = 0; c < CHUNKS; c++)\n  for (long i = \
          0; i < INNER; i++) {\n",
@@ -211,12 +230,13 @@ fn by_chunks(p: &mut Program, form: &Form, extent: i64, lines: i64) -> Result<St
             "  for (long o = 0; o < OUTER; o++)
   for (long g = 0; g < GROUPS; g++)
   for (long i = 0; i < INNER; i++) {{
-    const long from = g * GROUP, end = from + GROUP < CHUNKS ? from + GROUP : CHUNKS;
+    const long from = g * GROUP, end = {};
     W s = {start};
     for (long j = from; j < end; j++) s {by}= {};
     sums[(o * GROUPS + g) * INNER + i] = s;
   }}
 ",
+            end("from", "GROUP", "CHUNKS", chunks % group == 0),
             total("j")
         );
         ahead = format!(

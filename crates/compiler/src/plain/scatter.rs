@@ -225,11 +225,11 @@ fn tensor_scatter_on_device(p: &mut Program, start: &str) -> Result<(), String> 
     let find = match p.ctx.text("mode", "linear")? {
         "linear" => {
             "    const long first = START;
-    if (STEPS > 0 && (first < 0 || first + STEPS > EXTENT)) return 1;
+    if (STEPS > 0 && (first < 0 || first > EXTENT - STEPS)) return 1;
     const long s = e - first;\n"
         }
         _ => {
-            "    const long s0 = ((e - START) % EXTENT + EXTENT) % EXTENT;
+            "    const long s0 = ((e - START % EXTENT) % EXTENT + EXTENT) % EXTENT;
     const long s = s0 < STEPS ? s0 + (STEPS - 1 - s0) / EXTENT * EXTENT : STEPS;\n"
         }
     };

@@ -173,7 +173,7 @@ fn stream(n: &mut Nest, s: &mut Stmt) -> Option<Var> {
     side
 }
 
-/// Lays each packed weight so that what the loop of `side` reads lies side by side.
+/// Lays each packed weight so that the elements that the loop of `side` reads lie side by side.
 fn pack(n: &mut Nest, side: Var) {
     let mut found: Vec<(Source, usize)> = Vec::new();
     for a in accesses(&n.body) {

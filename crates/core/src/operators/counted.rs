@@ -27,7 +27,7 @@ pub(super) fn gemm(ctx: &Ctx, result: &[i64]) -> Result<u64, String> {
     Ok(count(result)?.saturating_mul(count(&[*depth])?))
 }
 
-/// What a filter of the operand at this place adds up for one element.
+/// The sums of a filter at this place of the operand for one element.
 fn filter(ctx: &Ctx, filters: usize) -> Result<u64, String> {
     count(ctx.shape(filters)?.get(1..).ok_or("its filters are a scalar")?)
 }

@@ -37,6 +37,6 @@ pub(super) const ROWS: &[Row] = &[
         .limits("images of two dimensions"),
     row("GridSample", vision::grid_sample).picks(&[0]).spreads(),
     row("MaxRoiPool", vision::max_roi_pool).picks(&[0]).spreads(),
-    row("MaxUnpool", vision::max_unpool).spreads(),
+    row("MaxUnpool", vision::max_unpool),
     row("RoiAlign", vision::roi_align).picks(&[0]).spreads(),
 ];

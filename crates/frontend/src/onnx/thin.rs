@@ -126,7 +126,7 @@ impl<F: Read + Seek> Walk<'_, F> {
         Ok(Some(made).filter(|_| fits && number > 0 && number < 1 << 29))
     }
 
-    /// Appends so many bytes of the file to the model.
+    /// Appends the next bytes of the file to the model.
     fn append(&mut self, count: u64) -> io::Result<()> {
         if self.size.checked_sub(self.at).is_none_or(|there| there < count) {
             return Err(io::ErrorKind::UnexpectedEof.into());

@@ -3,7 +3,7 @@
 //! whenever the winners change.
 
 use crate::base::error::Error;
-use crate::inference::run::{NetworkRequest, leave_wishes, network};
+use crate::inference::run::{NetworkRequest, leave_wishes, network_to_export};
 use crate::ship::library::{ExportedLibrary, LibraryOptions, export_library};
 use crate::target::target_context::Context;
 use crate::task::event::Listen;
@@ -27,7 +27,7 @@ pub fn export_network(
     request: &LibraryRequest,
     listen: &mut Listen<'_>,
 ) -> Result<ExportedLibrary, Error> {
-    let (network, _) = network(context, &request.network, &[], listen)?;
+    let network = network_to_export(context, &request.network, listen)?;
     leave_wishes(context, &request.network, &network, &[], 0)?;
     let at = context.target(request.network.target, request.network.threads)?;
     export_library(&network, &request.network.input, &request.options, &at, &request.out)

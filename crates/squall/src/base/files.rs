@@ -86,7 +86,7 @@ pub fn read_outline(path: &Path) -> Result<Vec<u8>, Error> {
     read_parts(path, onnx::read_outline)
 }
 
-/// Reads what `parts` takes of a file of so many bytes, and the whole file where it takes nothing.
+/// Reads the parts of a file that `parts` takes, and the whole file where it takes none.
 fn read_parts(
     path: &Path,
     parts: impl FnOnce(&mut BufReader<File>, u64) -> std::io::Result<Option<Vec<u8>>>,

@@ -4,7 +4,7 @@
 //! their network.
 
 use crate::base::error::Error;
-use crate::inference::network::{Layer, Network, accepts};
+use crate::inference::network::{Layer, Network, Packing, accepts};
 use crate::inference::wishes::{leave, seconds_of, wishes_of};
 use crate::input::arrays::{ArrayFile, NamedArray, named, read_array, write_array};
 use crate::input::input_request::InputRequest;
@@ -126,6 +126,25 @@ pub(crate) fn network_for(
     given: &[NamedArray],
     listen: &mut Listen<'_>,
 ) -> Result<Network, Error> {
+    network_packing(context, request, given, Packing::Ahead, listen)
+}
+
+/// Builds a model whose sources are exported.
+pub(crate) fn network_to_export(
+    context: &Context,
+    request: &NetworkRequest,
+    listen: &mut Listen<'_>,
+) -> Result<Network, Error> {
+    network_packing(context, request, &[], Packing::InCalls, listen)
+}
+
+fn network_packing(
+    context: &Context,
+    request: &NetworkRequest,
+    given: &[NamedArray],
+    packing: Packing,
+    listen: &mut Listen<'_>,
+) -> Result<Network, Error> {
     let store = request.store.as_ref().map(Store::open_read_only).transpose()?;
     let (target, threads) = (request.target, request.threads);
     let input = &request.input;
@@ -137,7 +156,8 @@ pub(crate) fn network_for(
         let tasks: Vec<&Task> = model.tasks().iter().collect();
         refuse_misses(input, &tasks, &[], store.as_ref(), &at)?;
     }
-    let mut network = Network::build(&model, request.keep.as_deref(), &at, &mut |tasks| {
+    let keep = request.keep.as_deref();
+    let mut network = Network::build_packing(&model, keep, &at, packing, &mut |tasks| {
         kernels_of(&request.guess, tasks, store.as_ref(), &at, listen)
     })?;
     if let Some(kept) = context.kept_weights().filter(|_| request.keep.is_none()) {

@@ -116,7 +116,8 @@ pub fn choose(
     } else {
         Vec::new()
     };
-    let is_timed = choices.iter().any(|c| c.guessing.as_ref().is_some_and(|g| g.is_timed));
+    let is_timed =
+        choices.iter().any(|c| c.is_open() && c.guessing.as_ref().is_some_and(|g| g.is_timed));
     let ahead = if is_timed { Ahead::OnSpareCores } else { Ahead::OnAllCores };
     while_compiling(&at.device, &at.toolchain, &sources, ahead, || {
         choices.into_iter().map(|choice| choice.settle(guesser)).collect()

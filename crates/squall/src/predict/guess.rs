@@ -29,7 +29,7 @@ use std::sync::atomic::AtomicBool;
 const SEVERAL: usize = 3;
 /// The number of rounds in which every guess failed after which plain loops are used.
 const ROUNDS: usize = 4;
-/// The seed of guesses: every run makes the same ones.
+/// The seed of guesses: the same command makes the same ones each time.
 const SEED: u64 = 0;
 /// The number of the general predictor's candidates among which an untried one is looked for.
 const GENERAL: usize = 4;
@@ -273,7 +273,7 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         Ok(())
     }
 
-    /// What the cache as it is knows, and else what similar tasks and a predictor propose.
+    /// The guesses that the cache knows, and else those of similar tasks and of a predictor.
     fn begun(&mut self, state: &mut TaskState) -> Result<Beginning, Error> {
         let task = state.task;
         let place = &self.at.place;
@@ -297,9 +297,10 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         }
         let mut next = untimed;
         next.truncate(wanted);
-        let mut learned = self.learned(state, wanted - next.len())?;
-        // What earlier runs tried is enough: no run tries more than the first did.
-        let asks = learned.len() + next.len() < wanted && state.tried.len() < wanted;
+        let room = wanted - next.len();
+        let mut learned = self.learned(state, room)?;
+        // Where earlier runs tried enough, the predictor is not asked again.
+        let asks = learned.len() < room && state.tried.len() < room;
         next.append(&mut learned);
         Ok(Beginning { known, next, wanted, is_timed, asks })
     }

@@ -63,7 +63,7 @@ impl Tile {
     }
 }
 
-/// The rows of a tile, of so many rows.
+/// The rows of a tile, where there are this many in all.
 fn tile_of(rows: i64) -> i64 {
     (rows.clamp(1, MOST_ROWS) as u64).next_power_of_two() as i64
 }

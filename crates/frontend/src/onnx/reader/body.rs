@@ -130,6 +130,14 @@ impl Body<'_> {
         self.constant(TensorProto { dims, data_type: 7, int64_data, ..Default::default() })
     }
 
+    /// Indices below 0, which count from the end elsewhere, as one behind the end: reading there is
+    /// an error.
+    pub fn counted_from_front(&mut self, indices: &str, extent: i64) -> String {
+        let (zero, end) = (self.integers(&[0]), self.integers(&[extent]));
+        let is_below = self.op("Less", &[indices, &zero], vec![]);
+        self.op("Where", &[&is_below, &end, indices], vec![])
+    }
+
     pub fn reshape(&mut self, x: &str, to: &[i64]) -> String {
         let shape = self.integers(to);
         self.op("Reshape", &[x, &shape], vec![])

@@ -35,6 +35,7 @@ use crate::predict::counts::KernelCounts;
 use crate::target::target_context::TargetContext;
 use files::Places;
 use layout::FileLayout;
+pub use plain::Packing;
 use plain::PlainOperators;
 use program::{LinkedSource, Site};
 use squall_core::graph::deciding_inputs;
@@ -232,12 +233,12 @@ fn fault(model: &ModelInput, message: String, hint: &str) -> Error {
 }
 
 /// The plain operators and generated kernels of steps that no task makes.
-fn untasked(plan: &Plan, at: &TargetContext) -> Result<PlainOperators, String> {
+fn untasked(plan: &Plan, at: &TargetContext, packing: Packing) -> Result<PlainOperators, String> {
     if !at.gpus.is_empty() {
         return device::generated(plan);
     }
     let on_threads = at.device.cores.len() > 1 && at.toolchain.openmp();
-    PlainOperators::of(plan, on_threads, &at.toolchain.plain_flags())
+    PlainOperators::of(plan, on_threads, &at.toolchain.plain_flags(), packing)
 }
 
 /// Builds the program of a network in its folder.
@@ -268,6 +269,17 @@ impl Network {
         at: &TargetContext,
         make: &mut MakeKernels<'_>,
     ) -> Result<Network, Error> {
+        Network::build_packing(input, keep, at, Packing::Ahead, make)
+    }
+
+    /// The same, of plain operators that pack constants then.
+    pub fn build_packing(
+        input: &Input,
+        keep: Option<&Path>,
+        at: &TargetContext,
+        packing: Packing,
+        make: &mut MakeKernels<'_>,
+    ) -> Result<Network, Error> {
         runs_here(at)?;
         let model = input.model_or("it is no model that can be run")?;
         let fault = |message, hint: &str| fault(model, message, hint);
@@ -292,7 +304,7 @@ impl Network {
             plan.in_formats(&all).map_err(|e| fault(e, UNTUNED_HINT))?;
         }
         let hint = if gpu.is_some() { ON_CPU_HINT } else { UNTUNED_HINT };
-        let mut plain = untasked(&plan, at).map_err(|e| fault(e, hint))?;
+        let mut plain = untasked(&plan, at, packing).map_err(|e| fault(e, hint))?;
         let tasks: Vec<&Task> = model.tasks.iter().collect();
         let ((made, mut fallbacks), moves) = program::with_runtime_ahead(at, || {
             (make(&tasks), if gpu.is_none() { trust::settle(&mut plain, at) } else { Vec::new() })

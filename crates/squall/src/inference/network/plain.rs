@@ -13,6 +13,16 @@ use std::fmt::Write as _;
 /// A fixed symbol, with which a text is made to be hashed.
 const NAMELESS: &str = "squall_plain";
 
+/// When plain operators pack constants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// Once, when the network is opened, by the program that then reads them.
+    Ahead,
+    /// In each call: sources that are exported may be compiled anew for other processors, whose
+    /// vectors want constants in another order.
+    InCalls,
+}
+
 /// The plain operators of a plan.
 #[derive(Clone, Debug, Default)]
 pub struct PlainOperators {
@@ -53,13 +63,19 @@ impl PlainOperators {
 
     /// Generates all of a plan's, for several threads or for one, to be compiled with these flags;
     /// says which has none, and why.
-    pub fn of(plan: &Plan, on_threads: bool, flags: &[String]) -> Result<PlainOperators, String> {
+    pub fn of(
+        plan: &Plan,
+        on_threads: bool,
+        flags: &[String],
+        packing: Packing,
+    ) -> Result<PlainOperators, String> {
         let mut all = PlainOperators::default();
         let mut known: HashMap<String, usize> = HashMap::new();
         for (i, step) in plan.steps.iter().enumerate() {
             let Work::Plain { call, inputs, .. } = &step.work else { continue };
             let is_constant = |s: &Option<ValueSource>| matches!(s, Some(ValueSource::Constant(_)));
-            let fixed: Vec<bool> = inputs.iter().map(is_constant).collect();
+            let is_packed = |s| packing == Packing::Ahead && is_constant(s);
+            let fixed: Vec<bool> = inputs.iter().map(is_packed).collect();
             let at = |why: String| format!("node `{}` ({}): {why}", step.node, step.op);
             let call = call.0.as_ref().ok_or_else(|| at("its call is not known".into()))?;
             let made = text(call, &fixed, NAMELESS).map_err(at)?;

@@ -1,6 +1,6 @@
-//! What of a network still runs as plain C, with its share of the time and its bound: plain
-//! operators, moves of data, and kernels that are plain loops. Input: a network and the times of
-//! its steps; output: [`PlainSteps`], a short table of equal nodes, which `squall bench` and the
+//! The steps of a network that still run as plain C, with their share of the time and their bound:
+//! plain operators, moves of data, and kernels that are plain loops. Input: a network and the times
+//! of its steps; output: [`PlainSteps`], a short table of equal nodes, which `squall bench` and the
 //! report of `squall tune` show. `step_work.rs` says what each step must do at least.
 
 use super::step_work::{StepWork, operands_of, work_of};

@@ -1,5 +1,5 @@
-//! What a step of a network must do at least, and the least time that a machine's roof (its
-//! measured peak and bandwidths) leaves to it. Input: a plan, a step of it and the network's
+//! The work that a step of a network must do at least, and the least time that a machine's roof
+//! (its measured peak and bandwidths) leaves to it. Input: a plan, a step of it and the network's
 //! kernels; output: a [`StepWork`], or nothing where the work is not known ahead of the run.
 //! `plain_steps.rs` asks it of the steps that run as plain C.
 
@@ -17,7 +17,7 @@ pub struct StepWork {
     pub operations: u64,
     /// Bytes that are read and written.
     pub bytes: u64,
-    /// What is multiplied.
+    /// The kind of factors.
     pub factors: Factors,
 }
 
@@ -77,7 +77,8 @@ fn read(plan: &Plan, from: &ValueSource, written: usize) -> usize {
     }
 }
 
-/// What equal steps of an operator have in common: types and extents of what they read and write.
+/// The facts that equal steps of an operator have in common: types and extents of what they read
+/// and write.
 pub(super) fn operands_of(plan: &Plan, step: &PlanStep) -> String {
     match &step.work {
         Work::Kernel { task, .. } => task.to_string(),

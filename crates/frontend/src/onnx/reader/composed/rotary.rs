@@ -16,6 +16,8 @@ pub(super) fn rotary(b: &mut Body) -> Option<()> {
     if b.shape(3).ok()? != [batch, steps] || caches.iter().any(|c| c.len() != 2) {
         return None;
     }
+    let rows = caches[0][0].min(caches[1][0]);
+    let ids = b.counted_from_front(&ids, rows);
     let [cos, sin] = [cos, sin].map(|cache| b.op("Gather", &[&cache, &ids], vec![]));
     let attributes = b.call.attribute.clone();
     let y = b.op("RotaryEmbedding", &[&x, &cos, &sin], attributes);

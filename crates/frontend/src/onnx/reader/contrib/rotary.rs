@@ -11,6 +11,9 @@ pub(super) fn rotary_embedding(b: &mut Body) -> Result<(), String> {
     if b.int("is_packed_batching", 0) != 0 {
         return Err("its attribute `is_packed_batching` is not supported".into());
     }
+    if b.int("rotary_embedding_dim", 0) > 0 && b.int("num_heads", 0) == 0 {
+        return Err("its attribute `rotary_embedding_dim` needs `num_heads`".into());
+    }
     let (shape, caches) = (b.shape(0)?, [b.shape(2)?, b.shape(3)?]);
     let [_, half] = caches[0][..] else { return Err("its cosines are no matrix".into()) };
     if caches[0] != caches[1] {
@@ -37,6 +40,7 @@ pub(super) fn rotary_embedding(b: &mut Body) -> Result<(), String> {
         [n, t] if (n, t) == (batch, steps) => (ids, false),
         ref other => return Err(format!("position ids of shape {other:?} are not supported")),
     };
+    let ids = b.counted_from_front(&ids, caches[0][0]);
     let rows = |b: &mut Body, input: usize| -> Result<String, String> {
         let mut rows = b.op("Gather", &[&b.input(input)?, &ids], vec![]);
         if is_first {

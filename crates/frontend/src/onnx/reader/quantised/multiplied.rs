@@ -23,7 +23,7 @@ pub(super) fn multiplied(graph: &GraphProto) -> HashSet<String> {
     bytes.filter(|b| reaches_a_product(b, &readers)).cloned().collect()
 }
 
-/// Whether an operator reads companions of a value, or of what is moved from it.
+/// Whether an operator reads companions of a value, or of a value that is moved from it.
 fn reaches_a_product<'g>(bytes: &'g str, readers: &Readers<'g>) -> bool {
     let (mut open, mut seen) = (vec![bytes], HashSet::from([bytes]));
     while let Some(name) = open.pop() {

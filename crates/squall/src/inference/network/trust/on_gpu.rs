@@ -14,7 +14,7 @@ use crate::inference::network::launch;
 use crate::inference::network::launch::Ended;
 use crate::inference::network::layout::FileLayout;
 use crate::inference::network::operands::{source_of, target_of};
-use crate::inference::network::plain::{PlainOperators, text};
+use crate::inference::network::plain::{Packing, PlainOperators, text};
 use crate::inference::network::units::{MOVES, usual_arguments};
 use crate::inference::network::{compiled, device, program};
 use crate::target::target_context::TargetContext;
@@ -356,7 +356,8 @@ impl Comparison<'_> {
     fn by_plain_c(&self, folder: &Path, probe: &Probe, inputs: &[Vec<u8>]) -> Result<Ran, Error> {
         let at = self.at.without_gpus();
         let independent = at.toolchain.independent_flags();
-        let plain = PlainOperators::of(&probe.plan, false, &independent).map_err(Error::Nothing)?;
+        let plain = PlainOperators::of(&probe.plan, false, &independent, Packing::Ahead)
+            .map_err(Error::Nothing)?;
         let arguments = [&usual_arguments(&MOVES, &at)[..], &independent].concat();
         let moves = MovesBuild { arguments, fallback: None };
         let layout = FileLayout::new(&probe.plan, &[], &plain);
