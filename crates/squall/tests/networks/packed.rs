@@ -4,8 +4,14 @@
 
 use super::*;
 
-/// A recurrence over these weights; the others of `W` and `R` are inputs.
-fn recurrence(folder: &Path, op: &str, gates: i64, constants: &[&str]) -> (Array, u64) {
+/// A model of a recurrence over these weights of its file; the others of `W` and `R` are inputs,
+/// which are given, too.
+fn recurrent(
+    folder: &Path,
+    op: &str,
+    gates: i64,
+    constants: &[&str],
+) -> (NetworkRequest, Vec<(&'static str, Array)>) {
     let [steps, batch, features, hidden] = [12, 3, 9, 20];
     let operands = [
         ("X", noise(&[steps, batch, features], 1)),
@@ -21,7 +27,12 @@ fn recurrence(folder: &Path, op: &str, gates: i64, constants: &[&str]) -> (Array
         value(name, F32, &extents)
     });
     let node = with_int(node(op, &["X", "W", "R"], &["Y"]), "hidden_size", hidden);
-    let network = model(folder, vec![node], weights, inputs.collect(), &["Y"]);
+    (model(folder, vec![node], weights, inputs.collect(), &["Y"]), given)
+}
+
+/// The result of such a model, and the bytes that its network packs when it is opened.
+fn recurrence(folder: &Path, op: &str, gates: i64, constants: &[&str]) -> (Array, u64) {
+    let (network, given) = recurrent(folder, op, gates, constants);
     let kept = folder.join("network");
     let network = NetworkRequest { keep: Some(kept.clone()), ..network };
     let (out, _) = run(folder, &network, &given).unwrap();
@@ -44,4 +55,26 @@ fn weights_are_packed_when_the_network_is_opened() {
             assert_eq!(*prepared > 0, packs, "{op} over constants {constants:?}");
         }
     }
+}
+
+/// Exported sources may be compiled anew for other processors, which want panels of other extents.
+#[test]
+fn exported_sources_pack_in_each_call() {
+    if target() != TargetRequest::Cpu {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (network, _) = recurrent(folder.path(), "LSTM", 4, &["W", "R"]);
+    let options = squall::library::LibraryOptions {
+        name: "lstm".parse().unwrap(),
+        onnxruntime: false,
+        build: false,
+    };
+    let out = folder.path().join("out");
+    let request = squall::LibraryRequest { network, options, out: out.clone() };
+    squall::export_network(&context(), &request, &mut |_| {}).unwrap();
+    let sources = std::fs::read_dir(out.join("src")).unwrap().map(|e| e.unwrap().path());
+    let texts: Vec<String> = sources.filter_map(|p| std::fs::read_to_string(p).ok()).collect();
+    assert!(texts.iter().any(|t| t.contains("gate_tanh")), "no text has the recurrence");
+    assert!(texts.iter().all(|t| !t.contains("PACKED_BY")), "a call reads panels of another build");
 }
