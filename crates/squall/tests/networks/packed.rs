@@ -43,6 +43,10 @@ fn recurrence(folder: &Path, op: &str, gates: i64, constants: &[&str]) -> (Array
 
 #[test]
 fn weights_are_packed_when_the_network_is_opened() {
+    // GPUs read weights as they are; an emulator takes half a minute for each of these networks.
+    if target() != TargetRequest::Cpu {
+        return;
+    }
     for (op, gates) in [("LSTM", 4), ("GRU", 3)] {
         let all = [&["W", "R"][..], &["R"], &["W"], &[]];
         let made = all.map(|constants| {
@@ -51,8 +55,7 @@ fn weights_are_packed_when_the_network_is_opened() {
         });
         for ((array, prepared), constants) in made.iter().zip(all) {
             assert_eq!(array.bytes, made[3].0.bytes, "{op} over constants {constants:?}");
-            let packs = target() == TargetRequest::Cpu && !constants.is_empty();
-            assert_eq!(*prepared > 0, packs, "{op} over constants {constants:?}");
+            assert_eq!(*prepared > 0, !constants.is_empty(), "{op} over constants {constants:?}");
         }
     }
 }
