@@ -288,10 +288,10 @@ pub struct LpNorm {
 }
 
 impl LpNorm {
-    /// A number that no norm but 0 is below: it is divided by in the place of 0. Sums of sizes are
-    /// 0 or the smallest float at least, and roots of sums of squares that number's root.
+    /// The least norm that is divided by. It stands in the place of 0, and of sums of sizes whose
+    /// reciprocal no float holds; roots of sums of squares are 0 or as large.
     pub fn least(p: i64) -> f32 {
-        if p == 1 { 1e-45 } else { 3.7e-23 }
+        if p == 1 { f32::MIN_POSITIVE } else { 3.7e-23 }
     }
 
     /// The workload of the normalisation alone, without an epilogue.
