@@ -9,6 +9,7 @@
 //! a sketch, `moves` CUDA C for copies. The crate sees `squall-core` only and does no IO; `squall`
 //! calls it.
 
+mod cores;
 pub mod emit;
 mod explain;
 mod features;
@@ -19,6 +20,7 @@ pub mod plain;
 pub mod schedule;
 mod sketch;
 
+pub use cores::on_all_cores;
 pub use explain::{STAGES, explain};
 pub use features::{FEATURES, GPU_FEATURES};
 pub use sketch::{

@@ -294,6 +294,13 @@ fn attributes(n: &Net) -> BTreeMap<String, Attribute> {
     all
 }
 
+/// A recurrence of these steps, rows, features, units and directions, without options.
+fn net(op: &'static str, extents: [usize; 5]) -> Net {
+    let [steps, batch, features, hidden, directions] = extents;
+    let (linear_before_reset, has_states, more) = (false, false, More::default());
+    Net { op, steps, batch, features, hidden, directions, has_states, linear_before_reset, more }
+}
+
 #[test]
 fn recurrences_are_those_of_loops() {
     let mut r = Random::seed_from_u64(41);
@@ -316,15 +323,9 @@ fn recurrences_are_those_of_loops() {
         for (op, linear_before_reset) in operators.into_iter().skip(i % 2).step_by(2) {
             let (directions, has_states) = (1 + i / 2 % 2, i % 3 != 1);
             let n = Net {
-                op,
-                steps,
-                batch,
-                features,
-                hidden,
-                directions,
                 has_states,
                 linear_before_reset,
-                more: More::default(),
+                ..net(op, [steps, batch, features, hidden, directions])
             };
             cases.push(case(&mut r, &n));
         }
@@ -341,21 +342,6 @@ fn recurrences_are_those_of_loops() {
 #[test]
 fn recurrences_of_all_attributes_and_small_extents_are_those_of_loops() {
     let mut r = Random::seed_from_u64(43);
-    let net = |op, extents: [usize; 5]| {
-        let [steps, batch, features, hidden, directions] = extents;
-        let (linear_before_reset, has_states, more) = (false, false, More::default());
-        Net {
-            op,
-            steps,
-            batch,
-            features,
-            hidden,
-            directions,
-            has_states,
-            linear_before_reset,
-            more,
-        }
-    };
     let usual = More::default();
     let peepholes = More { has_peepholes: true, ..usual };
     let reverse = More { is_reverse: true, ..usual };

@@ -5,10 +5,7 @@
 static void columns_matrix(const float **rows, long count, const float *columns, long wide, long k,
                            float *to, long step, float *panel) {
   (void)panel;
-  for (long r = 0; r < count; r++)
-    for (long c = 0; c < wide; c++)
-      for (long i = 0; i < k; i++)
-        to[r * step + c] = madf(rows[r][i], columns[c * k + i], to[r * step + c]);
+  matrix_by_loops(rows, count, columns, wide, k, to, step);
 }
 #else
 static void columns_matrix(const float **rows, long count, const float *columns, long wide, long k,

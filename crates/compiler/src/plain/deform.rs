@@ -69,14 +69,12 @@ fn deform_conv(p: &mut Program) -> Result<(), String> {
     match sampled.saturating_mul(p.dtype(0)?.bytes() as i64) {
         bytes if bytes <= MOST_SAMPLED => {
             shared_by_threads(p, out[1] / group, x[1] / offsets, out[0] * out[1] * points);
-            p.on_device_over(
-                &named(without_comment(include_str!("deform_threads.c"))),
-                bytes as u64,
-            );
+            let columns = p.device_pointer("R", "columns", sampled, p.dtype(0)?.bytes());
+            p.on_device(&(columns + &named(without_comment(include_str!("deform_threads.c")))));
         }
         _ => {
             let alone = named(without_comment(include_str!("deform_each.c")));
-            p.on_device_over(&alone, 0);
+            p.on_device(&alone);
         }
     }
     if p.dtype(0)? != DType::F32 || x[2] * x[3] > i64::from(i32::MAX) {
@@ -100,7 +98,6 @@ fn shared_by_threads(p: &mut Program, filters: i64, channels: i64, results: i64)
         _ => 1,
     };
     let points = p.value("POINTS").unwrap_or(0) as i64;
-    p.define("COLUMNS_OF", "((R *)scratch)");
     for (name, v) in [
         ("SOME", SAMPLED),
         ("PARTS", (channels + SAMPLED - 1) / SAMPLED),

@@ -1,5 +1,5 @@
 /* The body of DeformConv on a GPU, of two loops. Threads of the first fetch the elements that the
-   window samples: row (c * TAPS + k) of an image's COLUMNS_OF has, for each place of the result,
+   window samples: row (c * TAPS + k) of an image's columns has, for each place of the result,
    the element of channel c under element k of the window. A thread finds the place and the weights
    once for up to SOME channels. Threads of the second multiply these rows by the filters: each
    makes RESULTS filters' results at PLACES places, which lie 32 apart so that the threads of a
@@ -33,7 +33,7 @@
         if (y + 1 < HEIGHT && z + 1 < WIDTH) s += lv * lu * x[(y + 1) * WIDTH + z + 1];
         s *= factor;
       }
-      COLUMNS_OF[((b * CHANNELS + c) * TAPS + k) * POINTS + at] = s;
+      columns[((b * CHANNELS + c) * TAPS + k) * POINTS + at] = s;
     }
   }
   for (long b = 0; b < BATCH; b++)
@@ -43,7 +43,7 @@
   for (long lane = 0; lane < 32; lane++) {
     const long first = block * 32 * PLACES + lane;
     if (first >= POINTS) continue;
-    const R *from = COLUMNS_OF + (b * CHANNELS + group * INS) * TAPS * POINTS;
+    const R *from = columns + (b * CHANNELS + group * INS) * TAPS * POINTS;
     const T1 *filters[RESULTS];
     long places[PLACES];
     R sums[RESULTS][PLACES];

@@ -65,6 +65,8 @@ impl DeviceSource {
     }
 }
 
+/// The number of lines of elements from which a thread for each keeps a GPU busy.
+pub(super) const MANY_LINES: i64 = 32 << 10;
 /// Loops of at most so many instances count them in 32 bits, in which a GPU divides several times
 /// as fast as in 64. A thread's last step leads behind the end and must not overflow.
 const MOST_SHORT: u64 = 1 << 31;

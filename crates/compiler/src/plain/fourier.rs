@@ -1,7 +1,7 @@
 //! The body of a Fourier transform for a GPU, whose threads share passes over all signals. Input:
 //! a [`Transform`] (how points are read and results stored, as C) and the factors of its length,
 //! of which `signal.rs` has several signals a time on a CPU. Output: the body, a loop for each
-//! pass, and the bytes of scratch memory that it needs.
+//! pass.
 //!
 //! A pass takes one small factor or two (as many points as a thread keeps in registers, by
 //! `fft_step.c`), or a large prime, of which a thread makes one result. The first pass reads the
@@ -64,21 +64,14 @@ pub(super) fn on_device(p: &mut Program, t: &Transform, factors: &[i64], signals
     let passes = passes(factors);
     p.define("SIGN", if t.sign < 0.0 { "(-1.0)" } else { "1.0" });
     p.table("fft_step", super::program::without_comment(include_str!("fft_step.c")).into());
-    let buffer = (signals.max(1) * t.length * 2) as u64 * 8;
-    let turns = match t.length {
-        n if n <= MOST_WRITTEN => 0,
-        n => 2 * n as u64 * 8,
-    };
     let mut text = turn(p, t.length);
+    for n in 0..(passes.len() - 1).min(2) {
+        text += &p.device_pointer("double", &format!("points{n}"), signals * t.length * 2, 8);
+    }
     let (mut size, mut run) = (t.length, 1);
     for (n, factors) in passes.iter().enumerate() {
         // Passes read what the one before wrote, in one of two places.
-        let place = |n: usize| {
-            let at = turns + (n % 2) as u64 * buffer;
-            format!(
-                "((double *)(void *)((char *)scratch + {at})) + ((o * LENGTH + n) * INNER + i) * 2"
-            )
-        };
+        let place = |n: usize| format!("points{} + ((o * LENGTH + n) * INNER + i) * 2", n % 2);
         let read = match n {
             0 => t.read.clone(),
             _ => format!("const double *p = {}; vr = p[0], vi = p[1];", place(n - 1)),
@@ -92,8 +85,7 @@ pub(super) fn on_device(p: &mut Program, t: &Transform, factors: &[i64], signals
         size /= factors[0] * factors[1];
         run *= factors[0] * factors[1];
     }
-    let buffers = (passes.len() - 1).min(2) as u64;
-    p.on_device_over(&text, turns + buffers * buffer);
+    p.on_device(&text);
 }
 
 /// The cosines and sines that passes read as `TURN`: a table, or text that computes them.
@@ -104,13 +96,12 @@ fn turn(p: &mut Program, length: i64) -> String {
         p.doubles("TURN", &all);
         return String::new();
     }
-    p.define("TURN", "((double *)scratch)");
-    "  for (long i = 0; i < LENGTH; i++) {
+    p.device_pointer("double", "TURN", 2 * length, 8)
+        + "  for (long i = 0; i < LENGTH; i++) {
     TURN[2 * i] = cos(2 * 3.14159265358979323846 * (double)i / (double)LENGTH);
     TURN[2 * i + 1] = sin(2 * 3.14159265358979323846 * (double)i / (double)LENGTH);
   }
 "
-    .into()
 }
 
 impl Pass {

@@ -253,6 +253,7 @@ static inline R mad_r(R a, R b, R c) { return c + a * b; }
     ("lanes", include_str!("lanes.c")),
     ("dot_matrix", include_str!("dots.c")),
     ("packed_panel", include_str!("packed.c")),
+    ("matrix_by_loops", include_str!("matrix_by_loops.c")),
     ("packed_matrix", include_str!("packed_matrix.c")),
     ("columns_matrix", include_str!("columns_matrix.c")),
     ("panel_products", include_str!("panel.c")),

@@ -10,10 +10,7 @@ static void pack_columns(const float *columns, long wide, long k, long depth, fl
 static void packed_matrix(const float **rows, long count, const float *panels, long wide, long k,
                           float *to, long step, long turned) {
   (void)turned;
-  for (long r = 0; r < count; r++)
-    for (long c = 0; c < wide; c++)
-      for (long i = 0; i < k; i++)
-        to[r * step + c] = madf(rows[r][i], panels[c * k + i], to[r * step + c]);
+  matrix_by_loops(rows, count, panels, wide, k, to, step);
 }
 #else
 static void packed_matrix(const float **rows, long count, const float *panels, long wide, long k,

@@ -98,33 +98,10 @@ fn top_k(p: &mut Program) -> Result<(), String> {
         }
         "    best_of(v, INNER, keys, kept, other, best);\n"
     } else {
-        "    long count = 0;
-    for (long e = 0; e < EXTENT; e++) {
-      const T0 a = v[e * INNER];
-      if (count == K && !BETTER(a, v[best[K - 1] * INNER])) continue;
-      long at = count < K ? count++ : K - 1;
-      for (; at > 0 && BETTER(a, v[best[at - 1] * INNER]); at--) best[at] = best[at - 1];
-      best[at] = e;
-    }
-"
+        ranks::INSERTED
     };
-    let values = match p.result(0).is_some() {
-        true => "      y0[(o * K + k) * INNER + i] = v[best[k] * INNER];\n",
-        false => "",
-    };
-    let places = match p.result(1).is_some() {
-        true => "      y1[(o * K + k) * INNER + i] = best[k];\n",
-        false => "",
-    };
-    p.body(&format!(
-        "  for (long o = 0; o < OUTER; o++)
-  for (long i = 0; i < INNER; i++) {{
-    const T0 *v = x0 + o * EXTENT * INNER + i;
-{choose}    for (long k = 0; k < K; k++) {{
-{values}{places}    }}
-  }}
-"
-    ));
+    let text = ranks::over_lines(p, choose);
+    p.body(&text);
     let lines = product(&x[..axis]) * product(&x[axis + 1..]);
     ranks::on_device(p, [lines, x[axis], k])
 }

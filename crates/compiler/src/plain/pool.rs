@@ -195,27 +195,16 @@ fn unpool(p: &mut Program) -> Result<(), String> {
 /// CPU: the largest number of an element that goes there is found first. `find` begins the loop
 /// over elements and finds an element's place.
 fn unpool_on_device(p: &mut Program, find: &str, results: i64) {
-    p.table("raise_to", RAISE_TO.into());
-    p.define("LAST", "((int *)scratch)");
+    let last = p.device_pointer("int", "last", results, 4);
     let text = format!(
-        "  for (long i = 0; i < M0; i++) LAST[i] = -1;
-{find}    raise_to(LAST + at, (int)i);
+        "{last}  for (long i = 0; i < M0; i++) last[i] = -1;
+{find}    atomicMax(last + at, (int)i);
   }}
   for (long i = 0; i < M0; i++) {{
     y0[i] = 0;
-    if (LAST[i] >= 0) y0[i] = x0[LAST[i]];
+    if (last[i] >= 0) y0[i] = x0[last[i]];
   }}
 "
     );
-    p.on_device_over(&text, results.max(1) as u64 * 4);
+    p.on_device(&text);
 }
-
-/// The C function that makes a number as large as another one.
-const RAISE_TO: &str = "static inline void raise_to(int *p, int v) {
-#ifdef __CUDA_ARCH__
-  atomicMax(p, v);
-#else
-  if (*p < v) *p = v;
-#endif
-}
-";

@@ -333,12 +333,6 @@ impl<'a> Program<'a> {
         self.device = Some(text.into());
     }
 
-    /// The same with this many bytes of scratch memory in the place of those of the body for a CPU.
-    pub fn on_device_over(&mut self, text: &str, bytes: u64) {
-        self.on_device(text);
-        self.device_scratch = bytes;
-    }
-
     /// Asks for memory during a call of the body for a GPU, and gives the text that declares a
     /// pointer into it. What one of that body's loops writes there, the loops behind it read.
     pub fn device_pointer(&mut self, ty: &str, name: &str, count: i64, bytes: u64) -> String {

@@ -11,8 +11,8 @@ use super::program::{Program, long};
 const RUN: i64 = 128;
 /// Runs that a loop merges into one.
 const WAYS: i64 = 4;
-/// Where there are so many lines, and few elements are asked of each, a thread has a whole line.
-const MANY_LINES: i64 = 4 << 10;
+/// From this number of lines on, where few elements are asked of each, a thread has a whole line.
+const WHOLE_LINES: i64 = 4 << 10;
 const FEW: i64 = 16;
 
 /// The runs that a loop leaves: how many there are in a line, the elements that each stands for,
@@ -31,8 +31,8 @@ pub(super) fn on_device(p: &mut Program, [lines, extent, k]: [i64; 3]) -> Result
         return Ok(());
     }
     p.int("LINES", lines);
-    if lines >= MANY_LINES && k <= FEW {
-        let text = line_by_line(p);
+    if lines >= WHOLE_LINES && k <= FEW {
+        let text = over_lines(p, &format!("    long best[K];\n{INSERTED}"));
         p.on_device(&text);
         return Ok(());
     }
@@ -143,8 +143,19 @@ fn merged(p: &Program, all: &[Runs], level: usize) -> String {
     )
 }
 
-/// The loops over lines in which the best few are kept sorted.
-fn line_by_line(p: &Program) -> String {
+/// C that keeps the best elements of a line in `best` while it reads the line: few of them.
+pub(super) const INSERTED: &str = "    long count = 0;
+    for (long e = 0; e < EXTENT; e++) {
+      const T0 a = v[e * INNER];
+      if (count == K && !BETTER(a, v[best[K - 1] * INNER])) continue;
+      long at = count < K ? count++ : K - 1;
+      for (; at > 0 && BETTER(a, v[best[at - 1] * INNER]); at--) best[at] = best[at - 1];
+      best[at] = e;
+    }
+";
+
+/// The loops over lines, of which C puts the places of the best elements into `best`.
+pub(super) fn over_lines(p: &Program, choose: &str) -> String {
     let mut stores = String::new();
     if p.result(0).is_some() {
         stores += "      y0[(o * K + k) * INNER + i] = v[best[k] * INNER];\n";
@@ -156,15 +167,7 @@ fn line_by_line(p: &Program) -> String {
         "  for (long o = 0; o < OUTER; o++)
   for (long i = 0; i < INNER; i++) {{
     const T0 *v = x0 + o * EXTENT * INNER + i;
-    long best[K], count = 0;
-    for (long e = 0; e < EXTENT; e++) {{
-      const T0 a = v[e * INNER];
-      if (count == K && !BETTER(a, v[best[K - 1] * INNER])) continue;
-      long at = count < K ? count++ : K - 1;
-      for (; at > 0 && BETTER(a, v[best[at - 1] * INNER]); at--) best[at] = best[at - 1];
-      best[at] = e;
-    }}
-    for (long k = 0; k < K; k++) {{
+{choose}    for (long k = 0; k < K; k++) {{
 {stores}    }}
   }}
 "

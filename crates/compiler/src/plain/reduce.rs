@@ -4,6 +4,7 @@
 //! `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
+use super::device::MANY_LINES;
 use super::elementwise::only;
 use super::program::{Program, limits, long, loops, offset, product, strides};
 use squall_core::DType;
@@ -315,8 +316,6 @@ fn arg(p: &mut Program) -> Result<(), String> {
 
 /// The best of this number of neighbours is a thread's on a GPU.
 const ARG_PART: i64 = 64;
-/// So many lines keep a GPU busy with a thread each.
-const MANY_LINES: i64 = 32 << 10;
 
 /// On a GPU a thread has a result, or where lines are few and long the best of `ARG_PART`
 /// neighbours, of which the next loop finds the best, and so on until a line has one. Elements meet

@@ -460,10 +460,7 @@ fn roi_align(p: &mut Program) -> Result<(), String> {
     ));
     // On a GPU each bin is a thread's. A bin of few samples needs no search for those inside.
     let each = few_samples_first(&each);
-    p.on_device_over(
-        &format!("  for (long n = 0; n < REGIONS; n++)\n{BINS} {{\n{region}{each}  }}\n"),
-        0,
-    );
+    p.on_device(&format!("  for (long n = 0; n < REGIONS; n++)\n{BINS} {{\n{region}{each}  }}\n"));
     Ok(())
 }
 

@@ -316,7 +316,7 @@ fn chosen_on_device(p: &mut Program, all: &[Vec<Taps>], fill: f32) -> Result<(),
             super::program::number(f64::from(fill))
         ),
     };
-    p.on_device_over(&loops("i", &to, &inner), 0);
+    p.on_device(&loops("i", &to, &inner));
     Ok(())
 }
 
@@ -492,7 +492,7 @@ fn weighted_on_device(p: &mut Program, all: &[Vec<Taps>], moving: &[usize]) -> R
     let value = stored(d, "v");
     let place = offset("i", &strides(&to));
     inner = format!("{inner}{ends}    const R v = {closed};\n    y0[{place}] = {value};");
-    p.on_device_over(&loops("i", &to, &inner), 0);
+    p.on_device(&loops("i", &to, &inner));
     Ok(())
 }
 
@@ -517,7 +517,7 @@ fn axis_by_axis_on_device(
     moving: &[usize],
 ) -> Result<(), String> {
     let (d, mut shape, out) = (p.dtype(0)?, p.shape(0)?.to_vec(), p.out()?);
-    let (mut text, mut from, mut bytes) = (String::new(), "x0".to_string(), 0u64);
+    let (mut text, mut from) = (String::new(), "x0".to_string());
     for (n, &a) in moving.iter().enumerate() {
         let (most, extent) = (most(&all[a]), shape[a]);
         let terms = match all[a].iter().any(Vec::is_empty) {
@@ -529,10 +529,10 @@ fn axis_by_axis_on_device(
         let is_last = n + 1 == moving.len();
         let (to, value) = match is_last {
             true => ("y0".to_string(), stored(d, "t")),
-            false => (format!("((R *)(void *)((char *)scratch + {bytes}))"), "t".into()),
+            false => (format!("made{a}"), "t".into()),
         };
         if !is_last {
-            bytes = (bytes + product(&shape) as u64 * 8).next_multiple_of(64);
+            text += &p.device_pointer("R", &to, product(&shape), 8);
         }
         let _ = write!(
             text,
@@ -550,6 +550,6 @@ fn axis_by_axis_on_device(
         );
         from = to;
     }
-    p.on_device_over(&text, bytes);
+    p.on_device(&text);
     Ok(())
 }

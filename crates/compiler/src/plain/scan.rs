@@ -4,6 +4,7 @@
 //! the tables `OPS` of all families of operators.
 
 use super::Generator;
+use super::device::MANY_LINES;
 use super::elementwise::only;
 use super::program::{Program, long, product};
 use super::reduce::split_at;
@@ -14,8 +15,6 @@ pub(super) const OPS: &[(&str, Generator)] = &[("CumProd", scan), ("CumSum", sca
 
 /// Lines of so few elements are never cut into chunks.
 const SHORT: i64 = 64;
-/// So many lines keep a GPU busy with a thread each.
-const MANY_LINES: i64 = 32 << 10;
 /// Lines of more elements than these have groups of chunks.
 const LONG: i64 = 256;
 

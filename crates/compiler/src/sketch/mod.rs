@@ -14,7 +14,6 @@ mod attention;
 mod back_to_back;
 mod collapse;
 
-mod cores;
 mod factors;
 mod few_bits;
 mod floats;

@@ -29,14 +29,13 @@ pub(super) const ROWS: &[Row] = &[
     row("Upsample", conv_pool::resize).picks(&[0]).spreads(),
     row("AffineGrid", vision::affine_grid).spreads(),
     row("CenterCropPad", vision::center_crop_pad).picks(&[0]).spreads(),
-    row("Col2Im", vision::col2im).spreads(),
+    row("Col2Im", vision::col2im),
     row("DeformConv", vision::deform_conv)
         .multiplies(|ctx, y| counted::convolution(ctx, 1, y))
         .picks(&[0])
-        .spreads()
         .limits("images of two dimensions"),
     row("GridSample", vision::grid_sample).picks(&[0]).spreads(),
-    row("MaxRoiPool", vision::max_roi_pool).picks(&[0]).spreads(),
+    row("MaxRoiPool", vision::max_roi_pool).picks(&[0]),
     row("MaxUnpool", vision::max_unpool),
-    row("RoiAlign", vision::roi_align).picks(&[0]).spreads(),
+    row("RoiAlign", vision::roi_align).picks(&[0]),
 ];

@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Row] = &[
         .folds(fold::dequantize)
         .spreads()
         .limits("from integers; known scales must be above 0, in blocks finite"),
-    row("DynamicQuantizeLinear", quantized::dynamic).spreads(),
+    row("DynamicQuantizeLinear", quantized::dynamic),
     row("MatMulInteger", quantized::matmul_integer)
         .multiplies(|ctx, y| counted::product(ctx, 0, y)),
     row("QLinearConv", quantized::qlinear_conv)

@@ -9,11 +9,11 @@ use crate::graph::infer::signal;
 
 pub(super) const ROWS: &[Row] = &[
     row("BlackmanWindow", signal::window),
-    row("DFT", signal::dft).spreads(),
+    row("DFT", signal::dft),
     row("Det", signal::det),
     row("Einsum", signal::einsum).multiplies(counted::einsum).spreads(),
     row("HammingWindow", signal::window),
     row("HannWindow", signal::window),
     row("MelWeightMatrix", signal::mel).limits("its inputs must be known when the model is read"),
-    row("STFT", signal::stft).spreads(),
+    row("STFT", signal::stft),
 ];

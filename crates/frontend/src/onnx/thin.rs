@@ -82,16 +82,22 @@ enum Field {
 }
 
 impl<F: Read + Seek> Walk<'_, F> {
-    fn bytes(&mut self, count: u64) -> io::Result<Vec<u8>> {
-        // A count of a damaged file is larger than the file: no more is asked for than there is.
+    /// Reads the next bytes of the file behind those in `to`. A count of a damaged file is larger
+    /// than the file: no more is asked for than there is.
+    fn read(&mut self, count: u64, to: &mut Vec<u8>) -> io::Result<()> {
         if self.size.checked_sub(self.at).is_none_or(|there| there < count) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let mut bytes = Vec::with_capacity(count as usize);
-        self.file.take(count).read_to_end(&mut bytes)?;
-        self.at += bytes.len() as u64;
-        let cut = || io::ErrorKind::UnexpectedEof.into();
-        (bytes.len() as u64 == count).then_some(bytes).ok_or_else(cut)
+        to.reserve(count as usize);
+        let read = self.file.take(count).read_to_end(to)? as u64;
+        self.at += read;
+        if read == count { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    fn bytes(&mut self, count: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.read(count, &mut bytes)?;
+        Ok(bytes)
     }
 
     fn varint(&mut self) -> io::Result<u64> {
@@ -128,13 +134,10 @@ impl<F: Read + Seek> Walk<'_, F> {
 
     /// Appends the next bytes of the file to the model.
     fn append(&mut self, count: u64) -> io::Result<()> {
-        if self.size.checked_sub(self.at).is_none_or(|there| there < count) {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        self.out.reserve(count as usize);
-        let read = self.file.take(count).read_to_end(&mut self.out)? as u64;
-        self.at += read;
-        if read == count { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        let mut out = std::mem::take(&mut self.out);
+        let read = self.read(count, &mut out);
+        self.out = out;
+        read
     }
 
     /// Appends a message that ends at `end`; false where a field of it is of no known kind.

@@ -3,7 +3,6 @@
 //! bytes, [`error::Error`], records in a store. It uses no other room; all others use it.
 
 pub(crate) mod clock;
-pub(crate) mod cores;
 pub(crate) mod error;
 pub mod files;
 pub(crate) mod page;

@@ -5,7 +5,6 @@
 //! kernel can be made here; a verified guess (`guess.rs`); plain loops, where no other kernel can
 //! be generated or is right.
 
-use crate::base::cores::on_all_cores;
 use crate::base::error::Error;
 use crate::predict::counts::KernelCounts;
 use crate::predict::guess::{Beginning, GuessRequest, GuessSource, Guesser, Guessing};
@@ -13,6 +12,7 @@ use crate::target::target_context::TargetContext;
 use crate::task::event::Listen;
 use crate::task::task_kernels::TaskKernels;
 use crate::task::task_state::{TaskState, name_of};
+use squall_compiler::on_all_cores;
 use squall_core::{
     Candidate, DeviceIdentity, KernelSource, Nanos, Record, RecordKind, Task, Tunable, find_tunable,
 };

@@ -17,10 +17,10 @@ mod primitives;
 pub(super) use amx::AMX;
 
 use super::collapse::collapse;
-use super::cores::made_on_all_cores;
 use super::pairs::is_by_pairs;
 use super::words::is_by_words;
 use super::{Facts, Sketch, attempt, start};
+use crate::cores::on_all_cores;
 use crate::nest::{Loop, Nest, Scope, Stmt, accesses, aligned_bytes};
 use crate::schedule::{Primitive, has_zeros};
 use border::{Border, TestsOfLanes, copy_loops, pad_name, tests_of_lanes};
@@ -160,8 +160,9 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         let Some((base, prefix)) = shape_base(&w, main, pad) else { continue };
         let name = &w.stages[main].name;
         let both = |lane: String| [true, false].map(|whole| Way { lane: lane.clone(), pad, whole });
-        let ways = lane_axes(&base, name).into_iter().flat_map(both).collect();
-        out.extend(made_on_all_cores(ways, &|way| sketch(f, name, &base, &prefix, way)));
+        let ways: Vec<Way> = lane_axes(&base, name).into_iter().flat_map(both).collect();
+        let made = on_all_cores(&ways, |way| sketch(f, name, &base, &prefix, way));
+        out.extend(made.into_iter().flatten());
         out.extend(amx::derive(f, name, &base, &prefix, pad));
         // A padded copy next to its use is always faster than one of the whole input.
         let is_copied = |s: &Stage| matches!(s.body, Expr::Select { .. }) && !w.is_of_weights(s);
@@ -518,13 +519,8 @@ impl Main<'_> {
     }
 }
 
-fn sketch(
-    f: &Facts<'_>,
-    c: &str,
-    base: &Nest,
-    prefix: &[Primitive],
-    Way { lane, pad, whole }: Way,
-) -> Option<Sketch> {
+fn sketch(f: &Facts<'_>, c: &str, base: &Nest, prefix: &[Primitive], way: &Way) -> Option<Sketch> {
+    let (lane, pad, whole) = (&way.lane, way.pad, way.whole);
     let t = f.target;
     let (spatial, reduce) = main_loops(base, c)?;
     let parts = parts(base, c, &reduce);
@@ -533,7 +529,7 @@ fn sketch(
     if !whole && (is_short || parts.is_some()) {
         return None;
     }
-    let lane_at = spatial.iter().position(|a| a.name == lane)?;
+    let lane_at = spatial.iter().position(|a| a.name == *lane)?;
     let main = Main { base, c, operands: operands(base, c), spatial };
     let many = main.spatial.len().saturating_sub(MOST_TILED);
     let cut = main.outside(lane_at, pad)?.max(many);

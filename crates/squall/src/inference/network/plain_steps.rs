@@ -171,17 +171,8 @@ impl Network {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inference::network::step_work::tests::roof;
     use crate::target::roof::Factors;
-
-    fn roof() -> Roof {
-        Roof {
-            peak_gflops: 100.0,
-            byte_pace: 4.0,
-            pair_pace: 2.0,
-            memory_gbs: 10.0,
-            levels: Vec::new(),
-        }
-    }
 
     fn node(op: &str, name: &str, best_ns: u64, bytes: Option<u64>) -> PlainNode {
         let work = |bytes| vec![StepWork { operations: 0, bytes, factors: Factors::Floats }];

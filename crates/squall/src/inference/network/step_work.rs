@@ -100,13 +100,14 @@ pub(super) fn operands_of(plan: &Plan, step: &PlanStep) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use squall_core::DType;
     use squall_core::graph::{CallOperand, OperatorCall};
     use squall_graph::plan::{Block, PlainCall, Stride, When};
 
-    fn roof() -> Roof {
+    /// A machine of round numbers.
+    pub fn roof() -> Roof {
         Roof {
             peak_gflops: 100.0,
             byte_pace: 4.0,

@@ -1,14 +1,20 @@
-//! A parallel map over the machine's cores. Input: items and a function of one; output: the
-//! results in the order of the items. `predict/choose.rs` makes the spaces of a model's tasks by it
-//! and asks the general predictor about each.
+//! A parallel map over the machine's cores, for building the spaces (all legal values of the knobs)
+//! of several sketches, or of several tasks' sketches, at once. Building the space of one takes
+//! milliseconds; when a user only asks for advice on a kernel, doing so one after another would be
+//! felt. Input: items and a function of one; output: the results in the order of the items.
+//! `sketch/tile/mod.rs` calls this for its sketches, `squall` for a model's tasks.
 
 use std::panic::resume_unwind;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 
+/// The number of cores, for which the system opens several files each time that it is asked.
+static CORES: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, usize::from));
+
 /// The results of `make` for all items. A core that is done with an item takes the next.
-pub(crate) fn on_all_cores<T: Sync, R: Send>(items: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let threads = available_parallelism().map_or(1, usize::from).min(items.len());
+pub fn on_all_cores<T: Sync, R: Send>(items: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let threads = CORES.min(items.len());
     if threads < 2 {
         return items.iter().map(make).collect();
     }
