@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Time to the first result of a model: `squall run` with an empty cache and with a full one, beside
-onnxruntime's, each in a process of its own, started anew.
+a session of onnxruntime, each in a new process.
 
     python3 scripts/first_results.py target/release/squall MODEL.onnx .. --out times.json
 

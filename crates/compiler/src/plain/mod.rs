@@ -163,8 +163,8 @@ pub fn source(call: &OperatorCall, symbol: &str) -> Result<PlainSource, Unsuppor
     source_over(call, &[], symbol)
 }
 
-/// The same where those operands are the same in all calls of which `fixed` says so: an operator
-/// that packs some of them packs them once.
+/// The C of a call, as a function of this symbol, where `fixed` says of each operand whether it is
+/// the same in all calls: an operator that packs some of these operands packs them once.
 pub fn source_over(
     call: &OperatorCall,
     fixed: &[bool],

@@ -191,9 +191,9 @@ fn unpool(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// On a GPU threads share the elements. Of those that go to one place the last one stays, as on a
-/// CPU: the largest number of an element that goes there is found first. `find` begins the loop
-/// over elements and finds an element's place.
+/// On a GPU threads share the elements. Where several elements go to one place, the last one stays
+/// there, as on a CPU: a first loop finds for each place the largest number of an element that goes
+/// there. `find` is C that begins the loop over elements and finds an element's place.
 fn unpool_on_device(p: &mut Program, find: &str, results: i64) {
     p.table("raise_to", RAISE_TO.into());
     p.define("LAST", "((int *)scratch)");
@@ -210,7 +210,7 @@ fn unpool_on_device(p: &mut Program, find: &str, results: i64) {
     p.on_device_over(&text, results.max(1) as u64 * 4);
 }
 
-/// The C function that makes a number as large as another one.
+/// The C function that replaces a number by another one that is larger.
 const RAISE_TO: &str = "static inline void raise_to(int *p, int v) {
 #ifdef __CUDA_ARCH__
   atomicMax(p, v);
