@@ -91,7 +91,7 @@ def deform_conv(x, weight, offset):
 
 
 def scattered(data, index, updates):
-    """Rows that are updated twice have either update: so says ONNX."""
+    """A row that is updated twice may get either update: ONNX leaves that open."""
     return data.index_put((index[:, 0],), updates)
 
 

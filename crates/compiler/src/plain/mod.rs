@@ -68,7 +68,7 @@ pub struct PlainSource {
     /// operands that are the same in all calls, once ahead of them; 0 where there is none. A call
     /// finds that memory behind its operands, at `in[inputs.len()]`.
     pub prepared_bytes: u64,
-    /// The operands that `SYMBOL_prepare` reads; calls do not read these, nor it others.
+    /// The operands that `SYMBOL_prepare` reads. Calls do not read these, and it reads no others.
     pub weights: Vec<usize>,
 }
 

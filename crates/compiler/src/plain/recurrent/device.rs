@@ -68,7 +68,7 @@ fn tile_of(rows: i64) -> i64 {
     (rows.clamp(1, MOST_ROWS) as u64).next_power_of_two() as i64
 }
 
-/// Gives a program the functions of a call for a GPU, but where there would be too many launches.
+/// Gives a program the functions of a call for a GPU, unless there would be too many launches.
 pub(super) fn functions(
     p: &mut Program,
     r: &Recurrent,

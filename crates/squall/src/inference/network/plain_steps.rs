@@ -1,7 +1,7 @@
 //! The steps of a network that still run as plain C, with their share of the time and their bound:
 //! plain operators, moves of data, and kernels that are plain loops. Input: a network and the times
 //! of its steps; output: [`PlainSteps`], a short table of equal nodes, which `squall bench` and the
-//! report of `squall tune` show. `step_work.rs` says what each step must do at least.
+//! report of `squall tune` show. `step_work.rs` has the least work of each step.
 
 use super::step_work::{StepWork, operands_of, work_of};
 use super::{Layer, LayerKind, Network};

@@ -171,7 +171,7 @@ struct Case<'a> {
     /// The functions that it calls.
     parts: &'a [KernelSource],
     call: &'a OperatorCall,
-    /// The operands that it packs ahead of its call.
+    /// The operands that the function packs ahead of its call.
     weights: &'a [usize],
 }
 
