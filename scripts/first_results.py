@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Time to the first result of a model: `squall run` with an empty cache and with a full one, beside
-onnxruntime's, each in a process of its own, started anew.
+a session of onnxruntime, each in a new process.
 
     python3 scripts/first_results.py target/release/squall MODEL.onnx .. --out times.json
 
-Models whose weights lie in no file are filled by `../shared/peers/networks.py`, where that is there.
-A time is that of the whole process, from its start to its end: it reads the model, makes what it
-needs, runs once on the same input and writes or drops the output. Both sides may use all cores; the
-kernels of both run by one thread, or by as many as --threads says. The output of each side is compared
-with the other's before a time counts. Needs numpy, onnx and onnxruntime.
+Models whose weights lie in no file are filled by `../shared/peers/networks.py`, where that is
+there. A time is that of the whole process, from its start to its end: it reads the model, compiles
+or prepares its kernels, runs once on the same input and writes or drops the output. Both sides may
+use all cores; the kernels of both run by one thread, or by as many as --threads says. The output of
+each side is compared with the other's before a time counts. Needs numpy, onnx and onnxruntime.
 """
 
 import argparse

@@ -124,11 +124,11 @@ class GpuNetwork(Library):
     Tensors in device memory (of torch, cupy, jax, or anything with ``__dlpack__``) stay on the device:
     work is put on the caller's current stream and not awaited, and results are tensors of the same
     package (:class:`GpuArray` where it is none of these). numpy arrays are copied to the device, and
-    numpy arrays come back. Threads may share a network. Kernels read inputs and write results where they
-    lie, without a copy, but for an input whose address is no multiple of 16 bytes: let no other stream
-    write an input before the call's stream is done. A captured graph holds the addresses of its call's
-    tensors, and the workspace of the stream that it was captured on: keep those tensors, and do not
-    replay it beside calls on that stream.
+    numpy arrays come back. Threads may share a network. Kernels read inputs and write results where
+    they lie, without a copy, but for an input whose address is no multiple of 16 bytes or that is
+    itself an output: let no other stream write an input before the call's stream is done. A
+    captured graph holds the addresses of its call's tensors, and the workspace of the stream that
+    it was captured on: keep those tensors, and do not replay it beside calls on that stream.
 
     A model that looks values up by numbers that it is given (Gather) can refuse its input. With arrays of
     the host that is an error of the call, with tensors in device memory one of :meth:`synchronize`.

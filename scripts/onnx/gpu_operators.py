@@ -7,10 +7,10 @@ compiled, in one call.
     gpu_operators.py run FOLDER --squall PATH --out r.json [--only A,B] [--part I/N] [--budget S]
     gpu_operators.py table r1.json [r2.json ..]
 
-make   puts what `run` needs into one small folder: this script with its two modules, the shared
-       list of operators, digests of its arrays and, where it is named, the binary. Models and
-       arrays, 423 MiB, are made again from the list's seed on the machine with the GPU, which
-       needs numpy, onnx, PyTorch and, for three operators, torchvision.
+make   writes one small folder with all files that `run` needs: this script with its two modules,
+       the shared list of operators, digests of its arrays and, where it is named, the binary.
+       Models and arrays, 423 MiB, are made again from the list's seed on the machine with the GPU,
+       which needs numpy, onnx, PyTorch and, for three operators, torchvision.
 check  compares PyTorch's formulas with onnxruntime on this machine's CPU at the real sizes.
 run    times each operator: PyTorch eager and compiled, each captured in a CUDA graph, and
        `squall bench --target cuda --json`, whose `median_ns` is the same for Squall: the device
@@ -57,8 +57,8 @@ PATIENCE_S = 120
 
 
 def peers_list(named):
-    """The shared list of operators: the one that is named, the one beside this script, or that in
-    `shared/` beside the checkout or beside the checkout of which this is a worktree."""
+    """The path of the shared list of operators: the named one, the one beside this script, or the
+    one in a folder `shared/` beside the checkout (for a worktree: beside its main checkout)."""
     places = [Path(named)] if named else [HERE / LIST]
     if not named:
         for above in HERE.parents:
@@ -192,7 +192,7 @@ class Worker:
         self.process = None
 
     def ask(self, name, patience):
-        """The rows of an operator's ways, as far as they came, and what went wrong."""
+        """The rows of an operator's ways, as far as they came, an error and a note (or None)."""
         try:
             if self.process is None:
                 self.start()
@@ -200,7 +200,7 @@ class Worker:
             self.process.stdin.flush()
         except (OSError, queue.Empty) as e:
             self.stop()
-            # What never started does not start for the next operator either.
+            # A process that never started does not start for the next operator either.
             if not self.about:
                 sys.exit(f"PyTorch's process does not start: {e}")
             return {}, f"PyTorch's process does not start: {e}", None
@@ -235,15 +235,15 @@ def compile_ahead(a, names, work, log):
         try:
             p.wait(max(began + a.warm_seconds - time.monotonic(), 0.01))
         except subprocess.TimeoutExpired:
-            # What it has not compiled is compiled as it is timed.
+            # The timing process compiles the operators that are left.
             p.kill()
             p.wait()
     print(f"compiled ahead by {count} processes in {time.monotonic() - began:.0f} s", flush=True)
 
 
 def finish(command, work, patience):
-    """Runs a command to its end, or ends it with all that it started: a kernel that goes on would
-    slow whatever is timed next."""
+    """Runs a command to its end, or ends it and all processes that it started after `patience`
+    seconds: a kernel that goes on would slow the operator that is timed next."""
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": work}
     process = subprocess.Popen(command, start_new_session=True, **options)
     try:
@@ -256,7 +256,7 @@ def finish(command, work, patience):
 
 
 def squall_times(a, name, work):
-    """Squall's row: device time of the replayed graph, what runs, and the result's distance."""
+    """Squall's row: device time of the replayed graph, its steps, the result's distance."""
     model, out = work / name / "model.onnx", work / name / "squall.npy"
     inputs = sorted((work / name).glob("x[0-9].npy"))
     arguments = []

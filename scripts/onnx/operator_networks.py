@@ -25,8 +25,8 @@ speech   80 mel bins x 1,000 frames: two convolutions, four LSTM layers of 320 u
 segment  a segmenter on 384 x 384: inverted residuals, dilated convolutions at four rates, Resize
          bilinear with aligned corners and with half pixels, ConvTranspose, ArgMax over 21 classes.
 
-`ratio` is the time of the fastest library of which the result is right over Squall's, above 1 where
-Squall is faster. All times are the fastest inference of all rounds, in ms.
+`ratio` is the time of the fastest library whose result is right over Squall's, above 1 where Squall
+is faster. All times are the fastest inference of all rounds, in ms.
 """
 
 import argparse
@@ -229,7 +229,7 @@ def decoded(net, x, width, side, stride, sizes):
 
 
 def suppressed(net, boxes):
-    """What NonMaxSuppression leaves of boxes, the best of it in order."""
+    """The boxes that NonMaxSuppression keeps, the best ones in the order of their scores."""
     parts = net.constant([2, 2, 1, CLASSES])
     middle, size, object_, classes = net.several("Split", 4, boxes, parts, axis=2)
     half = net.op("Mul", size, net.given(0.5))
@@ -414,7 +414,7 @@ def make(a):
 
 
 def referee():
-    """`shared/peers/networks.py` beside the checkout or the one of which this is a worktree."""
+    """`shared/peers/networks.py` beside the checkout (for a worktree: its main checkout)."""
     places = (above / "shared" / "peers" / "networks.py" for above in HERE.parents)
     return next((p for p in places if p.exists()), None)
 
@@ -426,7 +426,7 @@ def distance(y, expected):
 
 
 def compared(name, y, expected, values, ours):
-    """How far a result is off, and what is wrong with it, if anything. Our detections have to be
+    """How far a result is off, and the fault if it is wrong, else None. Our detections have to be
     the same in the same order; those of a library may change places where their scores are as near
     as floats may be, and pixels of anyone may have another label where both values are."""
     if y.size != expected.size:
@@ -454,7 +454,7 @@ def compared(name, y, expected, values, ours):
 
 
 def values_of_labels(path, given):
-    """What ArgMax chooses from."""
+    """The scores from which ArgMax chooses labels."""
     model = onnx.load(path)
     last = next(n for n in model.graph.node if n.op_type == "ArgMax").input[0]
     model.graph.output.append(helper.make_tensor_value_info(last, TensorProto.FLOAT, None))
@@ -496,7 +496,7 @@ class Rounds:
         return [str(c) for c in command]
 
     def results(self):
-        """What each program gives for the same input; a reason in its place where it gives none."""
+        """Each program's result for the same input; a program that fails has none."""
         files = {p: self.work / f"{self.name}_{p}.npy" for p in PEERS} | {"squall": self.result}
         for f in files.values():
             f.unlink(missing_ok=True)
@@ -546,7 +546,7 @@ def measured(rounds, name, check_only):
 
 
 def line_of(name, row):
-    """What is printed of a network."""
+    """The line that is printed for a network."""
     parts = [f"{p} {ms:.2f} ms" for p, ms in row.get("ms", {}).items()]
     if "ratio" in row:
         parts.append(f"ratio {row['ratio']:.3f} ({row['best']})")

@@ -3,7 +3,7 @@
 `gpu_operators.py` times them beside Squall. `WAYS[name]` has one or several ways to write the
 operator `name`, the first of which also gives the reference in 64-bit floats. A way takes the
 model's inputs and its constants (None where an operand is left out), and gives a function with the
-arguments that it is called with: what depends on constants alone is done there, ahead of the
+arguments that it is called with: work that depends on constants alone is done there, ahead of the
 timed call, as Squall prepares weights once. Every function gives the model's first output.
 
 32-bit floats stay 32-bit floats: the caller switches TF32 off.
@@ -91,7 +91,7 @@ def deform_conv(x, weight, offset):
 
 
 def scattered(data, index, updates):
-    """Rows that are updated twice have either update: so says ONNX."""
+    """A row that is updated twice may get either update: ONNX leaves that open."""
     return data.index_put((index[:, 0],), updates)
 
 
@@ -143,8 +143,8 @@ def integer_floats(x, w):
 
 
 def integer_products(x, w):
-    """On the integer tensor cores, which take signed bytes only: the input less 128, and what
-    that takes from each column is added again."""
+    """Products on the integer tensor cores, which take signed bytes only: 128 is taken from the
+    input's bytes, and 128 times the sum of each column of the weights is added to the products."""
     added = 128 * w[0].to(torch.int32).sum(0, dtype=torch.int32)
 
     def run(a, b, c):
@@ -154,7 +154,7 @@ def integer_products(x, w):
 
 
 def quantized(x):
-    """The range holds 0; what is halfway goes to the even number."""
+    """ONNX's DynamicQuantizeLinear: the range holds 0, and halves are rounded to even numbers."""
     least, most = torch.aminmax(x)
     least, most = least.clamp(max=0), most.clamp(min=0)
     scale = (most - least) / 255
@@ -290,7 +290,7 @@ CHANNELS_LAST = {
     *("resize_nearest", "resize_cubic", "maxpool", "maxpool_5x5", "averagepool", "globalmaxpool"),
 }
 
-# What is timed by calls from Python, and why.
+# Operators that are timed by calls from Python and not by a graph, with the reason.
 LENGTH_BY_DATA = {"nms": "its result's length depends on data, which no graph captures"}
 
 

@@ -56,7 +56,7 @@ def distance(name, y, want, inputs):
     if want.dtype.kind in "iub":
         apart = np.abs(y.astype(np.float64) - want.astype(np.float64))
         share = float((apart > 0).mean()) if apart.size else 0.0
-        # What lies halfway between two bytes in 64 bits may lie beside it in 32.
+        # A value halfway between two bytes in 64-bit floats may lie beside it in 32-bit floats.
         if name == "dynamic_quantize":
             return share, share < 1e-3 and float(apart.max()) <= 1
         return share, share == 0
@@ -139,7 +139,7 @@ def on_gpu(fn, arguments, seconds, is_captured):
         with torch.cuda.graph(graph):
             y = fn(*arguments)
         replay = graph.replay
-        # What the graph does not write stays 0 or false and is seen.
+        # Elements that the graph does not write stay 0 or false, and the comparison finds them.
         y.zero_()
         replay()
         torch.cuda.synchronize()
@@ -185,7 +185,7 @@ def on_cpu(fn, arguments, seconds):
 
 def worker(a):
     """Answers names of operators on standard input: a line of JSON for each way, and one at the
-    end. Whatever libraries print goes to standard error."""
+    end. The output of libraries goes to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import torch

@@ -301,7 +301,7 @@ fn norms_and_sums_of_powers_are_what_they_say() {
     for (axis, keepdims) in [(1, 0), (1, 1), (2, 0), (2, 1)] {
         let x = c.input(&[2, 3, 4]);
         if let Some(given) = c.given.last_mut() {
-            // Their powers overflow unless the largest is taken out.
+            // The powers overflow unless the largest element is taken from all of them first.
             given.2.iter_mut().for_each(|x| *x = 100.0 + 10.0 * *x);
         }
         let axes = constant(&mut c, &[1], &[axis as i64]);
@@ -318,7 +318,7 @@ fn norms_and_sums_of_powers_are_what_they_say() {
     }
 }
 
-/// The same of infinities and of what is no number, along both dimensions.
+/// Sums of powers of rows that hold infinities and NaN, along both dimensions.
 #[test]
 fn sums_of_powers_know_infinities() {
     let mut c = Case { build: Build::new(23), given: Vec::new() };

@@ -253,9 +253,9 @@ fn launched(
 }
 
 /// Runs of elements of `size` bytes: the second data has for each its first element in the target,
-/// its first in the source, and its length, as whole numbers of 64 bits. `count` runs have so many
-/// `elements`: as many threads share a run as the mean run has elements, rounded down to a power of
-/// two, for most threads of a whole block would find nothing to do in short ones.
+/// its first in the source, and its length, as whole numbers of 64 bits. All `count` runs together
+/// have `elements` elements. As many threads share a run as the mean run has elements, rounded down
+/// to a power of two, because most threads of a whole block would have no element of a short run.
 pub fn runs(
     size: u64,
     [from, to]: [u64; 2],

@@ -1,5 +1,5 @@
 //! Tests of the plain kernels (C for one ONNX operator) of `LSTM`, `GRU` and `RNN`: networks of
-//! many extents, among them such that fill a panel of packed weights in part, are compiled, run on
+//! many extents, some of which fill only a part of a panel of packed weights, are compiled, run on
 //! random values and compared with loops in 64-bit floats that are written here.
 
 use crate::plain_cases;
@@ -11,7 +11,7 @@ use squall_core::DType;
 use squall_core::graph::{Attribute, CallOperand, Constant, OperatorCall};
 use std::collections::BTreeMap;
 
-/// A recurrent operator's extents, and what of the standard it uses.
+/// A recurrent operator's extents, and the parts of the standard that it uses.
 #[derive(Clone, Copy)]
 struct Net {
     op: &'static str,
@@ -32,7 +32,7 @@ struct More {
     is_reverse: bool,
     batch_first: bool,
     lacks_bias: bool,
-    /// Of an LSTM: first cells and peepholes are given, and input and forget gates are one.
+    /// An LSTM gets first cells and peepholes, and its input and forget gates are one.
     has_peepholes: bool,
     joins_gates: bool,
     /// The second direction of an RNN has ReLU in the place of tanh.
@@ -54,7 +54,7 @@ impl Net {
         if self.more.batch_first { b * self.directions + d } else { d * self.batch + b }
     }
 
-    /// The number of a row of the inputs, and of one of all states.
+    /// The number of the row of the inputs for row `b` of the batch at step `t`.
     fn input(&self, t: usize, b: usize) -> usize {
         if self.more.batch_first { b * self.steps + t } else { t * self.batch + b }
     }
@@ -71,7 +71,7 @@ fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// The operands, of which those of states are there where the network has some.
+/// The elements of a call's operands; those of the states are used where `has_states` is true.
 struct Operands {
     x: Vec<f32>,
     w: Vec<f32>,

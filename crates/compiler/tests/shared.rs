@@ -1,8 +1,9 @@
-//! Tests of plain operators whose bodies for a GPU have several loops, of which each hands the next
-//! what it found: running sums, scatters, `TopK`, `ArgMax`, convolutions of bytes and gathers of
-//! groups. Input: random operands with NaN, equal elements and places with several updates; the
-//! results of C on the processor and of all threads one after another (`plain_cases`) are compared
-//! with loops that are written here. `byte_products.rs` has the products of bytes.
+//! Tests of plain operators whose bodies for a GPU have several loops, each of which leaves values
+//! in memory that the next one reads: running sums, scatters, `TopK`, `ArgMax`, convolutions of
+//! bytes and gathers of groups. Input: random operands with NaN, equal elements and places with
+//! several updates; the results of C on the processor and of all threads one after another
+//! (`plain_cases`) are compared with loops that are written here. `byte_products.rs` has the
+//! products of bytes.
 
 use crate::plain_cases;
 
@@ -118,7 +119,7 @@ fn running_sums_of_chunks_are_those_of_lines() {
     check(&cases);
 }
 
-/// An element that an update changes.
+/// The element `old` after the update `new`.
 fn updated(reduction: &str, old: f64, new: f64) -> f64 {
     match reduction {
         "none" => new,
@@ -132,7 +133,7 @@ fn updated(reduction: &str, old: f64, new: f64) -> f64 {
 
 const REDUCTIONS: [&str; 5] = ["none", "add", "mul", "max", "min"];
 
-/// Updates, of which products stay within the floats.
+/// Random updates whose products do not overflow.
 fn updates(r: &mut Random, reduction: &str, n: usize) -> Vec<f64> {
     let one = |r: &mut Random| match r.random_range(0..12i32) {
         0 if reduction != "mul" => f64::NAN,
@@ -265,8 +266,7 @@ fn caches_take_their_last_updates() {
     check(&cases);
 }
 
-/// Numbers of which many are equal, with NaN, infinities and zeros of both signs where there are
-/// such.
+/// Random numbers, many of them equal; floats also with NaN, infinities and zeros of both signs.
 fn ties(r: &mut Random, dtype: DType, n: usize) -> Vec<f64> {
     let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1.0];
     let one = |r: &mut Random| match r.random_range(0..12usize) {

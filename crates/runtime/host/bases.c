@@ -9,8 +9,8 @@ static int overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
   return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
 }
 
-/* Whether elements lie where their type and the kernels let them. What has no elements lies in the
- * workspace: the caller may have given no address. */
+/* Whether a tensor has elements, and its address suits their type and the kernels. A tensor without
+ * elements stays in the workspace, since the caller may have given no address. */
 static int suits(const rt_port *p, const void *at, size_t step) {
   return p->bytes && (uintptr_t)at % p->element == 0 && (uintptr_t)at % step == 0;
 }
@@ -44,7 +44,7 @@ void rt_bases_find(const rt_model *m, const void *const *inputs, void *const *ou
   }
   for (uint32_t i = 0; i < m->input_count; i++) {
     const rt_port *p = &m->inputs[i];
-    /* One that is a part of an output lies at that one's base. */
+    /* An input that is a part of an output lies at that output's base. */
     if (!p->place.base || p->is_part) continue;
     b->at[p->place.base] = suits(p, inputs[i], step) ? base_of(p, inputs[i]) : b->at[0];
   }

@@ -6,9 +6,9 @@
 #include "launch.h"
 #include "library.h"
 
-/* A workspace is aligned by RT_GPU_ALIGNMENT. RT_GPU_STEP is what the address of a caller's tensor
- * has to be a multiple of where kernels are to use it as it is: they fetch and write 16 bytes at
- * once at most, and tensors of tensor maps begin at multiples of 16 bytes. */
+/* The address of a workspace is a multiple of RT_GPU_ALIGNMENT. Kernels use a caller's tensor where
+ * it lies only if its address is a multiple of RT_GPU_STEP: they fetch and write at most 16 bytes
+ * at once, and tensors of tensor maps begin at multiples of 16 bytes. */
 enum { RT_DEVICE = RT_KERNEL + 1, RT_LAUNCH, RT_GPU_ALIGNMENT = 256, RT_GPU_STEP = 16 };
 
 typedef unsigned long long rt_device_pointer;

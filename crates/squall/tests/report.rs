@@ -136,7 +136,7 @@ fn the_headline_is_the_inference_the_bound_and_the_libraries() {
     assert!(html::page(&r).contains("Gain over"));
 }
 
-/// Two nodes of one operator, and three short ones of which nothing is known.
+/// Two nodes of one operator, and three short ones whose work is not known.
 fn plain_steps() -> PlainSteps {
     let work = StepWork { operations: 0, bytes: 100, factors: Factors::Floats };
     let works = Some(vec![work; 2]);

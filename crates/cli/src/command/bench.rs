@@ -1,6 +1,6 @@
-//! `squall bench`: times a model as a whole and prints the slowest layers and what still runs as
-//! plain C, on request beside other libraries (`squall::bench`). Its subcommand `squall bench
-//! search` is `bench_search.rs`.
+//! `squall bench`: times a model as a whole and prints its slowest layers and a table of the steps
+//! that still run as plain C, on request beside other libraries (`squall::bench`). Its subcommand
+//! `squall bench search` is `bench_search.rs`.
 
 use crate::command::bench_search;
 use crate::failure::Failure;
@@ -144,7 +144,7 @@ fn as_json(a: &Args, done: &Benched) -> Value {
     })
 }
 
-/// The times for people: the slowest layers, the whole inference, and what runs as plain C.
+/// The times for people: the slowest layers, the whole inference, and the steps of plain C.
 fn print(done: &Benched) -> Result<(), Failure> {
     let (network, times) = (&done.network, &done.times);
     let counts = network.counts();

@@ -1,9 +1,9 @@
 /* Test program linked with a library that was exported for a GPU, on the emulated GPU
- * (`../gpu.rs`, which has the model: inputs x and z, outputs m, p, c and k, of which k is z
- * itself). Runs the network, on a stream and as a captured graph, on tensors at all kinds of
- * addresses of one piece of memory: apart, off the 16 bytes that kernels want, and over each
- * other. After each run all of the memory must be what copies of all tensors would have made of
- * it, and the emulated driver must have been asked for so many copies as the case says. */
+ * (`../gpu.rs`, which has the model: inputs x and z, outputs m, p, c and k, where k is z itself).
+ * Runs the network, on a stream and as a captured graph, on tensors at all kinds of addresses in
+ * one piece of memory: apart, off the multiples of 16 bytes that kernels want, and over each other.
+ * After each run the memory must hold the same bytes as after a run that copies all tensors, and
+ * the run must have asked the emulated driver for the number of copies that the case states. */
 #include "net.h"
 #include <cuda.h>
 #include <stdio.h>
@@ -19,8 +19,8 @@ enum { X, Z, M, P, C, K, TENSORS, INPUTS = 2, ALL = 8192, GUARD = 4096 };
 static const size_t bytes[TENSORS] = {512, 512, 256, 256, 1024, 512};
 static const size_t apart[TENSORS] = {0, 1024, 2048, 3072, 4096, 6144};
 
-/* How far tensors are moved from where they lie apart, and the copies that a run makes then. That
- * of z to k is always made: a value that is an input and an output. */
+/* How many bytes each tensor is moved from its place in `apart`, and the number of copies that a
+ * run makes then. The copy of z to k is always made, since that value is an input and an output. */
 static const struct {
   const char *what;
   long by[TENSORS];
@@ -84,7 +84,8 @@ static void prepare(const size_t *at) {
     }
 }
 
-/* The same behind a run by copies, whose results `result` has. */
+/* The memory that is expected after a run: the results of a run by copies, which `result` holds, in
+ * the places of the outputs. */
 static void expect(const size_t *at) {
   memcpy(want, first, ALL);
   for (int t = INPUTS; t < TENSORS; t++) memcpy(want + at[t], result[t], bytes[t]);
@@ -99,7 +100,7 @@ static void check(const unsigned char *memory, const char *what, const char *how
     }
 }
 
-/* One inference at these places; how many copies it asked for. */
+/* Runs one inference on tensors at these places and returns the number of copies that it made. */
 static int run(const net_model *model, unsigned char *memory, const size_t *at, void *workspace,
                CUstream stream) {
   void *p[TENSORS];
@@ -110,7 +111,7 @@ static int run(const net_model *model, unsigned char *memory, const size_t *at, 
   return emulated_copies() - before;
 }
 
-/* The results for the inputs that lie at these places, of a run that copies all tensors. */
+/* Sets `result` to the outputs of a run that copies all tensors, for inputs at these places. */
 static void by_copies(const net_model *model, unsigned char *memory, const size_t *at,
                       void *workspace, CUstream stream) {
   static unsigned char kept[ALL];
@@ -124,7 +125,7 @@ static void by_copies(const net_model *model, unsigned char *memory, const size_
   good(net_finish(model, workspace, stream));
   fetch(found, memory, ALL);
   for (int t = INPUTS; t < TENSORS; t++) memcpy(result[t], found + off[t], bytes[t]);
-  /* It computed something: k is z, and c begins with the first row of x. */
+  /* The run did compute: k equals z, and c begins with the first row of x. */
   if (memcmp(result[K], kept + at[Z], bytes[K]) || memcmp(result[C], kept + at[X], 128)) exit(4);
 }
 

@@ -9,10 +9,10 @@
 #if defined __AVX512F__ && defined __AVX512BW__ && defined __AVX512VNNI__ && !defined __CUDACC__
 #include <immintrin.h>
 /* Four bytes without a sign are multiplied by four with one: 128 is added to or taken from bytes of
-   another kind, and what that and the zero points amount to is taken from the sums. Behind its
-   bytes a panel has for each column the zero point q, and the sum of its bytes less KK * q: from
-   the sum of products with a row of zero point p, q times the row's sum and p times that number are
-   taken. */
+   another kind, and the share of these 128s and of the zero points is taken from the sums. Behind
+   its bytes a panel has for each column the zero point q, and the sum of its bytes less KK * q.
+   From the sum of products with a row of zero point p, the code takes q times the row's sum, and
+   p times the column's sum less KK * q. */
 enum { DEEP = (KK + 3) / 4, LEFT_TURN = (TA)-1 < 0 ? 128 : 0, RIGHT_TURN = (TB)-1 < 0 ? 0 : 128 };
 #define PANEL (64L * (DEEP + 2))
 static void pack_panel(const TB *b, const TZ *zero, long n, unsigned *panel) {
@@ -88,8 +88,9 @@ static inline __attribute__((always_inline)) void byte_tile(
     }
   }
 }
-/* The products of some rows from m on with a panel; of how many. Not a part of the loop around it,
-   which would keep the panel's zero points in registers that sums need. */
+/* Multiplies some rows from m on by a panel and returns the number of rows. It is not a part of
+   the loop around it, since compilers would keep the panel's zero points in registers that sums
+   need. */
 static __attribute__((noinline)) long sums_of_panel(long m, const short *rows,
                                                      const int *row_zero, const int *row_sums,
                                                      const unsigned *panel, int *c, long step) {
@@ -139,7 +140,7 @@ static inline __attribute__((always_inline)) void word_tile(
       _Pragma("GCC unroll 16") for (int v = 0; v < 2; v++) s[r][v] = _mm256_setzero_si256();
     for (long k = 0; k < DEEP; k++) {
       __m256i b[2];
-      /* What is loaded stays in its register for all rows, as sums do. */
+      /* Loaded columns stay in their registers for all rows, as sums do. */
       _Pragma("GCC unroll 16") for (int v = 0; v < 2; v++) {
         b[v] = _mm256_loadu_si256((const __m256i *)(const void *)(panel + k * 64 + part + 8 * v));
         __asm__("" : "+x"(b[v]));

@@ -14,7 +14,7 @@ use squall_core::graph::infer::spread;
 pub(super) const OPS: &[(&str, Generator)] = &[("DeformConv", deform_conv)];
 
 /// The most bytes of sampled elements that a GPU keeps; where there are more, each of its threads
-/// samples what its own results need.
+/// samples the elements that its own results need.
 const MOST_SAMPLED: i64 = 1 << 28;
 /// The most filters that a GPU's thread multiplies by, and the most channels that it samples at one
 /// place.
@@ -88,8 +88,8 @@ fn deform_conv(p: &mut Program) -> Result<(), String> {
 }
 
 /// The macros that say how a GPU's threads share the work (`deform_threads.c`): of each group of
-/// filters, of the channels that share offsets, and of all results. Of few results a thread makes
-/// fewer, so that there are threads enough.
+/// filters, of the channels that share offsets, and of all results. Where there are few results, a
+/// thread makes fewer of them, so that there is work for more threads.
 fn shared_by_threads(p: &mut Program, filters: i64, channels: i64, results: i64) {
     let own = filters.clamp(1, MOST_FILTERS);
     let places = match results {

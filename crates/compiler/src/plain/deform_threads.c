@@ -3,8 +3,8 @@
    the element of channel c under element k of the window. A thread finds the place and the weights
    once for up to SOME channels. Threads of the second multiply these rows by the filters: each
    makes RESULTS filters' results at PLACES places, which lie 32 apart so that the threads of a
-   warp read neighbours. What lies behind the last filter or place is computed as the last one
-   and not stored. */
+   warp read neighbours. A thread whose filters or places lie behind the last one computes the
+   last one again in their place and does not store it. */
   for (long b = 0; b < BATCH; b++)
   for (long g = 0; g < OFFSETS; g++)
   for (long part = 0; part < PARTS; part++)

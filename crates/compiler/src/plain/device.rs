@@ -67,11 +67,12 @@ impl DeviceSource {
 
 /// The number of lines of elements from which a thread for each keeps a GPU busy.
 pub(super) const MANY_LINES: i64 = 32 << 10;
-/// Loops of at most so many instances count them in 32 bits, in which a GPU divides several times
-/// as fast as in 64. A thread's last step leads behind the end and must not overflow.
+/// The largest number of instances that loops count in 32 bits, in which a GPU divides several
+/// times as fast as in 64. A thread's last step leads behind this number and must not overflow.
 const MOST_SHORT: u64 = 1 << 31;
 
-/// Whether loops of a call may be spread: those of a body for GPUs always.
+/// Whether GPU threads may share the loops of a call. Loops of a body for GPUs may always be
+/// shared.
 fn is_spread(p: &Program) -> bool {
     if p.bodies().1.is_some() {
         return true;
@@ -246,7 +247,7 @@ fn instances(p: &Program, heads: &[Head]) -> Option<u64> {
     heads.iter().map(|h| p.value(h.end)).try_fold(1u64, |all, n| all.checked_mul(n?))
 }
 
-/// How many threads share loops: their instances where they are known.
+/// The number of threads that share loops: that of the instances, where it is known.
 fn width(p: &Program, heads: &[Head]) -> u64 {
     instances(p, heads).unwrap_or(1 << 16).max(1)
 }

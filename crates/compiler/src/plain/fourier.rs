@@ -1,11 +1,11 @@
 //! The body of a Fourier transform for a GPU, whose threads share passes over all signals. Input:
-//! a [`Transform`] (how points are read and results stored, as C) and the factors of its length,
-//! of which `signal.rs` has several signals a time on a CPU. Output: the body, a loop for each
-//! pass.
+//! a [`Transform`] (how points are read and results stored, as C) and the factors of its length.
+//! Output: the body, a loop for each pass. The body for a CPU is in `signal.rs`.
 //!
-//! A pass takes one small factor or two (as many points as a thread keeps in registers, by
-//! `fft_step.c`), or a large prime, of which a thread makes one result. The first pass reads the
-//! operand and the last one writes the result; points between passes lie in scratch memory.
+//! A pass takes one small factor or two, where a thread keeps the points of both in registers
+//! (`fft_step.c`), or a large prime, where a thread makes one result of the prime's transform. The
+//! first pass reads the operand and the last one writes the result; points between passes lie in
+//! scratch memory.
 
 use super::program::Program;
 use std::fmt::Write as _;
@@ -23,7 +23,8 @@ pub(super) struct Transform {
     pub store: String,
 }
 
-/// Cosines and sines of up to so many parts of a turn stand in the text; more are computed first.
+/// The most points of a transform whose cosines and sines stand in the text as a table. The body of
+/// a longer transform computes them first.
 const MOST_WRITTEN: i64 = 4096;
 /// The largest factor that a thread transforms as a whole, and the most points that it keeps.
 const MOST_RADIX: i64 = 7;
@@ -59,7 +60,7 @@ struct Pass {
     store: String,
 }
 
-/// Gives a call the body of `t` for a GPU; `signals` is how many are transformed.
+/// Gives a call the body of `t` for a GPU; `signals` is the number of signals.
 pub(super) fn on_device(p: &mut Program, t: &Transform, factors: &[i64], signals: i64) {
     let passes = passes(factors);
     p.define("SIGN", if t.sign < 0.0 { "(-1.0)" } else { "1.0" });
@@ -70,7 +71,7 @@ pub(super) fn on_device(p: &mut Program, t: &Transform, factors: &[i64], signals
     }
     let (mut size, mut run) = (t.length, 1);
     for (n, factors) in passes.iter().enumerate() {
-        // Passes read what the one before wrote, in one of two places.
+        // A pass reads the points that the pass before it wrote, in one of two places.
         let place = |n: usize| format!("points{} + ((o * LENGTH + n) * INNER + i) * 2", n % 2);
         let read = match n {
             0 => t.read.clone(),

@@ -47,17 +47,17 @@ fn gather(p: &mut Program) -> Result<(), String> {
     }
 }
 
-/// A group of elements of 16 bytes, which a thread moves at once where they lie at a multiple of
-/// that.
+/// A group of elements with 16 bytes in all, which a thread moves at once where the group lies at a
+/// multiple of 16 bytes.
 const GROUP: &str = "typedef struct alignas(16) group_t { unsigned a, b, c, d; } group_t;\n";
 
-/// How many elements of a type are a group: none where a row's elements are not whole groups.
+/// The number of elements of a type that make a group; none where a row is not whole groups.
 fn grouped(dtype: DType, row: i64) -> Option<i64> {
     let each = 16 / dtype.bytes() as i64;
     (row > 0 && row % each == 0).then_some(each)
 }
 
-/// On a GPU a thread moves a group of a row's elements, or one.
+/// On a GPU a thread moves a group of a row's elements, or one element where there are no groups.
 fn gather_on_device(p: &mut Program, row: i64) -> Result<(), String> {
     let each = grouped(p.dtype(0)?, row).unwrap_or(1);
     p.int("GROUPS", row / each);

@@ -68,7 +68,7 @@ pub struct PlainSource {
     /// operands that are the same in all calls, once ahead of them; 0 where there is none. A call
     /// finds that memory behind its operands, at `in[inputs.len()]`.
     pub prepared_bytes: u64,
-    /// The operands that `SYMBOL_prepare` reads; calls do not read these, nor it others.
+    /// The operands that `SYMBOL_prepare` reads. Calls do not read these, and it reads no others.
     pub weights: Vec<usize>,
 }
 
@@ -163,8 +163,8 @@ pub fn source(call: &OperatorCall, symbol: &str) -> Result<PlainSource, Unsuppor
     source_over(call, &[], symbol)
 }
 
-/// The same where those operands are the same in all calls of which `fixed` says so: an operator
-/// that packs some of them packs them once.
+/// The C of a call, as a function of this symbol, where `fixed` says of each operand whether it is
+/// the same in all calls: an operator that packs some of these operands packs them once.
 pub fn source_over(
     call: &OperatorCall,
     fixed: &[bool],

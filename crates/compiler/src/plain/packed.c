@@ -20,7 +20,8 @@
 #define PANEL_ROWS 4
 #define PANEL_VECTORS 2
 #endif
-/* As KEPT, which products of dots are faster without where a vector has 8 lanes. */
+/* Keeps a vector in a register, as KEPT does. It has a name of its own because products by `dots.c`
+   are faster without KEPT where a vector has 8 lanes. */
 #if defined __AVX__ && !defined __clang__
 #define PANEL_KEPT(x) __asm__("" : "+v"(x))
 #else

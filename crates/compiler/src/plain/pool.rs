@@ -191,9 +191,9 @@ fn unpool(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// On a GPU threads share the elements. Of those that go to one place the last one stays, as on a
-/// CPU: the largest number of an element that goes there is found first. `find` begins the loop
-/// over elements and finds an element's place.
+/// On a GPU threads share the elements. Where several elements go to one place, the last one stays
+/// there, as on a CPU: a first loop finds for each place the largest number of an element that goes
+/// there. `find` is C that begins the loop over elements and finds an element's place.
 fn unpool_on_device(p: &mut Program, find: &str, results: i64) {
     let last = p.device_pointer("int", "last", results, 4);
     let text = format!(

@@ -334,7 +334,7 @@ impl<'a> Program<'a> {
     }
 
     /// Asks for memory during a call of the body for a GPU, and gives the text that declares a
-    /// pointer into it. What one of that body's loops writes there, the loops behind it read.
+    /// pointer into it. One of that body's loops writes values there that the loops behind it read.
     pub fn device_pointer(&mut self, ty: &str, name: &str, count: i64, bytes: u64) -> String {
         let at = self.device_scratch;
         self.device_scratch = (at + count.max(1) as u64 * bytes).next_multiple_of(64);
@@ -368,8 +368,8 @@ impl<'a> Program<'a> {
         self.body += &text;
     }
 
-    /// Whether an operand is the same in all calls, so that what is packed of it is packed ahead of
-    /// them. One without elements is not: there is nothing to pack.
+    /// Whether an operand is the same in all calls, so that an operator may pack it once ahead of
+    /// them. An operand without elements does not count as such, since there is nothing to pack.
     pub fn is_fixed(&self, i: usize) -> bool {
         let operand = self.call.inputs.get(i).and_then(Option::as_ref);
         let has_elements = operand.is_some_and(|o| o.shape.iter().all(|e| *e > 0));
@@ -400,8 +400,9 @@ impl<'a> Program<'a> {
         self.weights.dedup();
     }
 
-    /// The function that packs fixed operands, and the test of a call that another build, of which
-    /// panels may have other extents, did not pack them; nothing where none is packed.
+    /// The function that packs fixed operands, and a call's test that the same kind of build packed
+    /// them, since panels of another build may have other extents. Both are empty where no operand
+    /// is packed.
     fn preparation(&self, symbol: &str) -> [String; 2] {
         if self.prepared == 0 {
             return Default::default();

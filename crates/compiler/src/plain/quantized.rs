@@ -135,7 +135,7 @@ fn dynamic(p: &mut Program) -> Result<(), String> {
   zero = !(zero > 0) ? 0 : zero > 255 ? 255 : zero;
 ";
     p.body(body);
-    // Of 64 elements at a time compilers convert and pack vectors.
+    // Compilers convert and pack whole vectors where the loop takes 64 elements at a time.
     let stores = [
         "  for (long i = 0; i < N0 / 64 * 64; i += 64) {
     int whole[64];
@@ -163,14 +163,14 @@ fn dynamic(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// The levels in which a GPU's threads look for the ends of a range: the number of threads of
-/// each. Those of the first share the elements, those of another the finds of the level before it,
-/// 16 to 64 a thread.
+/// The levels in which a GPU's threads look for the least and the largest element: the number of
+/// threads of each level. The threads of the first level share the elements; those of a later level
+/// share the least and largest ones that the threads before found, 16 to 64 of them a thread.
 const LEVELS: [i64; 4] = [16384, 256, 16, 1];
 
-/// On a GPU levels of threads look for the ends of the range, the last of which makes the scale and
-/// the zero point of what it found, and each byte is a thread's. What one loop hands to the next
-/// lies in memory of the call.
+/// On a GPU several levels of threads look for the ends of the range, a loop for each level. The
+/// last level computes the scale and the zero point from the ends. A last loop makes the bytes, one
+/// a thread. The values that one loop leaves to the next lie in memory of the call.
 fn dynamic_on_device(p: &mut Program) {
     let mut text = p.device_pointer("float", "found", 2, 4);
     let last = LEVELS.len() - 1;

@@ -11,12 +11,13 @@ use super::program::{Program, long};
 const RUN: i64 = 128;
 /// Runs that a loop merges into one.
 const WAYS: i64 = 4;
-/// From this number of lines on, where few elements are asked of each, a thread has a whole line.
+/// From `WHOLE_LINES` lines on, with at most `FEW` elements asked of each, a thread has a whole
+/// line.
 const WHOLE_LINES: i64 = 4 << 10;
 const FEW: i64 = 16;
 
-/// The runs that a loop leaves: how many there are in a line, the elements that each stands for,
-/// and how many of those are kept at most.
+/// The sorted runs that a loop leaves: the number of runs of a line, the number of elements that
+/// each run was made of, and the number of its best elements that are kept at most.
 #[derive(Clone, Copy)]
 struct Runs {
     count: i64,

@@ -171,8 +171,9 @@ fn recurrent(p: &mut Program) -> Result<(), String> {
     device::functions(p, &r, &way, gates)
 }
 
-/// Declares the memory of packed weights: of those that never change for all directions, filled
-/// ahead of all calls, of others for what is packed at a time.
+/// Declares the memory of packed weights. Weights that never change are packed ahead of all calls,
+/// into memory for all directions; calls pack other weights, into memory for those that are packed
+/// at one time.
 fn panels(p: &mut Program, r: &Recurrent, way: &Way, gates: i64) {
     // Each direction's panels begin a line of the cache.
     let whole = |elements: i64| (elements + LANES - 1) / LANES * LANES;
@@ -228,7 +229,7 @@ impl Packs {
     }
 }
 
-/// How a call's products are made. The order of sums is the same whenever weights are packed.
+/// How a call makes its products. Sums have the same order no matter when weights are packed.
 struct Way {
     /// When the weights of the inputs, and those of the states, are packed.
     inputs: Packs,
@@ -411,15 +412,15 @@ fn added(p: &Program, way: &Way, d: &str) -> String {
 /// The numbers, in C, of the rows of a call's operands and results for row `b` of the batch at time
 /// `t`.
 struct Places {
-    /// Of the inputs.
+    /// The row of the inputs.
     x: String,
-    /// Of all states, and of the first and last ones.
+    /// The row among the states of all steps, and that among the first or the last states.
     all: String,
     last: String,
 }
 
 impl Places {
-    /// Those of a direction, of which `d` is the number in C.
+    /// The rows of a direction, whose number in C is `d`.
     fn of(r: &Recurrent, d: &str) -> Places {
         let [x, all, last] = match r.batch_first {
             true => {

@@ -314,12 +314,13 @@ fn arg(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// The best of this number of neighbours is a thread's on a GPU.
+/// The number of neighbouring elements among which a GPU's thread finds the best.
 const ARG_PART: i64 = 64;
 
-/// On a GPU a thread has a result, or where lines are few and long the best of `ARG_PART`
-/// neighbours, of which the next loop finds the best, and so on until a line has one. Elements meet
-/// in their own order, so that of equal ones the same stays.
+/// On a GPU a thread finds a whole result. Where lines are few and long, it finds the best of
+/// `ARG_PART` neighbours instead; the next loop finds the best among these, and so on until each
+/// line has one. Elements are compared in their own order, so that the choice among equal elements
+/// is that of a CPU.
 fn arg_on_device(p: &mut Program, extent: i64) -> Result<(), String> {
     let lines = p.out()?.iter().product::<i64>();
     let places = extent <= i64::from(i32::MAX);

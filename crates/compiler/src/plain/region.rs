@@ -160,7 +160,7 @@ fn sampled_together(point: &str) -> String {
     )
 }
 
-/// The same on a GPU, whose threads have up to `EACH` channels of a point each.
+/// The samples on a GPU, where a thread makes up to `EACH` channels of one point.
 fn sampled_by_threads(point: &str) -> String {
     format!(
         "  for (long b = 0; b < BATCH; b++)
@@ -397,8 +397,8 @@ const BINS: &str = "    for (long ch = 0; ch < CHANNELS; ch++)
     for (long r = 0; r < ROWS; r++)
     for (long q = 0; q < COLUMNS; q++)";
 
-/// The text of a bin, by all samples where they are few: those outside of the image count nothing
-/// there, too.
+/// The text of a bin. Where its samples are few, it takes all of them without a search for those
+/// inside of the image: samples outside add nothing there, too.
 fn few_samples_first(bin: &str) -> String {
     let all = |bin: &str, span: &str, count: &str| {
         let head = format!("const roi_span {span} = ");
@@ -547,8 +547,8 @@ fn col2im(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// On a GPU each element of the image is a thread's, which adds up what the columns have of it, in
-/// the order of a CPU.
+/// On a GPU a thread makes an element of the image: it adds up the elements of the columns that
+/// belong there, in the order of a CPU.
 fn gathered_columns(p: &mut Program, image: &[i64], block: &[i64], w: &Window) {
     let (mut inner, mut tests) = (String::new(), Vec::new());
     for i in 0..image.len() {

@@ -272,7 +272,7 @@ fn is_same(taps: &[Taps], extent: i64) -> bool {
     taps.len() as i64 == extent && taps.iter().enumerate().all(own)
 }
 
-/// A table of whole numbers of 32 bits, if they have as many.
+/// A table of whole numbers: of 32 bits where all of them fit, else of 64.
 fn small(p: &mut Program, name: &str, values: &[i64]) {
     if values.iter().any(|v| i32::try_from(*v).is_err()) {
         return p.ints(name, values);
@@ -281,8 +281,8 @@ fn small(p: &mut Program, name: &str, values: &[i64]) {
     p.table(name, format!("static const int {name}[] = {{{}}};\n", list.join(", ")));
 }
 
-/// The body of `chosen` for a GPU. A place that is a whole part of that in the result is divided
-/// for, others are looked up.
+/// The body of `chosen` for a GPU. Along an axis that repeats each element a whole number of times
+/// a thread divides to find its element's place; along other axes it looks the place up in a table.
 fn chosen_on_device(p: &mut Program, all: &[Vec<Taps>], fill: f32) -> Result<(), String> {
     let list = stretches(p, all)?;
     let (mut inner, mut tests) = (String::new(), Vec::new());
@@ -369,8 +369,8 @@ fn weighted(p: &mut Program, all: &[Vec<Taps>], fill: f32) -> Result<(), String>
     p.real(if d == DType::F64 { d } else { DType::F32 })?;
     let (mut shape, out) = (p.shape(0)?.to_vec(), p.out()?);
     let moving: Vec<usize> = (0..all.len()).filter(|i| !is_same(&all[*i], shape[*i])).collect();
-    // Each step reads what the one before wrote, in one of two places: the first reads the operand
-    // and the last writes the result.
+    // Each step reads the sums that the step before it wrote, in one of two places; the first step
+    // reads the operand and the last one writes the result.
     let (mut largest, mut grown) = (1, shape.clone());
     for &a in moving.iter().rev().skip(1).rev() {
         grown[a] = out[a];
@@ -423,7 +423,8 @@ fn stored(d: DType, sum: &str) -> String {
     }
 }
 
-/// The most elements that one of the result is made of where a GPU's thread reads all of them.
+/// The most elements of the operand that a GPU's thread reads for one element of the result, where
+/// several axes are resized.
 const MOST_READ: usize = 64;
 
 /// How many elements a place of the result takes along an axis at most.
@@ -431,8 +432,8 @@ fn most(taps: &[Taps]) -> usize {
     taps.iter().map(Vec::len).max().unwrap_or(0).max(1)
 }
 
-/// The body of `weighted` for a GPU: a thread makes an element of all that it is a sum of, or axis
-/// by axis where these are many.
+/// The body of `weighted` for a GPU: a thread makes an element of the result from all elements of
+/// its sum. Where these are many, the sums are made axis by axis.
 fn weighted_on_device(p: &mut Program, all: &[Vec<Taps>], moving: &[usize]) -> Result<(), String> {
     let (d, shape) = (p.dtype(0)?, p.shape(0)?);
     let read = moving.iter().map(|a| most(&all[*a])).fold(1usize, usize::saturating_mul);
@@ -496,13 +497,13 @@ fn weighted_on_device(p: &mut Program, all: &[Vec<Taps>], moving: &[usize]) -> R
     Ok(())
 }
 
-/// The place of the first element of each sum along an axis, from which its elements are
-/// neighbours; those outside of the axis stand for its ends. None where they are no neighbours.
+/// The place of the first element of each sum along an axis, where the elements of every sum are
+/// neighbours; places outside of the axis stand for its ends. None where a sum has others.
 fn begins(all: &[Taps], extent: i64) -> Option<Vec<i64>> {
     let most = most(all) as i64;
     let begin = |taps: &Taps| {
         let zeros = taps.iter().take_while(|t| t.0 == 0).count() as i64;
-        // Where there are none, the weights are 0 of the axis' first element.
+        // A sum without elements takes the first element of the axis, with weights of 0.
         let first = taps.first().map_or(-most, |t| if zeros > 0 { 1 - zeros } else { t.0 });
         let is = |(k, t): (usize, &(i64, f64))| t.0 == (first + k as i64).clamp(0, extent - 1);
         taps.iter().enumerate().all(is).then_some(first)
@@ -510,7 +511,7 @@ fn begins(all: &[Taps], extent: i64) -> Option<Vec<i64>> {
     all.iter().map(begin).collect()
 }
 
-/// The same axis by axis: each element of what is made along one is a thread's.
+/// The body of `weighted` for a GPU, axis by axis: a thread makes one sum along an axis.
 fn axis_by_axis_on_device(
     p: &mut Program,
     all: &[Vec<Taps>],

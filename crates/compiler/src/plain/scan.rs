@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 
 pub(super) const OPS: &[(&str, Generator)] = &[("CumProd", scan), ("CumSum", scan)];
 
-/// Lines of so few elements are never cut into chunks.
+/// Lines of at most this number of elements are never cut into chunks.
 const SHORT: i64 = 64;
 /// Lines of more elements than these have groups of chunks.
 const LONG: i64 = 256;
@@ -130,8 +130,8 @@ fn on_device(p: &mut Program, form: &Form, shape: &[i64]) -> Result<(), String> 
     };
     split_at(p, shape, axis);
     let lines = product(&shape[..axis]) * product(&shape[axis + 1..]);
-    // The product of a chunk may be beyond the floats where that of a line is not; so may be its
-    // sum, but in wider floats.
+    // The product of a chunk may overflow although no running product of its line does; so may the
+    // sum of a chunk, unless it is summed in wider floats, as 32-bit floats are.
     let is_exact = match p.dtype(0)? {
         DType::F64 => false,
         DType::F32 => form.operation == "+",
@@ -145,8 +145,8 @@ fn on_device(p: &mut Program, form: &Form, shape: &[i64]) -> Result<(), String> 
     Ok(())
 }
 
-/// The axis and the extents around it, of an axis that only the run knows. It has no loop: loops
-/// are what threads share.
+/// C that finds the axis and the extents around it, for an axis that only the run knows. It has no
+/// loop, because each loop of a body for a GPU becomes a launch of its own.
 fn at_run_time(shape: &[i64]) -> String {
     let choice = |of: &dyn Fn(usize) -> i64| {
         let mut text = String::new();
@@ -177,10 +177,10 @@ fn near_root(extent: i64, degree: f64) -> i64 {
     divisors.min_by_key(|n| (n - root).abs()).unwrap_or(root)
 }
 
-/// The loops of lines that are cut into chunks: the first makes the total of each chunk, where
-/// there are many chunks the second that of each group of chunks, and the last begins each chunk
-/// with the totals ahead of it. Totals of floats have 64 bits, so that what is summed in another
-/// order than on a CPU is no less exact.
+/// The loops over lines that are cut into chunks: the first loop makes the total of each chunk;
+/// where there are many chunks, a second one makes the total of each group of chunks; and the last
+/// loop begins each chunk with the totals ahead of it. Totals of floats have 64 bits: their order
+/// is not that of a CPU, and they are no less exact.
 fn by_chunks(p: &mut Program, form: &Form, extent: i64, lines: i64) -> Result<String, String> {
     let has_groups = extent > LONG;
     let chunk = near_root(extent, if has_groups { 3.0 } else { 2.0 });

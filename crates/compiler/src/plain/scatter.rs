@@ -1,9 +1,8 @@
 //! Plain kernels (untuned C for one ONNX operator) of operators that write elements at indices
 //! known only at run time: `ScatterElements`, `ScatterND` and `TensorScatter`. Input: a call at
 //! constant shapes; output: C, which returns 1 where an index is out of range. Where several
-//! updates have one place, they are made in their own order: on a GPU, a thread has a result and
-//! all updates of it. `mod.rs` collects the tables `OPS` of all families of
-//! operators.
+//! updates have one place, they are made in their own order: on a GPU a thread makes a result with
+//! all of its updates. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::elementwise::only;
@@ -94,9 +93,9 @@ fn scatter_nd(p: &mut Program) -> Result<(), String> {
     on_device(p, product(rows), &update, [over_rows(CHAINS_ROW), over_rows(LAST_ROW)])
 }
 
-/// A row of updates with the number `own` joins the chain of those that have its place.
+/// The row of updates with the number `own` joins the chain of the rows that have the same place.
 const CHAINS_ROW: &str = "    next[own] = atomicExch(heads + place / INNER, (int)own);";
-/// The last row of updates that has its place stays.
+/// Each place keeps the number of the last row of updates that has it.
 const LAST_ROW: &str = "    atomicMax(heads + place / INNER, (int)own);";
 
 /// `sorted_chain` gives the chain whose first row is `list` in ascending order: chains of 1, 2, 4
@@ -129,10 +128,10 @@ static int sorted_chain(int *next, int list) {
 }
 ";
 
-/// The body for a GPU, of so many rows of `INNER` updates each: the first loop marks all places as
-/// without updates; the second, of which there is one text for chains and one for last rows, finds
-/// the rows of each place; and then each result takes the last of its rows, or all of them in their
-/// own order.
+/// The body for a GPU, for `rows` rows of `INNER` updates each. The first loop marks all places as
+/// without updates. The second finds the rows of each place: its text is `chains` where a reduction
+/// needs all of them, and `last` where the last row replaces the element. Then each result takes
+/// the last of its rows, or all of them in their own order.
 fn on_device(
     p: &mut Program,
     rows: i64,

@@ -192,7 +192,8 @@ fn dft(p: &mut Program) -> Result<(), String> {
     Ok(())
 }
 
-/// The transforms on a GPU. What is not given is 0, and half a spectrum stands for a whole one.
+/// The transforms on a GPU. Points that are not given are 0, and half a spectrum stands for a whole
+/// one.
 fn dft_on_device(p: &mut Program, f: &Fourier, inverse: bool, factors: &[i64]) {
     let imaginary = if p.value("PARTS") == Some(2) { "x0[from + 1]" } else { "0" };
     let point = match f.half_inverse {

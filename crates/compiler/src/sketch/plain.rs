@@ -215,8 +215,8 @@ fn interchange(n: &mut Nest, stmts: &mut Vec<Stmt>) -> Option<Var> {
     side_by_side(n, stmts, side)
 }
 
-/// How many of the elements that a reduction reads lie apart from each other where one loop goes on
-/// by one, in whatever order weights are packed.
+/// The number of a reduction's reads whose next element lies apart from the last one where one loop
+/// goes on by one. Packed weights that can be laid along that loop do not count.
 fn apart(n: &Nest, update: &[Stmt], v: Var) -> usize {
     let step = |a: &crate::nest::Access<'_>| {
         let mut stride = 1;
@@ -232,8 +232,8 @@ fn apart(n: &Nest, update: &[Stmt], v: Var) -> usize {
     read.filter(|a| step(a).abs() > 1).count()
 }
 
-/// Removes the loop of a variable from the loops around a reduction, and puts one around the
-/// initial value of the sums and one around their update: the latter's variable.
+/// Removes the loop of a variable from the loops around a reduction, and puts one loop around the
+/// initial value of the sums and one around their update. Gives the variable of the latter.
 fn side_by_side(n: &mut Nest, stmts: &mut Vec<Stmt>, side: Var) -> Option<Var> {
     let [Stmt::Loop(l)] = &mut stmts[..] else { return None };
     if l.var == side {

@@ -83,8 +83,8 @@ const NETWORKS: [&str; 5] =
     ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"];
 
 /// Compiles and runs one program of all cases; returns the results that it printed, case by case.
-/// Where `is_fixed`, all operands are the same in all calls, and what is packed of them is packed
-/// ahead of two calls, of which the second one counts.
+/// Where `is_fixed`, all operands are the same in all calls: the kernel packs some of them ahead of
+/// two calls, and the results are those of the second call.
 fn run(compiler: &str, level: &[&str], cases: &[&Case], is_fixed: bool) -> Vec<Vec<f64>> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -143,8 +143,8 @@ fn run(compiler: &str, level: &[&str], cases: &[&Case], is_fixed: bool) -> Vec<V
     text.lines().map(|l| l.split_whitespace().map(|w| w.parse().unwrap()).collect()).collect()
 }
 
-/// The text that packs operands ahead of a call, which is given none of those any more, and makes a
-/// first call. The memory behind what is packed must stay as it was.
+/// The text that packs operands and makes a first call, without the operands that were packed. The
+/// memory behind the packed elements must stay as it was.
 fn preparation(
     main: &mut String,
     made: &plain::PlainSource,
@@ -224,8 +224,8 @@ static void run_warp(unsigned first, bool reverse) {
 }
 ";
 
-/// The text that runs a phase, whose function is `given` these arguments: a thread
-/// after another, or a warp after another, in order or, where `r` is not 0, in reverse.
+/// The text that runs a phase, whose function gets the arguments `given`: one thread or one warp
+/// after another, in order or, where `r` is not 0, in reverse.
 fn run_phase(p: &plain::Phase, given: &str) -> String {
     let entry = &p.entry;
     let step = p.step.map_or(String::new(), |step| format!(", {step}"));
@@ -359,8 +359,9 @@ pub fn packs_ahead(case: &Case) -> bool {
     plain::source_over(&case.call, &fixed, "x").is_ok_and(|made| made.prepared_bytes > 0)
 }
 
-/// Compares what the threads of a GPU make of calls with what this machine's processor makes, and
-/// asserts that several threads share the work where there is any; what the cases want is ignored.
+/// Compares the results of calls by the threads of a GPU with the results of this machine's
+/// processor, and asserts that several threads share the work where there is any. The results that
+/// the cases state are ignored.
 pub fn check_threads(mut cases: Vec<Case>) {
     let all: Vec<&Case> = cases.iter().collect();
     let wanted = run(compilers()[0], &[], &all, false);

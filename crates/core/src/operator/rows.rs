@@ -288,8 +288,9 @@ pub struct LpNorm {
 }
 
 impl LpNorm {
-    /// The least norm that is divided by. It stands in the place of 0, and of sums of sizes whose
-    /// reciprocal no float holds; roots of sums of squares are 0 or as large.
+    /// The least number that a row is divided by, in the place of a norm below it. Such a norm is 0
+    /// or, where `p` is 1, a sum of sizes whose reciprocal no 32-bit float holds; roots of sums of
+    /// squares are 0 or at least this large.
     pub fn least(p: i64) -> f32 {
         if p == 1 { f32::MIN_POSITIVE } else { 3.7e-23 }
     }

@@ -2,7 +2,7 @@
 //! `multiplies`. Input: a node with the shapes of its operands, and the shape of its first result;
 //! output: a count, or why it is not known ahead of the run. Each stated pair of factors counts
 //! once, those with the zeros beside an image too. `compiler/src/plain/work.rs` makes of the count
-//! the least time of a plain operator.
+//! the least work of a plain operator.
 
 use crate::graph::elements;
 use crate::graph::infer::{AttentionShape, Ctx, Equation, Recurrent};
@@ -20,7 +20,7 @@ pub(super) fn product(ctx: &Ctx, rows: usize, result: &[i64]) -> Result<u64, Str
     Ok(count(result)?.saturating_mul(count(&[*depth])?))
 }
 
-/// A product of two matrices, of which the first may be given transposed.
+/// A product of two matrices, where the first one may be given transposed.
 pub(super) fn gemm(ctx: &Ctx, result: &[i64]) -> Result<u64, String> {
     let along = usize::from(ctx.int_or("transA", 0)? == 0);
     let depth = ctx.shape(0)?.get(along).ok_or("its first operand is no matrix")?;

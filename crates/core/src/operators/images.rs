@@ -1,8 +1,8 @@
 //! The rows of ONNX's operators on images: convolutions, pools, normalisations of channels,
 //! resizing and sampling. A row names the function that infers shapes (`graph/infer/conv_pool.rs`,
 //! `graph/infer/vision.rs`) and states facts: `spreads` (threads can share the loops of its plain
-//! C), `moves_data`, `keeps_sign`, `multiplies` (how many products there are), `picks` (operands of
-//! which a part may be read), and limits for the user's documentation. `operators/mod.rs` has the
+//! C), `moves_data`, `keeps_sign`, `multiplies` (how many products there are), `picks` (operands
+//! that may be read in part), and limits for the user's documentation. `operators/mod.rs` has the
 //! table of all families.
 
 use super::{Row, counted, row};

@@ -1,9 +1,8 @@
 //! The rows of ONNX's operators that pick elements by values (`Compress`, `NonZero`, `OneHot`,
 //! `Unique`, ..) and of losses. A row names the function that infers shapes
-//! (`graph/infer/select.rs`) and the evaluator where there is one; `picks` names operands of which
-//! a part may be read. The limit
-//! `extents depend on elements` marks the operators whose results' extents only the run knows.
-//! `operators/mod.rs` has the table of all families.
+//! (`graph/infer/select.rs`) and the evaluator where there is one; `picks` names operands that may
+//! be read in part. The limit `extents depend on elements` marks the operators whose results'
+//! extents only the run knows. `operators/mod.rs` has the table of all families.
 
 use super::{Row, row};
 use crate::graph::fold;

@@ -42,8 +42,8 @@ pub fn read_thin(file: &mut (impl Read + Seek), size: u64) -> io::Result<Option<
     if is_small { Ok(None) } else { without(file, size, MOST_CONSTANT_ELEMENTS) }
 }
 
-/// The same, in which all weights but the smallest lie in the file: enough for names and shapes
-/// ([`super::signature`], [`crate::read_weights`]).
+/// The outline of a model: its bytes, in which all weights but the smallest lie where they are in
+/// the file. It is enough for names and shapes ([`super::signature`], [`crate::read_weights`]).
 pub fn read_outline(file: &mut (impl Read + Seek), size: u64) -> io::Result<Option<Vec<u8>>> {
     without(file, size, MOST_OUTLINE_ELEMENTS)
 }
@@ -173,8 +173,9 @@ impl<F: Read + Seek> Walk<'_, F> {
         Ok(true)
     }
 
-    /// Appends a graph that ends at `end`, behind its length. That is known at last and has room
-    /// for as many bytes as any, of which the first ones say that others follow.
+    /// Appends a graph that ends at `end`, behind its length. The length is known only at the end,
+    /// so it is written into room for the longest one: ten bytes, the first nine with the bit that
+    /// says that another byte follows.
     fn graph(&mut self, end: u64) -> io::Result<bool> {
         const ROOM: usize = 10;
         let begin = self.out.len();

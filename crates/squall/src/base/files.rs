@@ -78,7 +78,7 @@ pub fn read_model(path: &Path) -> Result<Vec<u8>, Error> {
     read_parts(path, read_thin)
 }
 
-/// Reads a model's file, all but the smallest weights of which stay where they are.
+/// Reads a model's file, but only the smallest of its weights: the others stay where they are.
 ///
 /// # Errors
 /// As [`read`].

@@ -1,7 +1,7 @@
 //! The verb behind `squall bench`: builds a model's network from the store's kernels and times
 //! whole inferences, in turns with other libraries where asked. Input: a [`BenchRequest`]; output:
-//! [`Benched`], with times, layers, outputs, and the machine's roof, by which what runs as plain C
-//! has bounds. `timing.rs` does the timing.
+//! [`Benched`], with times, layers, outputs, and the machine's roof, from which the bounds of steps
+//! that run as plain C are computed. `timing.rs` does the timing.
 
 use crate::base::error::Error;
 use crate::inference::network::{Network, Times};
@@ -37,7 +37,8 @@ pub struct Benched {
     pub times: Times,
     /// Whole inferences, with those of other libraries.
     pub inference: Inference,
-    /// What the machine can do at most, where something runs as plain C and it could be measured.
+    /// The machine's measured peak and bandwidths, where some step runs as plain C and they could
+    /// be measured.
     pub roof: Option<Roof>,
 }
 
@@ -62,8 +63,8 @@ pub fn bench(
     Ok(Benched { roof, ..done })
 }
 
-/// The machine's roof, measured where something runs as plain C. Times are of use without it: where
-/// it cannot be measured, that is said.
+/// The machine's roof, measured where some step runs as plain C. Times are of use without it, so a
+/// roof that cannot be measured is a note and no error.
 fn roof(
     context: &Context,
     wanted: &NetworkRequest,
@@ -82,7 +83,8 @@ fn roof(
     }
 }
 
-/// The same without a word of threads that share cores, and without the roof: `tune` has both.
+/// Builds and times a model as `bench` does, without the warning of threads that share cores and
+/// without the roof: `tune` has both itself.
 pub(crate) fn bench_untold(
     context: &Context,
     request: &BenchRequest,

@@ -38,7 +38,8 @@ pub struct NetworkRequest {
 }
 
 impl NetworkRequest {
-    /// The same, for one inference: its result is wanted soon, and its time matters little.
+    /// The same request for one inference, whose result is wanted soon and whose time matters
+    /// little.
     pub fn soon(&self) -> NetworkRequest {
         NetworkRequest { guess: GuessRequest { soon: true, ..self.guess.clone() }, ..self.clone() }
     }

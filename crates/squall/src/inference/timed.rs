@@ -21,7 +21,7 @@ pub struct Inference {
     pub kernels: KernelCounts,
     /// Which operators became which kernels, with their times.
     pub graph: KernelGraph,
-    /// What still runs as plain C.
+    /// The nodes that still run as plain C.
     pub plain: PlainSteps,
     /// The other libraries' times in the same rounds, in the order of the request.
     pub beside: Vec<Peer>,

@@ -143,7 +143,8 @@ struct Choice<'t> {
     entry: String,
     /// The store's kernel.
     found: Option<(KernelSource, Origin)>,
-    /// Else the beginnings of what may be guessed, and then what may be.
+    /// Where the store has no kernel: first the guesses that are begun, and then the finished list
+    /// of guesses to try. At most one of the two is there.
     begun: Option<Beginning>,
     guessing: Option<Guessing>,
 }
@@ -172,7 +173,7 @@ impl<'t> Choice<'t> {
         Ok(Choice { state, entry, found, begun, guessing: None })
     }
 
-    /// Makes what may be guessed of its beginnings and the general predictor's answers.
+    /// Finishes the list of guesses: the begun ones and the general predictor's answers.
     fn finish(&mut self, answers: Vec<Candidate>, guesser: &Guesser<'_, '_, '_>) {
         let begun = self.begun.take();
         self.guessing = begun.map(|b| guesser.finished(b, answers, &mut self.state));

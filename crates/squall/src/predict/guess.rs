@@ -134,7 +134,8 @@ fn ignored(path: &Path, e: &Error) -> String {
     format!("the kept guesses in `{}` are ignored: {e}; remove the file", path.display())
 }
 
-/// The beginnings of a task's guesses: those that are known, and the first of those to try next.
+/// The guesses of a task as far as they are begun: those that are known, and the first of those to
+/// try next.
 pub(super) struct Beginning {
     known: Vec<(Record, GuessSource)>,
     next: Vec<(Candidate, GuessSource)>,
@@ -227,7 +228,7 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
             && !state.kernels.tunables.is_empty()
     }
 
-    /// The beginnings of the guesses of a task of which the store knows nothing.
+    /// Begins the guesses of a task for which the store has no kernel.
     pub(super) fn begin(&mut self, state: &mut TaskState) -> Result<Beginning, Error> {
         match self.begun(state) {
             Err(Error::Store(e)) => {
@@ -310,7 +311,7 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         Asker { general: self.general.as_deref(), target: &self.at.target, heavy: &self.heavy }
     }
 
-    /// What is to be tried of a task, before anything of it is measured: what was begun, and these
+    /// The guesses to try for a task, before any of them is measured: the begun ones, and these
     /// answers of the general predictor where there is room.
     pub(super) fn finished(
         &self,

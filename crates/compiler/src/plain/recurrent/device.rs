@@ -1,9 +1,9 @@
 //! The functions of `LSTM`, `GRU` and `RNN` on a GPU. Input: a call's extents and the texts that
 //! its plain C has, too; output: the functions and launches of a [`Launched`]. One function
 //! multiplies the inputs of many steps at once. Another one makes a step: its products with the
-//! states and its gates, for both directions. It is launched for each step, so that the end of a
-//! launch is what a step waits for. A `GRU` that resets states ahead of its last product has a
-//! function more.
+//! states and its gates, for both directions. It is launched for each step, so that a step waits
+//! for the end of the launch before it. A `GRU` that resets states ahead of its last product has
+//! one function more.
 //!
 //! In each function a warp, 32 threads that run together, makes the sums of one hidden unit for a
 //! tile of rows. Its threads lie side by side along a sum, so that they read neighbours, and add
@@ -44,7 +44,7 @@ impl Room {
     }
 }
 
-/// The gates whose sums a function makes, of which the first is `first`, for tiles of `rows` rows.
+/// The sums that a function makes: `gates` gates from number `first` on, for tiles of `rows` rows.
 struct Tile {
     first: i64,
     gates: i64,
@@ -63,12 +63,12 @@ impl Tile {
     }
 }
 
-/// The rows of a tile, where there are this many in all.
+/// The number of rows of a tile, where `rows` is the number of all rows.
 fn tile_of(rows: i64) -> i64 {
     (rows.clamp(1, MOST_ROWS) as u64).next_power_of_two() as i64
 }
 
-/// Gives a program the functions of a call for a GPU, but where there would be too many launches.
+/// Gives a program the functions of a call for a GPU, unless there would be too many launches.
 pub(super) fn functions(
     p: &mut Program,
     r: &Recurrent,

@@ -4,12 +4,13 @@
 
 use super::super::program::product;
 
-/// One step of `weighted`: along an axis each place is a sum of at most `most` elements, of type
-/// and name `from`, and goes into `to` as `value` of `sum`.
+/// One step of `weighted`: along an axis each place gets a sum of at most `most` elements. `from`
+/// and `to` are the types and names of the arrays that are read and written, and `value` is C that
+/// makes the written element of `sum`.
 pub(super) struct AxisSums {
     pub axis: usize,
     pub most: usize,
-    /// Whether places outside of the operand stand for a given value, whatever elements are.
+    /// Whether some places lie outside of the operand and get a given value, without a sum.
     pub has_rest: bool,
     pub from: (&'static str, &'static str),
     pub to: (&'static str, &'static str),

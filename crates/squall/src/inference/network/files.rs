@@ -186,7 +186,8 @@ impl<'a> Builder<'a> {
         Ok(runtime::Kernel::of_source(source, library(source).as_deref(), &tensors))
     }
 
-    /// The parameters of a step's generated kernel, of which these operands are packed ahead.
+    /// The parameters of a step's generated kernel; `weights` are the operands that are packed
+    /// ahead.
     fn tensors(&self, work: &Work, weights: &[usize]) -> Result<Vec<Buffer>, Error> {
         let own = |role, (dtype, count): (DType, usize)| {
             Ok::<_, Error>(Buffer::own(role, element(dtype)?, count as u64))

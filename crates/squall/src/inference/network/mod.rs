@@ -272,7 +272,7 @@ impl Network {
         Network::build_packing(input, keep, at, Packing::Ahead, make)
     }
 
-    /// The same, of plain operators that pack constants then.
+    /// Builds a network as `build` does; `packing` says when its plain operators pack constants.
     pub fn build_packing(
         input: &Input,
         keep: Option<&Path>,

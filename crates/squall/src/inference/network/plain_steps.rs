@@ -1,7 +1,7 @@
 //! The steps of a network that still run as plain C, with their share of the time and their bound:
 //! plain operators, moves of data, and kernels that are plain loops. Input: a network and the times
 //! of its steps; output: [`PlainSteps`], a short table of equal nodes, which `squall bench` and the
-//! report of `squall tune` show. `step_work.rs` says what each step must do at least.
+//! report of `squall tune` show. `step_work.rs` has the least work of each step.
 
 use super::step_work::{StepWork, operands_of, work_of};
 use super::{Layer, LayerKind, Network};
@@ -45,9 +45,9 @@ pub struct PlainTime {
     pub nodes: usize,
     /// Their time together.
     pub best_ns: u64,
-    /// Of the time of all steps, from 0 to 1.
+    /// Their share of the time of all steps, from 0 to 1.
     pub share: f64,
-    /// The work of each of their steps; nothing where that of one is not known.
+    /// The work of each of their steps; nothing where the work of one step is not known.
     pub works: Option<Vec<StepWork>>,
 }
 
@@ -58,7 +58,7 @@ impl PlainTime {
         Some(Nanos(works.iter().map(|w| w.bound(roof).0).sum()))
     }
 
-    /// How many times its bound it takes; nothing where that is no time.
+    /// The time divided by its bound; nothing where the bound is 0 or not known.
     pub fn times_bound(&self, roof: &Roof) -> Option<f64> {
         let bound = self.bound(roof)?.0;
         (bound > 0.0).then(|| self.best_ns as f64 / bound)
@@ -122,14 +122,14 @@ impl PlainSteps {
     }
 }
 
-/// A node with the types and extents of what it reads and writes.
+/// A node with the types and extents of its operands and results.
 struct PlainNode {
     row: PlainRow,
     operands: String,
 }
 
 impl Network {
-    /// What of it runs as plain C, by the times of its steps.
+    /// The nodes of the network that run as plain C, with their times from those of all its steps.
     pub fn plain_steps(&self, layers: &[Layer]) -> PlainSteps {
         let total: u64 = layers.iter().map(|l| l.best_ns).sum();
         let mut nodes: Vec<PlainNode> = Vec::new();

@@ -77,8 +77,8 @@ fn read(plan: &Plan, from: &ValueSource, written: usize) -> usize {
     }
 }
 
-/// The facts that equal steps of an operator have in common: types and extents of what they read
-/// and write.
+/// The facts that equal steps of an operator have in common: the types and extents of their
+/// operands and results.
 pub(super) fn operands_of(plan: &Plan, step: &PlanStep) -> String {
     match &step.work {
         Work::Kernel { task, .. } => task.to_string(),

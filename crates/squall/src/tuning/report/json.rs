@@ -77,7 +77,7 @@ pub fn beside(i: &Inference) -> Vec<Value> {
     i.beside.iter().map(peer).collect()
 }
 
-/// What runs as plain C, with bounds where the roof is known.
+/// The nodes that run as plain C, with bounds where the roof is known.
 pub fn plain_steps(steps: &PlainSteps, roof: Option<&Roof>) -> Value {
     let row = |row: &PlainRow| {
         let mut all = plain_time(&row.time, roof);

@@ -42,8 +42,8 @@ fn reduced(b: &mut Body, op: &str, x: &str, axes: &[usize]) -> String {
     b.op(op, &[x, &axes], vec![])
 }
 
-/// A tensor divided by the norms along an axis. Where a norm is 0, and with it the elements, they
-/// are divided by a number below all other norms instead, and are 0.
+/// A tensor divided by the norms along an axis. Elements whose norm is below `LpNorm::least` are
+/// divided by that number instead, so that elements whose norm is 0 become 0.
 pub(super) fn lp_normalization(b: &mut Body) -> Option<()> {
     let (x, shape) = operand(b)?;
     let axis = dimension(b.int("axis", -1), shape.len())?;
@@ -65,8 +65,9 @@ pub(super) fn lp_normalization(b: &mut Body) -> Option<()> {
 }
 
 /// The logarithm of a sum of powers. The largest element is taken from all others first, so that no
-/// power overflows; in the place of an infinite one it is the nearest finite number, and powers are
-/// infinite or 0, as they should be. A NaN is among the powers, whatever was taken from it.
+/// power overflows. Where the largest element is infinite, the nearest finite number is taken
+/// instead, and powers are infinite or 0, as they should be. A NaN stays a NaN among the powers,
+/// no matter which number was taken from it.
 pub(super) fn reduce_log_sum_exp(b: &mut Body) -> Option<()> {
     let (x, shape) = operand(b)?;
     let listed = match (b.attribute("axes"), b.given(1)) {

@@ -171,7 +171,7 @@ struct Case<'a> {
     /// The functions that it calls.
     parts: &'a [KernelSource],
     call: &'a OperatorCall,
-    /// The operands that it packs ahead of its call.
+    /// The operands that the function packs ahead of its call.
     weights: &'a [usize],
 }
 
@@ -320,11 +320,12 @@ impl Cases<'_> {
     }
 }
 
-/// What a result has in the place of a constant and a range.
+/// The place among the constants and the range of a result, which has neither.
 const RESULT: (i64, (i64, i64)) = (-1, (1, 0));
 
-/// An operand as C has it: with the place of its elements among the constants and the range of
-/// whole numbers, and whether it is packed ahead and whether it is a record of what grew.
+/// Writes the row of an operand or result in the table of `cases.h`: the place of its elements
+/// among the constants, the range of its whole numbers, whether it is packed ahead, and whether it
+/// is a record of the memory and extents of a result that grew in a loop.
 fn row(
     text: &mut String,
     dtype: DType,

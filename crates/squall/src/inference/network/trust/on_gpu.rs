@@ -438,8 +438,8 @@ impl Comparison<'_> {
     }
 }
 
-/// The plain C that a kernel of a call is held against, as `probe.rs` has the call: what is known
-/// of its operands is a constant of the plan.
+/// The plain C that a kernel of a call is held against. As in `probe.rs`, the operands whose
+/// elements are known are constants of the plan.
 fn plain_c(call: &OperatorCall) -> Option<PlainSource> {
     let is_known = |o: &Option<CallOperand>| o.as_ref().is_some_and(|o| constant(o).is_some());
     let fixed: Vec<bool> = call.inputs.iter().map(is_known).collect();

@@ -316,7 +316,7 @@ fn all_operators_by_all_compilers_at_all_levels() {
             for (part, calls) in calls.chunks(100).enumerate() {
                 let source = |(i, call): (usize, &OperatorCall)| {
                     let symbol = format!("plain_{part}_{i}");
-                    // Every second call packs what it can ahead.
+                    // Every second call packs ahead all operands that it can pack.
                     let fixed = vec![i % 2 > 0; call.inputs.len()];
                     let made = plain::text(call, &fixed, &symbol).unwrap();
                     let source = KernelSource {
