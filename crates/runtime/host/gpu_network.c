@@ -273,12 +273,17 @@ static int make_branches(rt_gpu_network *n, int *are_there) {
   return 1;
 }
 
-/* The least time of a graph in a few replays, in ns; negative at a fault. */
+/* The least time of a graph in a few replays, in ns; negative at a fault. A long network takes
+ * fewer of them: its replays differ less, and a user waits for them. */
 static double least(rt_gpu_network *n, cu_handle graph) {
   enum { ROUNDS = 5, REPLAYS = 10 };
-  double best = timed(n, graph, 1);
-  for (int r = 0; r < ROUNDS && best >= 0; r++) {
-    double ns = timed(n, graph, REPLAYS);
+  const double budget_ns = 2e8;
+  double best = timed(n, graph, 1), spent = 0;
+  for (int r = 0; r < ROUNDS && best >= 0 && spent < budget_ns; r++) {
+    const double fit = budget_ns / ROUNDS / (best + 1);
+    const long replays = fit < 1 ? 1 : fit < REPLAYS ? (long)fit : REPLAYS;
+    double ns = timed(n, graph, replays);
+    spent += ns * (double)replays;
     if (ns < 0) return -1;
     if (r == 0 || ns < best) best = ns;
   }
@@ -464,24 +469,34 @@ double rt_gpu_network_replay(rt_gpu_network *n, long replays) {
   return timed(n, n->inference, replays);
 }
 
+/* The least time of a step in graphs of some calls, in ns a call; negative at a fault. */
+static double step_time(rt_gpu_network *n, uint32_t step, int calls, int rounds) {
+  cu_handle graph = NULL;
+  double best = -1;
+  if (!begin_capture(n)) return -1;
+  int fine = end_capture(n, repeat(n, step, calls), &graph);
+  /* The first replay carries the upload. */
+  fine = fine && timed(n, graph, 1) >= 0;
+  for (int r = 0; fine && r < rounds; r++) {
+    double ns = timed(n, graph, 1);
+    fine = ns >= 0;
+    if (fine && (r == 0 || ns < best)) best = ns;
+  }
+  if (graph) n->gpu->cuGraphExecDestroy(graph);
+  return fine ? best / calls : -1;
+}
+
 int rt_gpu_network_steps(rt_gpu_network *n, uint64_t *best) {
   enum { CALLS = 20, ROUNDS = 3 };
+  /* A step this long differs little from call to call. */
+  const double is_long = 1e7;
   /* A step reads what those before it wrote, and writes the same each time. */
   if (!bring_inputs(n)) return 0;
   for (uint32_t i = 0; i < n->model.plan.step_count; i++) {
-    cu_handle graph;
-    best[i] = UINT64_MAX;
-    if (!begin_capture(n)) return 0;
-    int fine = end_capture(n, repeat(n, i, CALLS), &graph);
-    /* The first replay carries the upload. */
-    fine = fine && timed(n, graph, 1) >= 0;
-    for (int r = 0; fine && r < ROUNDS; r++) {
-      double ns = timed(n, graph, 1);
-      fine = ns >= 0;
-      if (fine && ns / CALLS < (double)best[i]) best[i] = (uint64_t)(ns / CALLS);
-    }
-    if (graph) n->gpu->cuGraphExecDestroy(graph);
-    if (!fine) return 0;
+    double ns = step_time(n, i, 1, 1);
+    if (ns >= 0 && ns < is_long) ns = step_time(n, i, CALLS, ROUNDS);
+    if (ns < 0) return 0;
+    best[i] = (uint64_t)ns;
   }
   return 1;
 }
@@ -504,22 +519,28 @@ static int rising(const void *a, const void *b) {
 
 /* Replays a graph of steps with clocks, and reads those. */
 static int read_places(rt_gpu_network *n, cu_handle graph, cu_handle *events, uint64_t *place) {
-  enum { REPLAYS = 25 };
+  enum { REPLAYS = 25, FEWEST = 3 };
+  const double budget_ns = 5e8;
   rt_gpu *g = n->gpu;
   const uint32_t steps = n->model.plan.step_count;
   float *ms = calloc((size_t)steps * REPLAYS + 1u, sizeof *ms);
   /* The first replay carries the upload. */
-  int fine = ms ? timed(n, graph, 1) >= 0 : lacks_memory(n);
-  for (int r = 0; fine && r < REPLAYS; r++) {
-    fine = timed(n, graph, 1) >= 0;
+  double spent = ms ? timed(n, graph, 1) : -1;
+  int fine = ms ? spent >= 0 : lacks_memory(n), replays = 0;
+  while (fine && replays < REPLAYS && (replays < FEWEST || spent < budget_ns)) {
+    double ns = timed(n, graph, 1);
+    spent += ns;
+    fine = ns >= 0;
     for (uint32_t i = 0; fine && i < steps; i++)
-      fine = rt_gpu_good(
-          g, g->cuEventElapsedTime(&ms[(size_t)i * REPLAYS + (size_t)r], events[i], events[i + 1]),
-          "timing");
+      fine = rt_gpu_good(g,
+                         g->cuEventElapsedTime(&ms[(size_t)i * REPLAYS + (size_t)replays],
+                                               events[i], events[i + 1]),
+                         "timing");
+    replays++;
   }
   for (uint32_t i = 0; fine && i < steps; i++) {
-    qsort(ms + (size_t)i * REPLAYS, REPLAYS, sizeof *ms, rising);
-    place[i] = (uint64_t)(1e6 * (double)ms[(size_t)i * REPLAYS + REPLAYS / 2]);
+    qsort(ms + (size_t)i * REPLAYS, (size_t)replays, sizeof *ms, rising);
+    place[i] = (uint64_t)(1e6 * (double)ms[(size_t)i * REPLAYS + (size_t)replays / 2]);
   }
   free(ms);
   return fine;
