@@ -290,7 +290,7 @@ impl Toolchain {
         let mut c = self.invocation();
         c.args(args).stdout(out).stderr(Stdio::null()).env("TMPDIR", folder);
         let ended = self
-            .spawn(&mut c)?
+            .spawn(&mut c, Duration::from_secs(10))?
             .wait(Instant::now() + Duration::from_secs(10), None)
             .map_err(|e| self.broken(folder, e.to_string()))?;
         let text = String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned();
@@ -353,8 +353,8 @@ impl Toolchain {
         c
     }
 
-    fn spawn(&self, command: &mut Command) -> Result<Process, MeasurerError> {
-        Process::spawn_bound(command).map_err(|e| match e.kind() {
+    fn spawn(&self, command: &mut Command, patience: Duration) -> Result<Process, MeasurerError> {
+        Process::spawn_limited(command, patience).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => {
                 MeasurerError::NoCompiler { tried: vec![self.command.join(" ")] }
             }
@@ -379,7 +379,7 @@ impl Toolchain {
         c.args(args).arg(source).arg("-o").arg(output).env("TMPDIR", folder).stderr(file);
         c.arg("-lm");
         let start = Instant::now();
-        let mut process = self.spawn(&mut c)?;
+        let mut process = self.spawn(&mut c, site.timeout)?;
         let failed = |e: io::Error| self.broken(folder, e.to_string());
         let ended = process.wait(start + site.timeout, Some(site.cancel)).map_err(failed)?;
         let said = String::from_utf8_lossy(&fs::read(&errors).unwrap_or_default()).into_owned();
