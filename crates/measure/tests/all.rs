@@ -5,4 +5,5 @@ mod conformance;
 mod cuda;
 mod faults;
 mod local;
+mod shared;
 mod support;

@@ -30,6 +30,17 @@ const rt_symbol *rt_linked(rt_host *h, const rt_kernel *k) {
   return NULL;
 }
 
+/* Fills the array of numbers of a library that several kernels share. */
+static int fill_numbers(rt_host *h, void *library, const rt_kernel *k) {
+  char name[600];
+  snprintf(name, sizeof name, "%s_numbers", k->symbol);
+  long *numbers = dlsym(library, name);
+  if (!numbers) return rt_fail(&h->error, "launch", "has no symbol `%s`", name);
+  if (!agrees(h, library, k->symbol, "number_count", k->number_count)) return 0;
+  for (uint32_t i = 0; i < k->number_count; i++) numbers[i] = (long)k->numbers[i];
+  return 1;
+}
+
 static int load_library(rt_host *h, const rt_kernel *k, rt_loaded *to) {
   char name[600];
   fesetenv(FE_DFL_ENV);
@@ -39,6 +50,7 @@ static int load_library(rt_host *h, const rt_kernel *k, rt_loaded *to) {
   if (!to->library) return rt_fail(&h->error, "launch", "cannot be loaded: %s", dlerror());
   to->run = (rt_run_function *)(uintptr_t)dlsym(to->library, k->symbol);
   if (!to->run) return rt_fail(&h->error, "launch", "has no symbol `%s`", k->symbol);
+  if (k->number_count && !fill_numbers(h, to->library, k)) return 0;
   if (!agrees(h, to->library, k->symbol, "prepared_bytes", k->prepared)) return 0;
   if (!agrees(h, to->library, k->symbol, "workspace_bytes", k->workspace)) return 0;
   if (k->prepared == 0) return 1;
@@ -54,6 +66,7 @@ int rt_load(rt_host *h, const rt_kernel *k, rt_loaded *to) {
     rt_unload(h, to);
     return 0;
   }
+  if (k->number_count) return rt_fail(&h->error, "launch", "numbers of a kernel that is linked in");
   const rt_symbol *s = rt_linked(h, k);
   if (!s) return 0;
   to->run = (rt_run_function *)s->run;

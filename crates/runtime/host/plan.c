@@ -157,6 +157,20 @@ static void read_kernel(cursor *c, builder *b) {
   k->launches = b->launches;
 }
 
+static void read_numbers(cursor *c, builder *b) {
+  if (!b->plan->kernel_count) {
+    c->wrong = "numbers stand before the first kernel";
+    return;
+  }
+  rt_kernel *k = &b->plan->kernels[b->plan->kernel_count - 1];
+  if (k->number_count && !c->wrong) c->wrong = "a kernel has one line of numbers";
+  k->numbers = b->numbers;
+  do {
+    *b->numbers++ = number(c, RT_MOST_BYTES);
+    k->number_count++;
+  } while (c->at && !c->wrong);
+}
+
 static void read_parameter(cursor *c, builder *b) {
   if (!b->plan->kernel_count) {
     c->wrong = "a parameter stands before the first kernel";
@@ -351,7 +365,8 @@ static void read_line(cursor *c, builder *b) {
     int stage;
     void (*read)(cursor *, builder *);
   } entries[] = {{"region", 0, read_region}, {"buffer", 1, read_buffer},
-                 {"kernel", 2, read_kernel}, {"parameter", 2, read_parameter},
+                 {"kernel", 2, read_kernel}, {"numbers", 2, read_numbers},
+                 {"parameter", 2, read_parameter},
                  {"launch", 2, read_launch}, {"map", 2, read_map},
                  {"call", 3, read_call},     {"copy", 3, read_copy},
                  {"runs", 3, read_runs},     {"fill", 3, read_fill},

@@ -49,6 +49,8 @@ typedef struct {
   const char *symbol, *library; /* NULL where it is linked in */
   int cuda;
   uint64_t prepared, workspace; /* bytes */
+  uint32_t number_count;        /* of the library's array, which loading fills with `numbers` */
+  const uint64_t *numbers;
   uint32_t parameter_count, launch_count, data_count, weight_count, output_count;
   const rt_parameter *parameters;
   const rt_launch *launches;

@@ -70,6 +70,7 @@ fn network(n: u64, name: &str) -> HostPlan {
         library: library.map(Into::into),
         prepared: 64,
         workspace: 100,
+        numbers: if n == 2 { vec![0, 7, 1 << 40] } else { Vec::new() },
         parameters: vec![
             parameter(Role::Data, 'f', 16 * n),
             parameter(Role::Weight, 'B', 3 * n),
@@ -223,6 +224,9 @@ fn what_does_not_fit_is_refused_by_both_readers() {
         ("kernel c k2 -", "kernel c 2k -", "no name in C"),
         ("kernel c k2 -", "kernel rust k2 -", "no such language"),
         ("kernel c k2 - 64", "kernel c k2 - 65", "does not fit its buffers"),
+        ("numbers 0 7", "numbers 0 7\nnumbers 1", "one line of numbers"),
+        ("numbers 0 7 1099511627776\n", "numbers\n", "a word is missing"),
+        ("numbers 0 7", "numbers 0 x7", "number"),
         ("parameter data f 32", "parameter data f 33", "does not fit its buffers"),
         ("parameter data f 32", "parameter scratch f 32", "a parameter is"),
         ("launch call _Zf 2 1 2 32", "launch call _Zf 0 1 2 32", "launch 1 of `k2`"),

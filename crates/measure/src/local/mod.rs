@@ -21,7 +21,7 @@ use self::queue::{BuildQueue, Builder, CloseOnDrop, Idle};
 use self::task::LocalTask;
 use self::worker::{RunLimits, RunOptions, Worker};
 use crate::artifact::{ArtifactCache, BuildSite, Built, digest};
-use crate::cpu::{Device, Execution, NEVER, Runner, Toolchain};
+use crate::cpu::{Device, Execution, NEVER, Runner, SharedSource, Toolchain};
 use crate::cuda::Gpu;
 use crate::folder::TemporaryFolder;
 use crate::process::{pin, pinned};
@@ -29,6 +29,7 @@ use squall_core::{
     Caches, CpuCost, Job, JobResult, KernelSource, Measurer, MeasurerError, MeasurerIdentity,
     Rematch, TaskSetup,
 };
+use squall_runtime::HostPlan;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Mutex;
@@ -176,20 +177,39 @@ impl LocalMeasurer {
             reference.map(|k| KernelSource { openmp: k.openmp && has_openmp, ..k.clone() });
         let plan = match &on_one {
             None => None,
-            Some(kernel) => match self.build(kernel)? {
-                (Built::Library(file), cpu) => {
-                    self.overhead.build += cpu;
-                    Some(task.plan(self.folder.path(), &file, kernel)?)
-                }
-                (Built::Refused(why), _) => {
-                    return Err(MeasurerError::Reference(format!("it does not compile: {why}")));
-                }
-            },
+            Some(kernel) => Some(self.reference_plan(task, kernel)?),
         };
         let (seconds, cpu) =
             self.on_first_worker(|w, options| w.set_task(options, task, plan.as_ref()))?;
         self.overhead.measure += cpu;
         Ok(seconds)
+    }
+
+    /// Builds a reference and tells how it is called. References that differ in sizes alone share a
+    /// library; one that the compiler refuses in that form is built by itself.
+    fn reference_plan(
+        &mut self,
+        task: &LocalTask,
+        kernel: &KernelSource,
+    ) -> Result<HostPlan, MeasurerError> {
+        if let Some(SharedSource { source, numbers }) = SharedSource::of(kernel) {
+            let (built, cpu) = self.build(&source)?;
+            self.overhead.build += cpu;
+            if let Built::Library(file) = built {
+                let called = KernelSource { symbol: source.symbol, ..kernel.clone() };
+                let mut plan = task.plan(self.folder.path(), &file, &called)?;
+                plan.kernels.iter_mut().for_each(|k| k.numbers.clone_from(&numbers));
+                return Ok(plan);
+            }
+        }
+        let (built, cpu) = self.build(kernel)?;
+        self.overhead.build += cpu;
+        match built {
+            Built::Library(file) => task.plan(self.folder.path(), &file, kernel),
+            Built::Refused(why) => {
+                Err(MeasurerError::Reference(format!("it does not compile: {why}")))
+            }
+        }
     }
 
     /// Builds a kernel now. Nothing is measured meanwhile, so it may have all cores.

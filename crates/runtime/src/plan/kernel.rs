@@ -108,6 +108,7 @@ impl Kernel {
             library: library.map(Into::into),
             prepared: k.prepared.0,
             workspace: k.workspace.0,
+            numbers: Vec::new(),
             parameters,
             launches,
         }

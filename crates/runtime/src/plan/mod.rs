@@ -224,6 +224,9 @@ pub struct Kernel {
     pub prepared: u64,
     /// Bytes that a call needs.
     pub workspace: u64,
+    /// What its library's array of numbers is filled with when it is loaded; empty for a kernel
+    /// that has none.
+    pub numbers: Vec<u64>,
     /// What it takes and gives; data, weights and outputs count by themselves.
     pub parameters: Vec<Parameter>,
     /// How it is launched, from a cubin.

@@ -143,7 +143,7 @@ fn entry(w: &mut Words<'_>, plan: &mut HostPlan, stage: &mut u32) -> Result<(), 
     let own = match first {
         "region" => 0,
         "buffer" => 1,
-        "kernel" | "parameter" | "launch" | "map" => 2,
+        "kernel" | "numbers" | "parameter" | "launch" | "map" => 2,
         "call" | "copy" | "runs" | "fill" | "when" => 3,
         _ => return Err("there is no such entry"),
     };
@@ -156,6 +156,16 @@ fn entry(w: &mut Words<'_>, plan: &mut HostPlan, stage: &mut u32) -> Result<(), 
         "region" => plan.regions.push(region(w)?),
         "buffer" => plan.buffers.push(buffer(w)?),
         "kernel" => plan.kernels.push(self::kernel(w)?),
+        "numbers" => {
+            let numbers = &mut kernel.ok_or("numbers stand before the first kernel")?.numbers;
+            if !numbers.is_empty() {
+                return Err("a kernel has one line of numbers");
+            }
+            numbers.push(w.number(MOST_BYTES)?);
+            while w.more() {
+                numbers.push(w.number(MOST_BYTES)?);
+            }
+        }
         "parameter" => kernel
             .ok_or("a parameter stands before the first kernel")?
             .parameters
@@ -218,6 +228,7 @@ fn kernel(w: &mut Words<'_>) -> Result<Kernel, Wrong> {
         library: Some(w.word()?).filter(|l| *l != "-").map(Into::into),
         prepared: w.number(MOST_BYTES)?,
         workspace: w.number(MOST_BYTES)?,
+        numbers: Vec::new(),
         parameters: Vec::new(),
         launches: Vec::new(),
     })

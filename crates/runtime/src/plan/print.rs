@@ -64,6 +64,10 @@ impl Display for Kernel {
         let library = self.library.as_deref().unwrap_or("-");
         write!(f, "kernel {} {} {library}", self.language.word(), self.symbol)?;
         write!(f, " {} {}", self.prepared, self.workspace)?;
+        if !self.numbers.is_empty() {
+            f.write_str("\nnumbers")?;
+            self.numbers.iter().try_for_each(|n| write!(f, " {n}"))?;
+        }
         for p in &self.parameters {
             write!(f, "\nparameter {} {} {}", p.role, p.element.letter(), p.count)?;
         }

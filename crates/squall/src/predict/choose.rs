@@ -17,8 +17,9 @@ use squall_core::{
     Candidate, DeviceIdentity, KernelSource, Nanos, Record, RecordKind, Task, Tunable, find_tunable,
 };
 use squall_frontend::UserKernel;
-use squall_measure::cpu::{Ahead, while_compiling};
+use squall_measure::cpu::{Ahead, SharedSource, while_compiling};
 use squall_records::{Entry, Name, Query, Store};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// How a kernel was chosen.
@@ -112,7 +113,10 @@ pub fn choose(
         // What is measured first is compiled first; kernels that are known can wait.
         let open = choices.iter().flat_map(Choice::unverified);
         let known = choices.iter().filter_map(|c| c.found.as_ref().map(|(s, _)| s.clone()));
-        open.chain(known).filter(|s| !s.language.is_launched()).collect()
+        let mut texts = HashSet::new();
+        open.chain(known)
+            .filter(|s| !s.language.is_launched() && texts.insert(s.source.clone()))
+            .collect()
     } else {
         Vec::new()
     };
@@ -190,6 +194,7 @@ impl<'t> Choice<'t> {
             return Vec::new();
         };
         let reference = self.state.setup(0).reference.kernel;
+        let reference = reference.map(|k| SharedSource::of(&k).map_or(k, |shared| shared.source));
         let guesses = guessing.next().filter_map(|c| self.state.source(&name_of(c)));
         reference.into_iter().chain(guesses).collect()
     }
