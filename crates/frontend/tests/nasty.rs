@@ -149,7 +149,7 @@ fn impossible_dimensions_are_refused() {
         .unwrap()
         .values
         .iter()
-        .filter_map(|v| v.constant.as_ref())
+        .filter_map(|v| v.constant.as_deref())
         .map(squall_core::graph::Constant::len)
         .sum();
     assert!((1 << 22..=(1 << 26) + 1).contains(&kept), "{kept} elements");

@@ -18,6 +18,7 @@ use squall_core::graph::infer::{Ctx, onnx_type, region};
 use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId};
 use squall_core::operators;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// The 16-bit format that a widened model was in, and the values that had it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -242,7 +243,7 @@ impl Widener {
             let value = &mut self.values[v];
             value.dtype = Some(DType::F32);
             if let (true, Some(c)) = (made.contains(&v), &mut value.constant) {
-                round(c, format);
+                round(Arc::make_mut(c), format);
             }
             self.exact[v] = !made.contains(&v) || value.constant.is_some();
         }

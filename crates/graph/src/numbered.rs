@@ -5,6 +5,7 @@
 use squall_core::DType;
 use squall_core::graph::{Constant, Model, Node, Value, ValueId};
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// The model of these nodes and values, with the inputs and outputs of the old model.
 pub fn numbered(old: &Model, values: Vec<Value>, mut nodes: Vec<Node>) -> Model {
@@ -64,7 +65,14 @@ pub fn add_value(
 ) -> ValueId {
     let name = format!("squall/{by}/{}", values.len());
     let weight = constant.is_some();
-    values.push(Value { name, dtype, shape: Some(shape), constant, weight, alias: None });
+    values.push(Value {
+        name,
+        dtype,
+        shape: Some(shape),
+        constant: constant.map(Arc::new),
+        weight,
+        alias: None,
+    });
     values.len() - 1
 }
 

@@ -17,6 +17,7 @@ use squall_core::DType;
 use squall_core::graph::{Attribute, Constant, Model, Node, Value, ValueId};
 use squall_core::operators;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// The attribute of a concatenation whose reader reads its parts where they are.
 pub const READ_IN_PARTS: &str = "read_in_parts";
@@ -353,12 +354,12 @@ impl Writer<'_> {
         node.folded = true;
         // Elements that the model already holds need not be computed later.
         let node = node.clone();
-        let of = |v: ValueId| self.values[v].constant.clone();
+        let of = |v: ValueId| self.values[v].constant.as_deref().cloned();
         let known = self.view.constant(weight).cloned().or_else(|| of(weight));
         if let Some(known) = known {
             let made =
                 operators::evaluate(&node, &[Some(known), of(indices)], self.view.model.opset);
-            self.values[y].constant = made.and_then(|m| m.ok()?.pop());
+            self.values[y].constant = made.and_then(|m| m.ok()?.pop()).map(Arc::new);
         }
         y
     }

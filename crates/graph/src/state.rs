@@ -21,7 +21,7 @@ impl State<'_> {
     /// The elements of a value, where they are known by now.
     pub fn get(&self, id: ValueId) -> Option<&Constant> {
         let root = self.model.values[id].alias.unwrap_or(id);
-        let known = |v: ValueId| self.model.values[v].constant.as_ref();
+        let known = |v: ValueId| self.model.values[v].constant.as_deref();
         self.values.get(&root).or_else(|| known(id)).or_else(|| known(root))
     }
 

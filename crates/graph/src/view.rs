@@ -87,7 +87,7 @@ impl<'a> View<'a> {
 
     /// The data, where it is known.
     pub fn constant(&self, id: ValueId) -> Option<&'a Constant> {
-        let own = |id: ValueId| self.model.values[id].constant.as_ref();
+        let own = |id: ValueId| self.model.values[id].constant.as_deref();
         own(id).or_else(|| own(self.root(id)))
     }
 

@@ -3,6 +3,7 @@
 //! compute the same as their nodes.
 
 use crate::net;
+use std::sync::Arc;
 
 use net::{Net, run, some_numbers};
 use squall_core::DType;
@@ -47,7 +48,7 @@ fn transposed_convolutions_and_those_of_volumes_take_steps_in() {
     assert_eq!(n.fused(), ["conv2d_transposed_6x6x10_k4_4x2_s2_g2_bias_relu"]);
     let got = run(&n.lower(), &[some_numbers(&[1, 4, 3, 5])]).unwrap();
     // Each element of the input adds its channel's filters, scaled, to the result.
-    let floats = |id: ValueId| match n.0.values[id].constant.as_ref() {
+    let floats = |id: ValueId| match n.0.values[id].constant.as_deref() {
         Some(squall_core::graph::Constant::F32 { data, .. }) => data.clone(),
         _ => panic!("a weight has floats"),
     };
@@ -455,7 +456,8 @@ fn a_slope_that_may_be_infinite_is_left_to_a_plain_operator() {
     assert!(n.lower().untuned().is_empty());
     // A product of its infinity with the 0 that stands for positive operands would be NaN.
     let mut n = n;
-    if let Some(squall_core::graph::Constant::F32 { data, .. }) = &mut n.0.values[slope].constant {
+    let constant = n.0.values[slope].constant.as_mut().map(Arc::make_mut);
+    if let Some(squall_core::graph::Constant::F32 { data, .. }) = constant {
         data[1] = f32::INFINITY;
     }
     let (given, _) = model(false);

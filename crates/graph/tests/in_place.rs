@@ -341,7 +341,7 @@ fn plans_of_all_models_agree_with_their_steps() {
         let mut state = State { model: greedy.model(), values: HashMap::new() };
         complete(weights(), &Default::default(), &mut state);
         let mut model = (**greedy.model()).clone();
-        state.values.into_iter().for_each(|(id, c)| model.values[id].constant = Some(c));
+        state.values.into_iter().for_each(|(id, c)| model.values[id].constant = Some(Arc::new(c)));
         let model = Arc::new(model);
         for way in [CHANNELS_LAST_IN_PLACE, CHEAPEST] {
             let graph = solved(&greedy, way);

@@ -113,7 +113,7 @@ fn agree(bytes: &[u8], name: &str) -> Plan {
     );
     let values = state.values;
     let mut model = (**graph.model()).clone();
-    values.into_iter().for_each(|(id, c)| model.values[id].constant = Some(c));
+    values.into_iter().for_each(|(id, c)| model.values[id].constant = Some(Arc::new(c)));
     let whole = graph.with_model(Arc::new(model));
     let inputs: Vec<Vec<f32>> = (0..graph.inputs.len()).map(|i| graph.random_input(i)).collect();
     let want =

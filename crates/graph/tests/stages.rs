@@ -90,7 +90,14 @@ fn tensors_of_all_types_are_in_a_models_text() {
         let name = format!("a \"name\" # of\n{i}");
         let (constant, weight) = (Some(constant), true);
         let (shape, alias, dtype) = (Some(shape), None, Some(dtype));
-        n.0.values.push(Value { name, dtype, shape, constant, weight, alias });
+        n.0.values.push(Value {
+            name,
+            dtype,
+            shape,
+            constant: constant.map(Arc::new),
+            weight,
+            alias,
+        });
     }
     let a = ("alpha", Attribute::Float(0.1));
     let y = n.node("Frobnicate", &[ids, mask], &[2, 3], &[a, ("g", Attribute::Graph)]);

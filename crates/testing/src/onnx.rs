@@ -271,7 +271,10 @@ impl Build {
         let model = self.read().unwrap();
         let problems: Vec<_> = model.nodes.iter().filter_map(|n| n.problem.as_ref()).collect();
         let v = model.values.iter().find(|v| v.name == value).unwrap();
-        v.constant.clone().unwrap_or_else(|| panic!("{value} is not known: {problems:?}"))
+        v.constant
+            .as_deref()
+            .cloned()
+            .unwrap_or_else(|| panic!("{value} is not known: {problems:?}"))
     }
 
     pub fn constant_ints(&self, value: &str) -> Vec<i64> {

@@ -19,6 +19,7 @@ pub use deciding::{NOT_KNOWN, deciding_inputs};
 
 use crate::DType;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// The index of a value in [`Model::values`].
 pub type ValueId = usize;
@@ -115,7 +116,7 @@ pub struct Value {
     /// Extents, outermost first, where known.
     pub shape: Option<Vec<i64>>,
     /// Its elements, where known at import and few enough.
-    pub constant: Option<Constant>,
+    pub constant: Option<Arc<Constant>>,
     /// The same in every call; its elements may be absent.
     pub weight: bool,
     /// The value that it equals, where its node only hands that on; never an alias itself.

@@ -19,6 +19,7 @@ use crate::DType;
 use crate::text::TextError;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
 /// The most floats of a constant that its text holds.
 const MOST_FLOATS: usize = 64;
@@ -98,7 +99,7 @@ impl Model {
         if let Some(of) = v.alias {
             let _ = write!(s, " alias {}", quote(&self.values[of].name));
         }
-        s + &elements_of(v.constant.as_ref())
+        s + &elements_of(v.constant.as_deref())
     }
 
     fn node(&self, f: &mut fmt::Formatter<'_>, n: &Node) -> fmt::Result {
@@ -263,7 +264,14 @@ impl Reader {
         let constant = read_elements(w, shape.as_deref())?;
         let model = self.model(w)?;
         let id = model.values.len();
-        model.values.push(Value { name: name.clone(), dtype, shape, constant, weight, alias });
+        model.values.push(Value {
+            name: name.clone(),
+            dtype,
+            shape,
+            constant: constant.map(Arc::new),
+            weight,
+            alias,
+        });
         match self.ids.insert(name, id) {
             None => Ok(id),
             Some(_) => start.error("another value has this name"),
@@ -345,7 +353,8 @@ mod tests {
     fn large_weights_stay_in_the_file() {
         let mut m = Model::parse(NET).unwrap();
         let shape = vec![65];
-        m.values[1].constant = Some(Constant::F32 { shape: shape.clone(), data: vec![1.0; 65] });
+        m.values[1].constant =
+            Some(Arc::new(Constant::F32 { shape: shape.clone(), data: vec![1.0; 65] }));
         m.values[1].shape = Some(shape);
         let read = Model::parse(&m.to_string()).unwrap();
         assert_eq!((&read, &read.values[1].constant), (&m.without_large_constants(), &None));

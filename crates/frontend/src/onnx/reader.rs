@@ -29,6 +29,7 @@ use squall_core::graph::{
 use squall_core::operators;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::sync::Arc;
 
 /// A type, where it is one that Squall knows, and a shape that a file states.
 type Declared = (Option<DType>, Vec<i64>);
@@ -267,7 +268,7 @@ impl Reader<'_> {
             value = Value {
                 dtype: t.dtype,
                 shape: Some(t.shape),
-                constant: t.constant,
+                constant: t.constant.map(Arc::new),
                 weight: true,
                 ..value
             };
@@ -539,9 +540,9 @@ impl Reader<'_> {
             let root = self.values[from].alias.unwrap_or(from);
             self.values[to].alias = Some(root);
             self.values[to].weight = self.values[root].weight;
-            let known = self.values[root].constant.as_ref().filter(|c| c.len() <= MOST_COPIED);
+            let known = self.values[root].constant.as_deref().filter(|c| c.len() <= MOST_COPIED);
             if let (Some(c), Some(shape)) = (known.cloned(), self.values[to].shape.clone()) {
-                self.values[to].constant = Some(c.reshaped(shape));
+                self.values[to].constant = Some(Arc::new(c.reshaped(shape)));
             }
             node.folded = true;
         }
@@ -559,7 +560,7 @@ impl Reader<'_> {
                 for (&id, c) in node.outputs.iter().zip(constants) {
                     // Extents that depend on elements are known now, too.
                     self.values[id].shape = Some(c.shape().to_vec());
-                    (self.values[id].constant, self.values[id].weight) = (Some(c), true);
+                    (self.values[id].constant, self.values[id].weight) = (Some(Arc::new(c)), true);
                 }
                 self.folded += sizes;
                 node.folded = true;
@@ -590,8 +591,8 @@ impl Reader<'_> {
             let ctx = Ctx::new(node, self.opset, &self.values);
             return Some(fold::of_shape(&ctx));
         }
-        let inputs: Vec<Option<Constant>> =
-            node.inputs.iter().map(|i| i.and_then(|i| self.values[i].constant.clone())).collect();
+        let known = |id: ValueId| self.values[id].constant.as_deref().cloned();
+        let inputs: Vec<Option<Constant>> = node.inputs.iter().map(|i| i.and_then(known)).collect();
         let dtype = |id: &Option<ValueId>| id.and_then(|id| self.values[id].dtype);
         let dtypes: Vec<Option<DType>> = node.inputs.iter().map(dtype).collect();
         operators::evaluate_as(node, &inputs, &dtypes, self.opset)

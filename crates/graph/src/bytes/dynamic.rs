@@ -10,6 +10,7 @@ use squall_core::TensorKind;
 use squall_core::graph::infer::bytes::{FOUR, Weights};
 use squall_core::graph::{Constant, Node, ValueId};
 use squall_core::operator::{MatMul, OFFSET_UNIT};
+use std::sync::Arc;
 
 /// An activation that is quantised in every run, as recognised from nodes of floats.
 struct Activation {
@@ -53,7 +54,7 @@ impl Rewriter<'_> {
         let Some([]) = self.view.shape(y).filter(|_| is_known) else { return false };
         let constant = Constant::F32 { shape: Vec::new(), data: vec![0.0] };
         let value = &mut self.values[y];
-        (value.constant, value.weight) = (Some(constant), true);
+        (value.constant, value.weight) = (Some(Arc::new(constant)), true);
         true
     }
 
@@ -170,7 +171,7 @@ impl Rewriter<'_> {
             let Some(next) = by.and_then(|n| input(n, 0)) else { return false };
             at = next;
         }
-        let known = self.values[self.view.root(at)].constant.as_ref();
+        let known = self.values[self.view.root(at)].constant.as_deref();
         known.and_then(Constant::as_f32) == Some(&[0.0])
     }
 }

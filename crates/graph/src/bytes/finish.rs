@@ -6,6 +6,7 @@ use crate::numbered::{needed, numbered, root};
 use squall_core::graph::infer::nbits::DOMAIN;
 use squall_core::graph::{Constant, Model, Node, Value, ValueId};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The model of these nodes, without the nodes that nothing needs.
 pub(super) fn finished(old: &Model, mut values: Vec<Value>, nodes: Vec<Node>) -> Model {
@@ -62,11 +63,11 @@ fn merged(values: &mut Vec<Value>, product: &Node, sum: &Node, j: usize) -> Opti
         // The product's own factor comes first.
         _ => {
             let v = values[parameters].clone();
-            let Some(Constant::F32 { data, shape }) = &v.constant else { return None };
+            let Some(Constant::F32 { data, shape }) = v.constant.as_deref() else { return None };
             let &[a, b, offset] = &data[..] else { return None };
             let constant = Constant::F32 { data: vec![b, a, offset], shape: shape.clone() };
             let name = format!("squall/bytes/{}", values.len());
-            values.push(Value { name, constant: Some(constant), ..v });
+            values.push(Value { name, constant: Some(Arc::new(constant)), ..v });
             values.len() - 1
         }
     };

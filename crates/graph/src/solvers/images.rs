@@ -292,10 +292,12 @@ fn moves_channels(all: &Candidates, node: &Node) -> bool {
     let of_images = || node.inputs.first().copied().flatten().and_then(rank) == Some(4);
     let known = matches!(node.domain.as_str(), "" | "ai.onnx");
     let list = |i: usize, name: &'static str| match node.inputs.get(i).copied().flatten() {
-        Some(v) => match m.values[v].constant.as_ref().or(m.values[root(m, v)].constant.as_ref()) {
-            Some(squall_core::graph::Constant::I64 { data, .. }) => Some(data.clone()),
-            _ => None,
-        },
+        Some(v) => {
+            match m.values[v].constant.as_deref().or(m.values[root(m, v)].constant.as_deref()) {
+                Some(squall_core::graph::Constant::I64 { data, .. }) => Some(data.clone()),
+                _ => None,
+            }
+        }
         None => ints(node, name).map(<[i64]>::to_vec),
     };
     let along = match node.op.as_str() {

@@ -52,7 +52,7 @@ impl Net {
             name,
             dtype: Some(DType::F32),
             shape: Some(shape.to_vec()),
-            constant,
+            constant: constant.map(Arc::new),
             weight,
             alias: None,
         });

@@ -66,7 +66,7 @@ pub fn read(
 fn wanted_by_operators(model: &Model) -> Vec<String> {
     let root = |id: ValueId| model.values[id].alias.unwrap_or(id);
     let constant = |id: ValueId| {
-        let own = |id: ValueId| model.values[id].constant.as_ref();
+        let own = |id: ValueId| model.values[id].constant.as_deref();
         own(id).or_else(|| own(root(id)))
     };
     let mut names = Vec::new();

@@ -73,7 +73,7 @@ impl<'a> Ctx<'a> {
                 name: &v.name,
                 dtype: v.dtype,
                 shape: v.shape.as_deref(),
-                constant: v.constant.as_ref(),
+                constant: v.constant.as_deref(),
             })
         };
         Ctx {

@@ -161,7 +161,7 @@ impl Reader<'_> {
     fn known(&self, name: &str) -> Option<&Constant> {
         let id = *self.by_name.get(name)?;
         let id = self.values[id].alias.unwrap_or(id);
-        self.values[id].constant.as_ref()
+        self.values[id].constant.as_deref()
     }
 
     fn truth(&self, name: &str) -> Option<bool> {

@@ -328,7 +328,7 @@ impl Reader<'_> {
                     name: &v.name,
                     dtype: v.dtype,
                     shape: shape.as_deref(),
-                    constant: v.constant.as_ref(),
+                    constant: v.constant.as_deref(),
                 })
             })
             .collect();

@@ -191,7 +191,7 @@ impl Reader<'_> {
         }
         let is_always = |r: &Self, id: ValueId| {
             let id = r.values[id].alias.unwrap_or(id);
-            matches!(&r.values[id].constant, Some(Constant::Bool { data, .. }) if data == &[true])
+            r.values[id].constant.as_deref().and_then(Constant::as_bool) == Some(&[true])
         };
         let ends_by_count = is_always(self, body.results[0]) || {
             let id = body.results[0];
