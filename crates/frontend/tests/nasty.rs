@@ -140,8 +140,8 @@ fn impossible_dimensions_are_refused() {
     let large = huge(&[1 << 20, 1 << 10]).read().unwrap();
     let y = large.values.last().unwrap();
     assert!(y.constant.is_none() && y.shape == Some(vec![1 << 20, 1 << 10]));
-    let mut bomb = Build::new(17).init("s", i64s(&[1], &[1 << 22]));
-    for i in 0..64 {
+    let mut bomb = Build::new(17).init("s", i64s(&[1], &[1 << 20]));
+    for i in 0..256 {
         bomb = bomb.node("ConstantOfShape", &["s"], &[&format!("y{i}")], &[]);
     }
     let kept: usize = bomb
@@ -152,7 +152,7 @@ fn impossible_dimensions_are_refused() {
         .filter_map(|v| v.constant.as_deref())
         .map(squall_core::graph::Constant::len)
         .sum();
-    assert!((1 << 22..=(1 << 26) + 1).contains(&kept), "{kept} elements");
+    assert!((1 << 25..=(1 << 26) + 1).contains(&kept), "{kept} elements");
 }
 
 #[test]

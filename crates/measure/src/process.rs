@@ -4,7 +4,8 @@
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -28,24 +29,6 @@ pub(crate) struct Process {
 impl Process {
     pub fn spawn(command: &mut Command) -> io::Result<Process> {
         Ok(Process { child: command.process_group(0).spawn()?, ended: None })
-    }
-
-    /// The same of a process that would take so much CPU time at most, and that ends at that limit
-    /// where no one is left to end it. It starts without a copy of this process's page tables,
-    /// which took a large process milliseconds each time (decision 0097).
-    pub fn spawn_limited(command: &mut Command, cpu: Duration) -> io::Result<Process> {
-        let process = Process::spawn(command)?;
-        #[cfg(target_os = "linux")]
-        if let Some(pid) = i32::try_from(process.child.id()).ok().and_then(Pid::from_raw) {
-            let seconds = Some(cpu.as_secs() + 1);
-            // A process that has already ended needs no limit.
-            let _ = rustix::process::prlimit(
-                Some(pid),
-                rustix::process::Resource::Cpu,
-                rustix::process::Rlimit { current: seconds, maximum: seconds },
-            );
-        }
-        Ok(process)
     }
 
     /// The same of a process that this thread waits for: it dies with us, however we die.
@@ -106,6 +89,21 @@ impl Drop for Process {
 pub fn status_within(command: &mut Command, patience: Duration) -> io::Result<Option<ExitStatus>> {
     let ended = Process::spawn_bound(command)?.wait(Instant::now() + patience, None)?;
     Ok(ended.map(|ended| ended.status))
+}
+
+/// The beginning of a command line whose process ends when the thread that starts it does, without
+/// [`end_with_us`]: that copies this process's page tables for each start, which takes a large
+/// process milliseconds. None where the system has no `setpriv` that does so.
+pub(crate) fn bound_launcher() -> Option<&'static [&'static str]> {
+    const LAUNCHER: &[&str] = &["setpriv", "--pdeathsig", "KILL", "--"];
+    static WORKS: OnceLock<bool> = OnceLock::new();
+    let works = || {
+        let mut c = Command::new(LAUNCHER[0]);
+        c.args(&LAUNCHER[1..]).arg("true");
+        let quiet = c.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        quiet.status().is_ok_and(|s| s.success())
+    };
+    WORKS.get_or_init(works).then_some(LAUNCHER)
 }
 
 /// Makes a process that a command starts end when the thread that starts it does: no one would wait

@@ -27,7 +27,7 @@ pub type ValueId = usize;
 /// The most elements of any value.
 pub const MOST_ELEMENTS: i64 = 1 << 40;
 /// The most elements of a constant that is kept in memory.
-pub const MOST_CONSTANT_ELEMENTS: i64 = 1 << 22;
+pub const MOST_CONSTANT_ELEMENTS: i64 = 1 << 20;
 
 /// A model: nodes in an order of execution, every shape known where the problem of a node does not
 /// forbid it.

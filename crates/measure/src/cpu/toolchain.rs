@@ -7,7 +7,7 @@ use super::{level, written};
 use crate::artifact::BuildSite;
 use crate::folder::TemporaryFolder;
 use crate::objects::{ObjectCache, Wanted};
-use crate::process::{Process, describe};
+use crate::process::{Process, bound_launcher, describe};
 use squall_core::is_stopped;
 use squall_core::{Isa, KernelSource, MeasurerError};
 use std::fs::{self, File};
@@ -287,10 +287,10 @@ impl Toolchain {
     fn printed(&self, folder: &Path, args: &[&str]) -> Result<String, MeasurerError> {
         let path = folder.join(unique("printed"));
         let out = File::create(&path).map_err(|e| MeasurerError::folder(&path, &e))?;
-        let mut c = self.invocation();
+        let mut c = self.invocation(&[]);
         c.args(args).stdout(out).stderr(Stdio::null()).env("TMPDIR", folder);
         let ended = self
-            .spawn(&mut c, Duration::from_secs(10))?
+            .spawn(&mut c)?
             .wait(Instant::now() + Duration::from_secs(10), None)
             .map_err(|e| self.broken(folder, e.to_string()))?;
         let text = String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned();
@@ -344,17 +344,21 @@ impl Toolchain {
         }
     }
 
-    fn invocation(&self) -> Command {
-        let mut c = Command::new(self.command.first().map_or("cc", String::as_str));
-        c.args(self.command.iter().skip(1))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .env("LC_ALL", "C");
+    /// The compiler behind a launcher, a command line that runs the rest of its arguments.
+    fn invocation(&self, launcher: &[&str]) -> Command {
+        let compiler = self.command.iter().map(String::as_str);
+        let mut words = launcher.iter().copied().chain(compiler);
+        let mut c = Command::new(words.next().unwrap_or("cc"));
+        c.args(words).stdin(Stdio::null()).stdout(Stdio::null()).env("LC_ALL", "C");
         c
     }
 
-    fn spawn(&self, command: &mut Command, patience: Duration) -> Result<Process, MeasurerError> {
-        Process::spawn_limited(command, patience).map_err(|e| match e.kind() {
+    fn spawn(&self, command: &mut Command) -> Result<Process, MeasurerError> {
+        self.started(Process::spawn_bound(command))
+    }
+
+    fn started(&self, process: io::Result<Process>) -> Result<Process, MeasurerError> {
+        process.map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => {
                 MeasurerError::NoCompiler { tried: vec![self.command.join(" ")] }
             }
@@ -373,13 +377,17 @@ impl Toolchain {
         let folder = site.folder;
         let errors = folder.join(unique("said"));
         let file = File::create(&errors).map_err(|e| MeasurerError::folder(&errors, &e))?;
-        let mut c = self.invocation();
+        let launcher = bound_launcher();
+        let mut c = self.invocation(launcher.unwrap_or_default());
         // The compiler's temporary files go into the folder, which is removed with all in it: a
         // killed compiler leaves some behind.
         c.args(args).arg(source).arg("-o").arg(output).env("TMPDIR", folder).stderr(file);
         c.arg("-lm");
         let start = Instant::now();
-        let mut process = self.spawn(&mut c, site.timeout)?;
+        let mut process = match launcher {
+            Some(_) => self.started(Process::spawn(&mut c))?,
+            None => self.spawn(&mut c)?,
+        };
         let failed = |e: io::Error| self.broken(folder, e.to_string());
         let ended = process.wait(start + site.timeout, Some(site.cancel)).map_err(failed)?;
         let said = String::from_utf8_lossy(&fs::read(&errors).unwrap_or_default()).into_owned();

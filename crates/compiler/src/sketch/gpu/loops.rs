@@ -45,9 +45,13 @@ pub fn total(n: &mut Nest, op: Reducer, value: Expr, loops: &[(Var, i64)]) -> (E
 }
 
 /// Turns statements that are plain loops into launches: outer loops become blocks, and the threads
-/// of a block share the inner ones.
+/// of a block, 256 of them, share the inner ones.
 pub fn launches(n: &mut Nest, stmts: Vec<Stmt>) -> Vec<Stmt> {
-    const THREADS: i64 = 256;
+    launches_of(n, stmts, 256)
+}
+
+/// The same with so many threads a block.
+pub fn launches_of(n: &mut Nest, stmts: Vec<Stmt>, most: i64) -> Vec<Stmt> {
     let one = |n: &mut Nest, s: Stmt| {
         let mut chain: Vec<(Var, i64)> = Vec::new();
         let mut body = vec![s];
@@ -64,20 +68,20 @@ pub fn launches(n: &mut Nest, stmts: Vec<Stmt>) -> Vec<Stmt> {
             body = l.body.clone();
         }
         let t = n.new_var("t");
-        let (block, mut threads) = (n.new_var("b"), THREADS);
-        if let Some((v, extent)) = chain.last().copied().filter(|c| c.1 >= THREADS) {
+        let (block, mut threads) = (n.new_var("b"), most);
+        if let Some((v, extent)) = chain.last().copied().filter(|c| c.1 >= most) {
             // Long rows are cut; the last cut moves back.
             chain.pop();
             let start = n.new_var("base");
             let at = Affine::new([(start, 1), (t, 1)], 0);
             substitute(&mut body, v, &at);
-            let inner = vec![count(t, THREADS, Mode::Thread, body)];
-            return around(&chain, Mode::Block, vec![tiles(block, start, extent, THREADS, inner)])
+            let inner = vec![count(t, most, Mode::Thread, body)];
+            return around(&chain, Mode::Block, vec![tiles(block, start, extent, most, inner)])
                 .remove(0);
         }
         let mut cut = chain.len();
         let mut shared = 1;
-        while cut > 0 && shared < THREADS {
+        while cut > 0 && shared < most {
             cut -= 1;
             shared *= chain[cut].1;
         }

@@ -7,10 +7,11 @@
 //! `attention` for two products around a softmax, `separable` for a depthwise convolution with the
 //! pointwise ones beside it, `contract` for sums over tiles, with `tensor` and `warpgroup` for sums
 //! that tensor cores multiply, `winograd` for 3x3 convolutions by fewer products, `rows` for
-//! reductions along rows, `map` for elementwise kernels, and plain loops, one thread an element,
-//! where none applies. `loops`, `problem`, `span` and `resources` are shared by the rules.
+//! reductions along rows, `columns` for those across them, `map` for elementwise kernels, and plain
+//! loops, one thread an element, where none applies. `loops`, `problem`, `span` and `resources` are shared by the rules.
 
 mod attention;
+mod columns;
 mod contract;
 mod loops;
 mod map;
@@ -62,6 +63,7 @@ const RULES: &[Rule] = &[
     Rule { derive: separable::derive, makes_chain: separable::makes },
     Rule { derive: contract::derive, makes_chain: contract::makes_normed },
     Rule::of_one(rows::derive),
+    Rule::of_one(columns::derive),
     Rule::of_one(map::derive),
 ];
 
