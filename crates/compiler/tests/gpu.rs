@@ -71,9 +71,17 @@ fn programs_mean_what_the_workload_means() {
     }
     assert!(refused * 3 <= run, "{refused} of {run} sampled configurations cannot be realized");
     assert!(
-        ["gpu_tile", "gpu_rows", "gpu_columns", "gpu_map", "gpu_winograd", "gpu_attention"]
-            .iter()
-            .all(|n| names.contains(*n)),
+        [
+            "gpu_tile",
+            "gpu_rows",
+            "gpu_columns",
+            "gpu_map",
+            "gpu_map,tiled",
+            "gpu_winograd",
+            "gpu_attention"
+        ]
+        .iter()
+        .all(|n| names.contains(*n)),
         "{names:?}"
     );
 }

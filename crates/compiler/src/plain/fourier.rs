@@ -1,13 +1,14 @@
 //! The body of a Fourier transform for a GPU, whose threads share passes over all signals. Input:
 //! a [`Transform`] (how points are read and results stored, as C) and the factors of its length.
-//! Output: the body, a loop for each pass. The body for a CPU is in `signal.rs`.
+//! Output: the body, a loop for each pass, or one function in which each warp transforms signals as
+//! a whole, where signals are many and short. The body for a CPU is in `signal.rs`.
 //!
 //! A pass takes one small factor or two, where a thread keeps the points of both in registers
 //! (`fft_step.c`), or a large prime, where a thread makes one result of the prime's transform. The
 //! first pass reads the operand and the last one writes the result; points between passes lie in
 //! scratch memory.
 
-use super::program::Program;
+use super::program::{DeviceLaunch, Launched, Program};
 use std::fmt::Write as _;
 
 /// The texts by which a transform reads and stores. `OUTER` times `INNER` signals have `LENGTH`
@@ -29,6 +30,10 @@ const MOST_WRITTEN: i64 = 4096;
 /// The largest factor that a thread transforms as a whole, and the most points that it keeps.
 const MOST_RADIX: i64 = 7;
 const MOST_KEPT: i64 = 16;
+
+/// Signals of at most so many points are transformed by a warp each, where there are at least as
+/// many signals as the second number says: launches of all passes would take longer.
+const OF_WARPS: [i64; 2] = [2048, 16];
 
 /// The factors of each pass: one, or two that a thread takes together.
 fn passes(factors: &[i64]) -> Vec<[i64; 2]> {
@@ -58,6 +63,7 @@ struct Pass {
     /// C that sets `vr` and `vi` to point `n`, and that stores them as point `n`.
     read: String,
     store: String,
+    by_warps: bool,
 }
 
 /// Gives a call the body of `t` for a GPU; `signals` is the number of signals.
@@ -65,9 +71,18 @@ pub(super) fn on_device(p: &mut Program, t: &Transform, factors: &[i64], signals
     let passes = passes(factors);
     p.define("SIGN", if t.sign < 0.0 { "(-1.0)" } else { "1.0" });
     p.table("fft_step", super::program::without_comment(include_str!("fft_step.c")).into());
+    let by_warps = t.length <= OF_WARPS[0] && signals >= OF_WARPS[1];
     let mut text = turn(p, t.length);
     for n in 0..(passes.len() - 1).min(2) {
         text += &p.device_pointer("double", &format!("points{n}"), signals * t.length * 2, 8);
+    }
+    if by_warps {
+        text += "  const long thread = (long)blockIdx.x * blockDim.x + threadIdx.x;
+  const long warps = (long)gridDim.x * blockDim.x / 32;
+  (void)step_;
+  for (long signal = thread / 32; signal < OUTER * INNER; signal += warps) {
+  const long o = signal / INNER, i = signal % INNER;
+";
     }
     let (mut size, mut run) = (t.length, 1);
     for (n, factors) in passes.iter().enumerate() {
@@ -81,12 +96,24 @@ pub(super) fn on_device(p: &mut Program, t: &Transform, factors: &[i64], signals
             true => t.store.clone(),
             false => format!("double *p = {}; p[0] = vr, p[1] = vi;", place(n)),
         };
-        let pass = Pass { factors: *factors, size, run, read, store };
+        let pass = Pass { factors: *factors, size, run, read, store, by_warps };
         text += &pass.text();
+        if by_warps && n + 1 < passes.len() {
+            text += "  __syncwarp();\n";
+        }
         size /= factors[0] * factors[1];
         run *= factors[0] * factors[1];
     }
+    if by_warps {
+        text += "  }\n";
+    }
     p.on_device(&text);
+    if !by_warps {
+        return;
+    }
+    let launches = vec![DeviceLaunch { function: 0, width: 32 * signals as u64, step: 0 }];
+    let scratch = p.scratch_on_device();
+    p.launched_on_device(Launched { functions: vec![text], launches, scratch });
 }
 
 /// The cosines and sines that passes read as `TURN`: a table, or text that computes them.
@@ -113,18 +140,35 @@ impl Pass {
         }
     }
 
+    /// Loops over a pass's instances, numbered by these names and counts, of all signals or of the
+    /// warp's own.
+    fn loops(&self, axes: &[(&str, i64)]) -> String {
+        if !self.by_warps {
+            let inner: String = axes
+                .iter()
+                .map(|(a, n)| format!("  for (long {a} = 0; {a} < {n}; {a}++)\n"))
+                .collect();
+            return format!(
+                "  for (long o = 0; o < OUTER; o++)\n{inner}  for (long i = 0; i < INNER; i++) {{\n"
+            );
+        }
+        let all: i64 = axes.iter().map(|a| a.1).product();
+        let mut text = format!("  for (int all = (int)(thread % 32); all < {all}; all += 32) {{\n");
+        let mut apart = all;
+        for (a, n) in axes {
+            apart /= n;
+            let _ = writeln!(text, "    const long {a} = all / {apart} % {n};");
+        }
+        text
+    }
+
     /// Each thread makes one result of a transform of as many points as the factor says.
     fn by_results(&self) -> String {
         let (radix, run, read, store) = (self.factors[0], self.run, &self.read, &self.store);
         let part = self.size / radix;
         let step = format!("(LENGTH / {}L)", self.size);
         format!(
-            "  for (long o = 0; o < OUTER; o++)
-  for (long k = 0; k < {part}; k++)
-  for (long r = 0; r < {radix}; r++)
-  for (long q = 0; q < {run}; q++)
-  for (long i = 0; i < INNER; i++) {{
-    double a = 0, b = 0, vr, vi;
+            "{loops}    double a = 0, b = 0, vr, vi;
     long w = 0;
     for (long j = 0; j < {radix}; j++) {{
       const long n = k * {run}L + q + j * {apart}L;
@@ -141,6 +185,7 @@ impl Pass {
     {{ {store} }}
   }}
 ",
+            loops = self.loops(&[("k", part), ("r", radix), ("q", run)]),
             apart = part * run,
         )
     }
@@ -150,11 +195,7 @@ impl Pass {
         let ([one, two], run) = (self.factors, self.run);
         let (read, store) = (&self.read, &self.store);
         let mut text = format!(
-            "  for (long o = 0; o < OUTER; o++)
-  for (long k = 0; k < {part}; k++)
-  for (long q = 0; q < {run}; q++)
-  for (long i = 0; i < INNER; i++) {{
-    double re[{all}], im[{all}], vr, vi;
+            "{loops}    double re[{all}], im[{all}], vr, vi;
     for (long j = 0; j < {two}; j++) {{
       const long m = k + j * {part}L;
       for (long l = 0; l < {one}; l++) {{
@@ -168,6 +209,7 @@ impl Pass {
       double r[{two}], t[{two}];
       for (long j = 0; j < {two}; j++) r[j] = re[j * {one}L + l], t[j] = im[j * {one}L + l];
 ",
+            loops = self.loops(&[("k", self.size / (one * two)), ("q", run)]),
             part = self.size / (one * two),
             all = one * two,
             apart = self.size / one * run,

@@ -257,6 +257,10 @@ static inline unsigned __shfl_sync(unsigned, unsigned mine, int lane) {
   memcpy(&other, slots + lane * EMULATED_SLOT, sizeof other);
   return other;
 }
+static inline void __syncwarp(void) {
+  char none = 0;
+  emulated_exchange(&none, sizeof none);
+}
 static inline unsigned __shfl_xor_sync(unsigned all, unsigned mine, int mask) {
   return __shfl_sync(all, mine, (int)(emulated_thread.x & 31) ^ mask);
 }

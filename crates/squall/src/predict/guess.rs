@@ -14,7 +14,8 @@ use crate::task::event::{Event, Listen};
 use crate::task::task_state::{TaskState, name_of};
 use crate::task::trials::{Limits, Rounds, TrialRecorder, run_trials};
 use squall_core::{
-    Candidate, Measurer as _, MeasurerError, Record, RecordKind, Target, Task, TaskId, Trial,
+    Candidate, Measurer as _, MeasurerError, Record, RecordKind, Target, TargetKind, Task, TaskId,
+    Trial,
 };
 use squall_measure::{LocalMeasurer, TemporaryFolder};
 use squall_predict::{PredictError, Predictor};
@@ -27,6 +28,9 @@ use std::sync::atomic::AtomicBool;
 /// The number of guesses that are timed for a task that takes more than its share of the network's
 /// time; the fastest is used. For every other task the first right one is used.
 const SEVERAL: usize = 3;
+/// The same for a task on a GPU, where a trial takes less time and the predictor has learned from
+/// few rows and columns.
+const SEVERAL_ON_GPUS: usize = 6;
 /// The number of rounds in which every guess failed after which plain loops are used.
 const ROUNDS: usize = 4;
 /// The seed of guesses: the same command makes the same ones each time.
@@ -279,7 +283,7 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         let task = state.task;
         let place = &self.at.place;
         let kept = self.cache.store.trials(task.id, &place.device.to_string(), &place.toolchain)?;
-        let wanted = if self.heavy.contains(&task.id) { SEVERAL } else { 1 };
+        let wanted = if self.heavy.contains(&task.id) { several(&self.at.target) } else { 1 };
         let is_timed = wanted > 1 && self.at.device.crowding().is_none();
         let mut known: Vec<(Record, GuessSource)> = Vec::new();
         // A model of which the task was a small part did not time it: that is done here.
@@ -323,7 +327,7 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         for c in answers {
             add(&mut next, wanted, state, (c, GuessSource::General));
         }
-        let setting = Setting::new(state.kernels.tunables.clone(), SEED, SEVERAL);
+        let setting = Setting::new(state.kernels.tunables.clone(), SEED, several(&self.at.target));
         let formula = (strategies()[0].make)(&setting);
         let mut guessing = Guessing { known, next, wanted, is_timed, formula };
         guessing.fill(state);
@@ -445,8 +449,16 @@ impl Asker<'_> {
         let Some(general) = self.general else { return Vec::new() };
         let is_heavy = self.heavy.contains(&state.task.id);
         let effort = if is_heavy { Effort::Much } else { Effort::Little };
-        let count = if is_heavy { GENERAL.max(SEVERAL) } else { GENERAL };
+        let count = if is_heavy { GENERAL.max(several(self.target)) } else { GENERAL };
         general.ask(state.task, &state.kernels.tunables, self.target, effort, count)
+    }
+}
+
+/// The number of guesses that are timed for a heavy task.
+fn several(target: &Target) -> usize {
+    match target.kind {
+        TargetKind::Cpu => SEVERAL,
+        _ => SEVERAL_ON_GPUS,
     }
 }
 

@@ -133,5 +133,5 @@ fn tiled(mut base: Nest, mut axes: Vec<(Var, i64)>, body: Vec<Stmt>, gpu: Gpu) -
         n.body = around(&axes, Mode::Block, vec![block]);
         Ok(n)
     };
-    Some(Program { name: "gpu_map".into(), space, gpu, make: Box::new(make) })
+    Some(Program { name: "gpu_map,tiled".into(), space, gpu, make: Box::new(make) })
 }
