@@ -155,6 +155,10 @@ fn signals_are_transformed_by_threads() {
     // The points that are given and transformed, whether half of the results and back, and the
     // parts of a point.
     for (given, length, half, back, parts, inner) in [
+        // Signals that a warp has each.
+        (512, 512, true, false, 1, 9),
+        (90, 66, false, true, 2, 8),
+        (4, 1, false, false, 1, 20),
         (1, 1, false, false, 1, 1),
         (3, 3, false, true, 2, 3),
         (8, 8, true, false, 1, 2),

@@ -81,7 +81,9 @@ fn lines(shape: &[i64], axis: usize) -> Vec<Vec<usize>> {
 fn running_sums_of_chunks_are_those_of_lines() {
     let mut r = Random::seed_from_u64(1);
     let mut cases = Vec::new();
-    let shapes: [(&[i64], usize); 7] = [
+    let shapes: [(&[i64], usize); 9] = [
+        (&[70, 150], 1),
+        (&[8, 9, 128], 2),
         (&[2, 100, 3], 1),
         (&[3, 4], 0),
         (&[300], 0),

@@ -1,12 +1,12 @@
 //! Plain kernels (untuned C for one ONNX operator) of scans along an axis: running sums and
 //! products (`CumSum`, `CumProd`). Input: a call at constant shapes; output: C loops. On a GPU a
-//! thread has a line of elements, or a chunk of one where lines are few and long. `mod.rs` collects
-//! the tables `OPS` of all families of operators.
+//! thread has a line of elements, a warp has one where it is contiguous, or threads have chunks of
+//! lines that are few and long. `mod.rs` collects the tables `OPS` of all families of operators.
 
 use super::Generator;
 use super::device::MANY_LINES;
 use super::elementwise::only;
-use super::program::{Program, long, product};
+use super::program::{DeviceLaunch, Launched, Program, long, product};
 use super::reduce::split_at;
 use squall_core::DType;
 use std::fmt::Write as _;
@@ -17,6 +17,10 @@ pub(super) const OPS: &[(&str, Generator)] = &[("CumProd", scan), ("CumSum", sca
 const SHORT: i64 = 64;
 /// Lines of more elements than these have groups of chunks.
 const LONG: i64 = 256;
+
+/// Contiguous lines of at most so many elements are a warp's each, where there are at least as many
+/// lines as the second number says.
+const OF_WARPS: [i64; 2] = [8192, 64];
 
 /// The operation of a scan, and its order.
 struct Form {
@@ -137,11 +141,80 @@ fn on_device(p: &mut Program, form: &Form, shape: &[i64]) -> Result<(), String> 
         DType::F32 => form.operation == "+",
         _ => true,
     };
-    let text = match shape[axis] > SHORT && lines > 0 && lines < MANY_LINES && is_exact {
+    let is_cut = shape[axis] > SHORT && lines > 0 && lines < MANY_LINES && is_exact;
+    let [longest, fewest] = OF_WARPS;
+    if is_cut && axis + 1 == shape.len() && shape[axis] <= longest && lines >= fewest {
+        let functions = vec![by_warps(p, form)?];
+        let launches = vec![DeviceLaunch { function: 0, width: 32 * lines as u64, step: 0 }];
+        p.launched_on_device(Launched { functions, launches, scratch: 0 });
+        return Ok(());
+    }
+    let text = match is_cut {
         true => by_chunks(p, form, shape[axis], lines)?,
         false => form.line_by_line(["OUTER", "EXTENT", "INNER"]),
     };
     p.on_device(&text);
+    Ok(())
+}
+
+/// A function in which each warp scans contiguous lines, 128 elements at a time, four a thread.
+fn by_warps(p: &mut Program, form: &Form) -> Result<String, String> {
+    wide(p)?;
+    let of_lane = "static inline W of_lane(W x, int lane) {
+  union { W x; unsigned part[2]; } u;
+  u.x = x;
+  u.part[0] = __shfl_sync(0xffffffffu, u.part[0], lane);
+  u.part[1] = __shfl_sync(0xffffffffu, u.part[1], lane);
+  return u.x;
+}
+";
+    p.table("of_lane", of_lane.into());
+    let (start, by, place) = (form.start, form.operation, form.place("k", ["EXTENT", "1"]));
+    let (first, second) = ("each[j] = s;", format!("s {by}= x;"));
+    let (first, second) =
+        if form.is_exclusive { (first, second.as_str()) } else { (second.as_str(), first) };
+    Ok(format!(
+        "  const int lane = threadIdx.x & 31;
+  const long warp = ((long)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  const long warps = (long)gridDim.x * blockDim.x / 32;
+  (void)step_;
+  for (long o = warp; o < OUTER; o += warps) {{
+    W before = {start};
+#pragma unroll 4
+    for (long from = 4 * lane; from < EXTENT + 4 * lane; from += 128) {{
+      W each[4], s = {start};
+#pragma unroll
+      for (int j = 0; j < 4; j++) {{
+        const long k = from + j;
+        const W x = k < EXTENT ? (W)x0[{place}] : (W){start};
+        {first} {second}
+      }}
+      W all = s;
+#pragma unroll
+      for (int d = 1; d < 32; d *= 2) {{
+        const W other = of_lane(all, lane >= d ? lane - d : lane);
+        if (lane >= d) all = other {by} all;
+      }}
+      const W other = of_lane(all, lane ? lane - 1 : 0), total = of_lane(all, 31);
+      const W ahead = lane ? before {by} other : before;
+#pragma unroll
+      for (int j = 0; j < 4; j++) {{
+        const long k = from + j;
+        if (k < EXTENT) y0[{place}] = (Y0)(ahead {by} each[j]);
+      }}
+      before = before {by} total;
+    }}
+  }}
+"
+    ))
+}
+
+/// Defines the type `W` of totals: those of floats have 64 bits, since their order is not that of a
+/// CPU, and they are no less exact.
+fn wide(p: &mut Program) -> Result<(), String> {
+    let is_float = matches!(p.dtype(0)?, DType::F32 | DType::F64);
+    let wide = if is_float { "double" } else { "unsigned long long" };
+    p.table("W", format!("typedef {wide} W;\n"));
     Ok(())
 }
 
@@ -179,8 +252,7 @@ fn near_root(extent: i64, degree: f64) -> i64 {
 
 /// The loops over lines that are cut into chunks: the first loop makes the total of each chunk;
 /// where there are many chunks, a second one makes the total of each group of chunks; and the last
-/// loop begins each chunk with the totals ahead of it. Totals of floats have 64 bits: their order
-/// is not that of a CPU, and they are no less exact.
+/// loop begins each chunk with the totals ahead of it.
 fn by_chunks(p: &mut Program, form: &Form, extent: i64, lines: i64) -> Result<String, String> {
     let has_groups = extent > LONG;
     let chunk = near_root(extent, if has_groups { 3.0 } else { 2.0 });
@@ -192,9 +264,7 @@ fn by_chunks(p: &mut Program, form: &Form, extent: i64, lines: i64) -> Result<St
     {
         p.int(name, value);
     }
-    let is_float = matches!(p.dtype(0)?, DType::F32 | DType::F64);
-    let wide = if is_float { "double" } else { "unsigned long long" };
-    p.table("W", format!("typedef {wide} W;\n"));
+    wide(p)?;
     let mut text = p.device_pointer("W", "totals", lines * chunks, 8);
     if has_groups {
         text += &p.device_pointer("W", "sums", lines * groups, 8);

@@ -228,26 +228,6 @@ stage Y: f32[i: 5, j: 37] = E[i, j] / S[i]
 output Y",
     ),
     (
-        "softmax_across",
-        "workload softmax
-data X: f32[2, 7, 45]
-stage M: f32[a: 2, b: 45] = max(j: 7) X[a, j, b]
-stage E: f32[a: 2, j: 7, b: 45] = exp(X[a, j, b] - M[a, b])
-stage S: f32[a: 2, b: 45] = sum(j: 7) E[a, j, b]
-stage Y: f32[a: 2, j: 7, b: 45] = E[a, j, b] / S[a, b]
-output Y",
-    ),
-    (
-        "rotary_short",
-        "workload rotary
-data X: f32[1, 3, 20, 2, 12]
-weight C: f32[1, 20, 12]
-weight S: f32[1, 20, 12]
-stage Y: f32[a: 1, h: 3, t: 20, p: 2, k: 12] = X[a, h, t, p, k] * C[a, t, k] + select(0 <= p < 1, \
-neg(X[a, h, t, 1, k]), X[a, h, t, 0, k]) * S[a, t, k]
-output Y",
-    ),
-    (
         "layernorm",
         "workload layernorm
 data X: f32[6, 50]

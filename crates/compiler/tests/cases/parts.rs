@@ -1,5 +1,6 @@
-//! Test workloads of convolutions that read several tensors: a gate, or a concatenation whose parts
-//! are read where they lie (`select` between tensors). Each is a name and a text that
+//! Test workloads of convolutions that read several tensors, a gate or a concatenation whose parts
+//! are read where they lie (`select` between tensors), and of operators across rows and along short
+//! axes: softmax over channels, a rotary embedding. Each is a name and a text that
 //! `semantics.rs` and `gpu.rs` parse and run every sketch on.
 
 /// Names and texts of the workloads, like [`super::CASES`].
@@ -39,6 +40,26 @@ X2[n, c - 3, h, w], 0))
 stage P: f32[n: 1, c: 5, h: 8, w: 11] = select(0 <= h - 1 < 6 and 0 <= w - 1 < 9, N[n, c, h - 1, w \
 - 1], 0)
 stage Y: f32[n: 1, k: 8, p: 6, q: 9] = sum(c: 5, r: 3, s: 3) P[n, c, p + r, q + s] * W[k, c, r, s]
+output Y",
+    ),
+    (
+        "softmax_across",
+        "workload softmax
+data X: f32[2, 7, 45]
+stage M: f32[a: 2, b: 45] = max(j: 7) X[a, j, b]
+stage E: f32[a: 2, j: 7, b: 45] = exp(X[a, j, b] - M[a, b])
+stage S: f32[a: 2, b: 45] = sum(j: 7) E[a, j, b]
+stage Y: f32[a: 2, j: 7, b: 45] = E[a, j, b] / S[a, b]
+output Y",
+    ),
+    (
+        "rotary_short",
+        "workload rotary
+data X: f32[1, 3, 20, 2, 12]
+weight C: f32[1, 20, 12]
+weight S: f32[1, 20, 12]
+stage Y: f32[a: 1, h: 3, t: 20, p: 2, k: 12] = X[a, h, t, p, k] * C[a, t, k] + select(0 <= p < 1, \
+neg(X[a, h, t, 1, k]), X[a, h, t, 0, k]) * S[a, t, k]
 output Y",
     ),
 ];

@@ -181,6 +181,7 @@ static inline int atomicExch(int *p, int v) { int old = *p; *p = v; return old; 
 static inline float __uint_as_float(unsigned i) { float x; memcpy(&x, &i, 4); return x; }
 static inline unsigned __float_as_uint(float x) { unsigned i; memcpy(&i, &x, 4); return i; }
 unsigned __shfl_sync(unsigned, unsigned mine, int from);
+static inline void __syncwarp() { __shfl_sync(0, 0, 0); }
 static inline unsigned __shfl_xor_sync(unsigned all, unsigned mine, int mask) {
   return __shfl_sync(all, mine, (int)(threadIdx.x & 31) ^ mask);
 }

@@ -8,7 +8,8 @@
 //! pointwise ones beside it, `contract` for sums over tiles, with `tensor` and `warpgroup` for sums
 //! that tensor cores multiply, `winograd` for 3x3 convolutions by fewer products, `rows` for
 //! reductions along rows, `columns` for those across them, `map` for elementwise kernels, and plain
-//! loops, one thread an element, where none applies. `loops`, `problem`, `span` and `resources` are shared by the rules.
+//! loops, one thread an element, where none applies. `loops`, `problem`, `span` and `resources` are
+//! shared by the rules.
 
 mod attention;
 mod columns;
