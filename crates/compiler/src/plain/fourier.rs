@@ -31,8 +31,8 @@ const MOST_WRITTEN: i64 = 4096;
 const MOST_RADIX: i64 = 7;
 const MOST_KEPT: i64 = 16;
 
-/// Signals of at most so many points are transformed by a warp each, where there are at least as
-/// many signals as the second number says: launches of all passes would take longer.
+/// The most points of a signal that a warp transforms, and the least number of such signals: of
+/// fewer ones too few threads would be at work. A launch for each pass would take longer.
 const OF_WARPS: [i64; 2] = [2048, 16];
 
 /// The factors of each pass: one, or two that a thread takes together.

@@ -18,8 +18,8 @@ const SHORT: i64 = 64;
 /// Lines of more elements than these have groups of chunks.
 const LONG: i64 = 256;
 
-/// Contiguous lines of at most so many elements are a warp's each, where there are at least as many
-/// lines as the second number says.
+/// The most elements of a contiguous line that a warp scans, and the least number of such lines: of
+/// fewer ones too few threads would be at work.
 const OF_WARPS: [i64; 2] = [8192, 64];
 
 /// The operation of a scan, and its order.

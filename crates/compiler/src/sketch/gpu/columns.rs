@@ -19,7 +19,7 @@ use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::space::{Knob, Role};
 use squall_core::{Configuration, Gpu, Space};
 
-/// Loops with so many iterations in all are written out whole.
+/// Nested loops of at most this many iterations in all are written out whole.
 const WRITTEN_OUT: i64 = 32;
 
 /// The sketch of a workload whose reductions belong to columns; none for other workloads.

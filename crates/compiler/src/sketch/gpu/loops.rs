@@ -50,8 +50,8 @@ pub fn launches(n: &mut Nest, stmts: Vec<Stmt>) -> Vec<Stmt> {
     launches_of(n, stmts, 256)
 }
 
-/// The same with so many threads a block.
-pub fn launches_of(n: &mut Nest, stmts: Vec<Stmt>, most: i64) -> Vec<Stmt> {
+/// The same with blocks of another number of threads.
+pub fn launches_of(n: &mut Nest, stmts: Vec<Stmt>, block_threads: i64) -> Vec<Stmt> {
     let one = |n: &mut Nest, s: Stmt| {
         let mut chain: Vec<(Var, i64)> = Vec::new();
         let mut body = vec![s];
@@ -68,20 +68,24 @@ pub fn launches_of(n: &mut Nest, stmts: Vec<Stmt>, most: i64) -> Vec<Stmt> {
             body = l.body.clone();
         }
         let t = n.new_var("t");
-        let (block, mut threads) = (n.new_var("b"), most);
-        if let Some((v, extent)) = chain.last().copied().filter(|c| c.1 >= most) {
+        let (block, mut threads) = (n.new_var("b"), block_threads);
+        if let Some((v, extent)) = chain.last().copied().filter(|c| c.1 >= block_threads) {
             // Long rows are cut; the last cut moves back.
             chain.pop();
             let start = n.new_var("base");
             let at = Affine::new([(start, 1), (t, 1)], 0);
             substitute(&mut body, v, &at);
-            let inner = vec![count(t, most, Mode::Thread, body)];
-            return around(&chain, Mode::Block, vec![tiles(block, start, extent, most, inner)])
-                .remove(0);
+            let inner = vec![count(t, block_threads, Mode::Thread, body)];
+            return around(
+                &chain,
+                Mode::Block,
+                vec![tiles(block, start, extent, block_threads, inner)],
+            )
+            .remove(0);
         }
         let mut cut = chain.len();
         let mut shared = 1;
-        while cut > 0 && shared < most {
+        while cut > 0 && shared < block_threads {
             cut -= 1;
             shared *= chain[cut].1;
         }
