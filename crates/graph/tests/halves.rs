@@ -100,5 +100,5 @@ fn known_results_are_numbers_of_their_format() {
     let (m, _) = wide(model.read().unwrap());
     let k = m.values.iter().find(|v| v.name == "k").unwrap();
     let infinite = Constant::F32 { shape: vec![1], data: vec![f32::INFINITY] };
-    assert_eq!(k.constant, Some(infinite).map(Arc::new));
+    assert_eq!(k.constant, Some(Arc::new(infinite)));
 }
