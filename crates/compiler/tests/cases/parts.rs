@@ -62,4 +62,12 @@ stage Y: f32[a: 1, h: 3, t: 20, p: 2, k: 12] = X[a, h, t, p, k] * C[a, t, k] + s
 neg(X[a, h, t, 1, k]), X[a, h, t, 0, k]) * S[a, t, k]
 output Y",
     ),
+    (
+        "sums_behind_a_border",
+        "workload pool
+data X: f32[2, 3, 9]
+stage S: f32[a: 2, c: 3, q: 7] = sum(s: 3) X[a, c, q + s]
+stage Y: f32[a: 2, c: 3, q: 9] = select(0 <= q - 1 < 7, S[a, c, q - 1], 0)
+output Y",
+    ),
 ];

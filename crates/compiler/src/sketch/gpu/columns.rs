@@ -13,7 +13,7 @@
 use super::super::{Facts, attempt, divisors, powers, start};
 use super::Program;
 use super::loops::{around, count, launches, launches_of};
-use crate::nest::{Loop, Mode, Nest, Scope, Stmt, rewrite, substitute, visit};
+use crate::nest::{Loop, Mode, Nest, Scope, Stmt, chain, rewrite, substitute, visit, visit_mut};
 use crate::schedule::Primitive;
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::space::{Knob, Role};
@@ -67,11 +67,9 @@ struct Part {
 
 impl Part {
     fn of(n: &Nest, stage: &Stmt) -> Option<Part> {
-        let (mut loops, mut element) = (Vec::new(), std::slice::from_ref(stage));
-        while let [Stmt::Loop(l)] = element {
-            loops.push((l.var, l.extent));
-            element = &l.body;
-        }
+        let around = if let Stmt::Loop(top) = stage { chain(top) } else { Vec::new() };
+        let loops = around.iter().map(|l| (l.var, l.extent)).collect();
+        let element = around.last().map_or(std::slice::from_ref(stage), |l| &l.body[..]);
         let Some(Stmt::Store { buffer, index, .. }) = element.first() else { return None };
         let is_plain = |s: &Stmt| match s {
             Stmt::Store { buffer: b, .. } | Stmt::Update { buffer: b, .. } => b == buffer,
@@ -99,10 +97,9 @@ struct Column {
 impl Column {
     fn of(n: &mut Nest, mut parts: Vec<Part>) -> Option<Column> {
         let last = parts.pop().filter(|last| last.reduces() || !parts.is_empty())?;
-        let made = |s: Source| parts.iter().position(|p| p.buffer == s);
         let mut read = Vec::new();
         for (source, index) in loads(&last.element) {
-            if made(source).is_some() {
+            if parts.iter().any(|p| p.buffer == source) {
                 read.extend(index.iter().flat_map(vars));
             }
         }
@@ -135,6 +132,16 @@ impl Column {
             if !of_column || places.iter().any(|p| p != first) || !part.reduces() {
                 return None;
             }
+            // A place behind a test may lie outside of the stage, whose reduction has no test.
+            let last_of =
+                |v: Var| axes.iter().find(|axis| axis.0 == v).map_or(0, |axis| axis.1 - 1);
+            let is_inside = |(at, extent): (&Affine, &i64)| {
+                let (low, high) = at.range(last_of);
+                low >= 0 && high < *extent
+            };
+            if !first.iter().zip(&n.buffer(part.buffer).shape).all(is_inside) {
+                return None;
+            }
             let mut ahead = part.element.clone();
             for (own, at) in part.index.iter().zip(first) {
                 match own.as_var() {
@@ -158,11 +165,7 @@ fn own_sum(n: &mut Nest, last: &Part) -> (Vec<Stmt>, Expr) {
     (own.shape, own.scope) = (vec![1], Scope::Local);
     let own = n.new_buffer(own);
     let mut element = last.element.clone();
-    crate::nest::visit_mut(&mut element, &mut |s| {
-        if let Stmt::Store { buffer, index, .. } | Stmt::Update { buffer, index, .. } = s {
-            (*buffer, *index) = (own, vec![Affine::constant(0)]);
-        }
-    });
+    replace(&mut element, last.buffer, own);
     element.insert(0, Stmt::Local(own));
     (element, Expr::load(own, vec![Affine::constant(0)]))
 }
@@ -171,16 +174,21 @@ fn own_sum(n: &mut Nest, last: &Part) -> (Vec<Stmt>, Expr) {
 fn in_register(n: &mut Nest, buffer: Source, body: &mut [Stmt]) {
     let kept = &mut n.buffers[buffer.0 as usize];
     (kept.shape, kept.scope) = (vec![1], Scope::Local);
+    replace(body, buffer, buffer);
+}
+
+/// Reads and writes the one element of `to` in the place of all elements of `from`.
+fn replace(body: &mut [Stmt], from: Source, to: Source) {
     let zero = || vec![Affine::constant(0)];
-    crate::nest::visit_mut(body, &mut |s| {
-        if let Stmt::Store { buffer: b, index, .. } | Stmt::Update { buffer: b, index, .. } = s
-            && *b == buffer
+    visit_mut(body, &mut |s| {
+        if let Stmt::Store { buffer, index, .. } | Stmt::Update { buffer, index, .. } = s
+            && *buffer == from
         {
-            *index = zero();
+            (*buffer, *index) = (to, zero());
         }
     });
     rewrite(body, &mut Affine::clone, &mut |e| match e {
-        Expr::Load { source, .. } if source == buffer => Expr::load(source, zero()),
+        Expr::Load { source, .. } if source == from => Expr::load(to, zero()),
         e => e,
     });
 }
@@ -213,7 +221,7 @@ fn unroll(n: &mut Nest, s: &mut Stmt, by: i64) {
     };
     let inner = inside(&l.body);
     if l.extent * inner <= WRITTEN_OUT {
-        crate::nest::visit_mut(std::slice::from_mut(s), &mut |s| {
+        visit_mut(std::slice::from_mut(s), &mut |s| {
             if let Stmt::Loop(l) = s {
                 l.mode = Mode::Unroll;
             }
