@@ -4,6 +4,7 @@
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,6 +90,15 @@ impl Drop for Process {
 pub fn status_within(command: &mut Command, patience: Duration) -> io::Result<Option<ExitStatus>> {
     let ended = Process::spawn_bound(command)?.wait(Instant::now() + patience, None)?;
     Ok(ended.map(|ended| ended.status))
+}
+
+/// The file of a program: at its path where the name is one, else the first in the folders of PATH.
+pub(crate) fn program_file(name: &str) -> Option<PathBuf> {
+    if name.contains('/') {
+        return Some(PathBuf::from(name)).filter(|path| path.is_file());
+    }
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 /// The beginning of a command line whose process ends when the thread that starts it does, without

@@ -6,7 +6,7 @@ use squall_core::{Bytes, KernelSource, Language, Measurer, Outcome, TaskSetup, W
 use squall_measure::cpu::{Device, SharedSource, Toolchain};
 use squall_measure::{LocalMeasurer, ObjectCache};
 
-/// y = 7 x, so many rows of 100.
+/// y = 7 x for `rows` rows of 100 elements.
 fn workload(rows: u64) -> Workload {
     let text = format!(
         "workload seven\ndata X: f32[{rows}, 100]\n\

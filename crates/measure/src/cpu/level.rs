@@ -3,6 +3,7 @@
 //! bf16 products relative to f32 at a level.
 
 use crate::board::Board;
+use crate::process::program_file;
 use squall_core::{Architecture, Feature, Isa, LEVELS, Level};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -71,7 +72,7 @@ pub fn runs(level: &Level) -> Execution {
 fn emulator(level: &Level) -> Execution {
     let name = level.architecture.name();
     let program = format!("qemu-{name}");
-    let found = [program.clone(), format!("{program}-static")].iter().find_map(|p| in_path(p));
+    let found = [program.clone(), format!("{program}-static")].iter().find_map(|p| program_file(p));
     let Some(found) = found else {
         return Execution::Nowhere(format!(
             "{} is no level of this machine ({}), and there is no `{program}` to run its kernels; \
@@ -87,11 +88,6 @@ fn emulator(level: &Level) -> Execution {
         command.extend(["-L".into(), root.display().to_string()]);
     }
     Execution::Emulated(command)
-}
-
-fn in_path(program: &str) -> Option<PathBuf> {
-    let folders = std::env::var_os("PATH")?;
-    std::env::split_paths(&folders).map(|f| f.join(program)).find(|p| p.is_file())
 }
 
 /// How many operations on bytes, four of which are multiplied at once, take the time of one on

@@ -6,10 +6,11 @@ use super::Toolchain;
 use super::toolchain::{INDEPENDENT, NEVER, first_error};
 use crate::artifact::BuildSite;
 use crate::objects::{ObjectCache, Wanted};
+use crate::process::program_file;
 use squall_core::{KernelSource, MeasurerError};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -305,13 +306,7 @@ fn is_closed(text: &str) -> bool {
 
 /// Size and time of a program's file: another build of it has another of them.
 fn program_stamp(name: &str) -> String {
-    let path = if name.contains('/') {
-        Some(PathBuf::from(name))
-    } else {
-        let folders = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&folders).map(|f| f.join(name)).find(|p| p.is_file())
-    };
-    match path.as_ref().and_then(|p| fs::metadata(p).ok()) {
+    match program_file(name).and_then(|path| fs::metadata(path).ok()) {
         Some(m) => format!("{} {}.{:09}", m.len(), m.mtime(), m.mtime_nsec()),
         None => String::new(),
     }

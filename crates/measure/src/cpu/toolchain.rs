@@ -7,7 +7,7 @@ use super::{level, written};
 use crate::artifact::BuildSite;
 use crate::folder::TemporaryFolder;
 use crate::objects::{ObjectCache, Wanted};
-use crate::process::{Process, bound_launcher, describe};
+use crate::process::{Process, bound_launcher, describe, program_file};
 use squall_core::is_stopped;
 use squall_core::{Isa, KernelSource, MeasurerError};
 use std::fs::{self, File};
@@ -353,16 +353,6 @@ impl Toolchain {
         c
     }
 
-    /// Whether its program is there.
-    fn is_found(&self) -> bool {
-        let program = self.command.first().map_or("cc", String::as_str);
-        if program.contains('/') {
-            return Path::new(program).is_file();
-        }
-        let folders = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
-    }
-
     fn spawn(&self, command: &mut Command) -> Result<Process, MeasurerError> {
         self.started(Process::spawn_bound(command))
     }
@@ -388,7 +378,8 @@ impl Toolchain {
         let errors = folder.join(unique("said"));
         let file = File::create(&errors).map_err(|e| MeasurerError::folder(&errors, &e))?;
         // A launcher would hide that there is no such compiler.
-        let launcher = bound_launcher().filter(|_| self.is_found());
+        let compiler = self.command.first().map_or("cc", String::as_str);
+        let launcher = bound_launcher().filter(|_| program_file(compiler).is_some());
         let mut c = self.invocation(launcher.unwrap_or_default());
         // The compiler's temporary files go into the folder, which is removed with all in it: a
         // killed compiler leaves some behind.

@@ -84,7 +84,7 @@ API void emulated_copy(void *to, const void *from, int bytes, int valid) {
   f->copies[f->count++] = (copy){to, from, bytes, valid, f->batch};
 }
 API void emulated_commit(void) { fibers[turn].batch++; }
-/* All batches arrive but the last so many; all copies where that is negative. */
+/* All batches of copies arrive but the last `last` ones; all copies where that is negative. */
 API void emulated_arrive(int last) {
   fiber *f = &fibers[turn];
   int kept = 0;
