@@ -277,21 +277,22 @@ fn by_loops(p: &Program) -> Vec<(String, u64)> {
 
 /// The whole text.
 pub(super) fn finish(p: &Program, symbol: &str) -> DeviceSource {
+    let scratch_bytes = p.scratch_on_device();
     let Some(launched) = p.launched() else {
         let (functions, widths): (Vec<String>, Vec<u64>) = by_loops(p).into_iter().unzip();
         let (text, entries) = functions_text(p, symbol, &functions, "");
         let phase = |(entry, width)| Phase { entry, width, step: None, in_warps: false };
         let phases = entries.into_iter().zip(widths).map(phase).collect();
-        return DeviceSource { text, phases, scratch_bytes: p.scratch_on_device() };
+        return DeviceSource { text, phases, scratch_bytes };
     };
-    let Launched { functions, launches, scratch } = launched;
+    let Launched { functions, launches } = launched;
     let (text, entries) = functions_text(p, symbol, functions, ", int step_");
     let phase = |l: &DeviceLaunch| {
         let entry = entries[l.function].clone();
         Phase { entry, width: l.width, step: Some(l.step), in_warps: true }
     };
     let phases = launches.iter().map(phase).collect();
-    DeviceSource { text, phases, scratch_bytes: *scratch }
+    DeviceSource { text, phases, scratch_bytes }
 }
 
 /// The text of functions with these bodies, and the functions' names; `more` are parameters behind

@@ -8,7 +8,7 @@
 //! first pass reads the operand and the last one writes the result; points between passes lie in
 //! scratch memory.
 
-use super::program::{DeviceLaunch, Launched, Program};
+use super::program::{DeviceLaunch, Launched, OF_WARP, Program};
 use std::fmt::Write as _;
 
 /// The texts by which a transform reads and stores. `OUTER` times `INNER` signals have `LENGTH`
@@ -77,10 +77,9 @@ pub(super) fn on_device(p: &mut Program, t: &Transform, factors: &[i64], signals
         text += &p.device_pointer("double", &format!("points{n}"), signals * t.length * 2, 8);
     }
     if by_warps {
-        text += "  const long thread = (long)blockIdx.x * blockDim.x + threadIdx.x;
-  const long warps = (long)gridDim.x * blockDim.x / 32;
-  (void)step_;
-  for (long signal = thread / 32; signal < OUTER * INNER; signal += warps) {
+        text += OF_WARP;
+        text += "  (void)step_;
+  for (long signal = warp; signal < OUTER * INNER; signal += warps) {
   const long o = signal / INNER, i = signal % INNER;
 ";
     }
@@ -104,16 +103,12 @@ pub(super) fn on_device(p: &mut Program, t: &Transform, factors: &[i64], signals
         size /= factors[0] * factors[1];
         run *= factors[0] * factors[1];
     }
-    if by_warps {
-        text += "  }\n";
-    }
-    p.on_device(&text);
     if !by_warps {
-        return;
+        return p.on_device(&text);
     }
+    text += "  }\n";
     let launches = vec![DeviceLaunch { function: 0, width: 32 * signals as u64, step: 0 }];
-    let scratch = p.scratch_on_device();
-    p.launched_on_device(Launched { functions: vec![text], launches, scratch });
+    p.launched_on_device(Launched { functions: vec![text], launches });
 }
 
 /// The cosines and sines that passes read as `TURN`: a table, or text that computes them.
@@ -153,7 +148,7 @@ impl Pass {
             );
         }
         let all: i64 = axes.iter().map(|a| a.1).product();
-        let mut text = format!("  for (int all = (int)(thread % 32); all < {all}; all += 32) {{\n");
+        let mut text = format!("  for (int all = lane; all < {all}; all += 32) {{\n");
         let mut apart = all;
         for (a, n) in axes {
             apart /= n;

@@ -53,9 +53,14 @@ pub(super) struct Launched {
     pub functions: Vec<String>,
     /// The launches, in order.
     pub launches: Vec<DeviceLaunch>,
-    /// Bytes of the memory `scratch`, which is laid out for these functions alone.
-    pub scratch: u64,
 }
+
+/// The beginning of a function of [`Launched`]: the numbers of its thread, of that among those of
+/// its warp, and of the warp, and the number of warps.
+pub(super) const OF_WARP: &str = "  const int lane = threadIdx.x & 31;
+  const long thread = (long)blockIdx.x * blockDim.x + threadIdx.x;
+  const long warp = thread / 32, warps = (long)gridDim.x * blockDim.x / 32;
+";
 
 /// A launch of one of [`Launched`]'s functions.
 #[derive(Clone, Copy)]
@@ -526,7 +531,8 @@ impl<'a> Program<'a> {
 
     /// Bytes of memory that a call needs on a GPU.
     pub(super) fn scratch_on_device(&self) -> u64 {
-        if self.device.is_some() { self.device_scratch } else { self.scratch }
+        let has_own = self.device.is_some() || self.launched.is_some();
+        if has_own { self.device_scratch } else { self.scratch }
     }
 
     /// The functions that a GPU runs in the body's place.

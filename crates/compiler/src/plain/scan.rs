@@ -6,7 +6,7 @@
 use super::Generator;
 use super::device::MANY_LINES;
 use super::elementwise::only;
-use super::program::{DeviceLaunch, Launched, Program, long, product};
+use super::program::{DeviceLaunch, Launched, OF_WARP, Program, long, product};
 use super::reduce::split_at;
 use squall_core::DType;
 use std::fmt::Write as _;
@@ -146,7 +146,7 @@ fn on_device(p: &mut Program, form: &Form, shape: &[i64]) -> Result<(), String> 
     if is_cut && axis + 1 == shape.len() && shape[axis] <= longest && lines >= fewest {
         let functions = vec![by_warps(p, form)?];
         let launches = vec![DeviceLaunch { function: 0, width: 32 * lines as u64, step: 0 }];
-        p.launched_on_device(Launched { functions, launches, scratch: 0 });
+        p.launched_on_device(Launched { functions, launches });
         return Ok(());
     }
     let text = match is_cut {
@@ -174,10 +174,7 @@ fn by_warps(p: &mut Program, form: &Form) -> Result<String, String> {
     let (first, second) =
         if form.is_exclusive { (first, second.as_str()) } else { (second.as_str(), first) };
     Ok(format!(
-        "  const int lane = threadIdx.x & 31;
-  const long warp = ((long)blockIdx.x * blockDim.x + threadIdx.x) / 32;
-  const long warps = (long)gridDim.x * blockDim.x / 32;
-  (void)step_;
+        "{OF_WARP}  (void)step_;
   for (long o = warp; o < OUTER; o += warps) {{
     W before = {start};
 #pragma unroll 4

@@ -10,7 +10,7 @@
 //! their parts by exchanges in the warp.
 
 use super::{Names, Places, Way, added, given_state, last_bias, step};
-use crate::plain::program::{DeviceLaunch, Launched, Program};
+use crate::plain::program::{DeviceLaunch, Launched, OF_WARP, Program};
 use squall_core::graph::infer::Recurrent;
 use std::fmt::Write as _;
 
@@ -28,21 +28,6 @@ const MOST_ROWS: i64 = 8;
 /// Elements that a thread reads ahead of their products at most: as many as leave registers to the
 /// sums.
 const MOST_READ: i64 = 80;
-
-/// Memory of a call that all functions share, as C declares it.
-#[derive(Default)]
-struct Room {
-    text: String,
-    bytes: u64,
-}
-
-impl Room {
-    fn floats(&mut self, name: &str, count: i64) {
-        let at = self.bytes;
-        self.bytes = (at + count.max(1) as u64 * 4).next_multiple_of(64);
-        let _ = writeln!(self.text, "  R *{name} = (R *)(void *)((char *)scratch + {at});");
-    }
-}
 
 /// The sums that a function makes: `gates` gates from number `first` on, for tiles of `rows` rows.
 struct Tile {
@@ -85,13 +70,12 @@ pub(super) fn functions(
     }
     p.int("STEPS_AHEAD", ahead);
     let states = r.directions * r.batch * r.hidden;
-    let mut room = Room::default();
     // The states before a step and behind it take turns in two halves.
-    room.floats("states", 2 * states);
-    room.floats("cells", states);
-    room.floats("reset", states);
-    room.floats("ahead", ahead * of_step);
-    let head = head(&room);
+    let memory =
+        [("states", 2 * states), ("cells", states), ("reset", states), ("ahead", ahead * of_step)];
+    let pointers: String =
+        memory.iter().map(|(name, count)| p.device_pointer("R", name, *count, 4)).collect();
+    let head = format!("{OF_WARP}{pointers}");
     let is_empty = r.batch == 0 || r.hidden == 0;
     let tile = Tile { first: 0, gates, rows: tile_of(ahead.saturating_mul(r.batch)) };
     let rows = tile_of(r.batch);
@@ -128,19 +112,8 @@ pub(super) fn functions(
             step: s as i32,
         }));
     }
-    p.launched_on_device(Launched { functions, launches, scratch: room.bytes });
+    p.launched_on_device(Launched { functions, launches });
     Ok(())
-}
-
-/// The beginning of each function: its thread, its warp, and the memory.
-fn head(room: &Room) -> String {
-    format!(
-        "  const int lane = threadIdx.x & 31;
-  const long thread = (long)blockIdx.x * blockDim.x + threadIdx.x;
-  const long warp = thread / 32, warps = (long)gridDim.x * blockDim.x / 32;
-{}",
-        room.text
-    )
 }
 
 /// The length of row `b`. One that cannot be is 0: the first launch says that the call fails, and

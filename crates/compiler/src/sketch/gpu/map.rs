@@ -51,6 +51,8 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     }
     let body = body.to_vec();
     let Some((last, extent)) = chain.pop() else { return Vec::new() };
+    let prepare = std::mem::take(&mut base.prepare);
+    base.prepare = launches(&mut base, prepare);
     if extent < SHORT && !chain.is_empty() {
         chain.push((last, extent));
         return tiled(base, chain, body, gpu).into_iter().collect();
@@ -65,8 +67,6 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     else {
         return Vec::new();
     };
-    let prepare = std::mem::take(&mut base.prepare);
-    base.prepare = launches(&mut base, prepare);
     let make = move |c: &squall_core::Configuration| {
         let get = |k: &str| c.int(k).unwrap_or(1);
         let (threads, vector, unroll) = (get("threads"), get("vector"), get("unroll"));
@@ -95,7 +95,7 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
 
 /// Blocks whose threads share a tile of the last axes: all of the innermost ones, and as much of
 /// the axis before them as gives each thread its vectors.
-fn tiled(mut base: Nest, mut axes: Vec<(Var, i64)>, body: Vec<Stmt>, gpu: Gpu) -> Option<Program> {
+fn tiled(base: Nest, mut axes: Vec<(Var, i64)>, body: Vec<Stmt>, gpu: Gpu) -> Option<Program> {
     let (last, extent) = axes.pop()?;
     let mut inner = Vec::new();
     let mut elements = extent;
@@ -115,8 +115,6 @@ fn tiled(mut base: Nest, mut axes: Vec<(Var, i64)>, body: Vec<Stmt>, gpu: Gpu) -
     ];
     let product = Term::product(["threads", "vector", "unroll"].map(Term::knob));
     let space = Space::new(knobs, &[product.at_most((elements * cut.1).max(32))]).ok()?;
-    let prepare = std::mem::take(&mut base.prepare);
-    base.prepare = launches(&mut base, prepare);
     let make = move |c: &squall_core::Configuration| {
         let get = |k: &str| c.int(k).unwrap_or(1);
         let (threads, vector) = (get("threads"), get("vector"));
