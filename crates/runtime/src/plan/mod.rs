@@ -224,8 +224,8 @@ pub struct Kernel {
     pub prepared: u64,
     /// Bytes that a call needs.
     pub workspace: u64,
-    /// What its library's array of numbers is filled with when it is loaded; empty for a kernel
-    /// that has none.
+    /// The values that the loader writes into the library's array `SYMBOL_numbers`; empty for a
+    /// kernel without one.
     pub numbers: Vec<u64>,
     /// What it takes and gives; data, weights and outputs count by themselves.
     pub parameters: Vec<Parameter>,
