@@ -8,7 +8,7 @@ use squall::arrays::ArrayFile;
 use squall::files::user_cache;
 use squall::{
     Channels, Context, Error, GuessRequest, InputRequest, Isa, Library, NetworkRequest, Precision,
-    RunnerRequest, TargetRequest,
+    RunnerRequest, Symbol, TargetRequest,
 };
 use std::path::PathBuf;
 
@@ -19,9 +19,12 @@ pub struct InputArgs {
     /// operator line, a command of MIOpenDriver or a key of MIOpen's databases
     #[arg(value_name = "INPUT")]
     pub input: String,
-    /// Extent of a symbolic dimension of the model, for instance N=1; may be repeated
+    /// Extent of a symbolic dimension of the model, for instance N=1, or the range that it may have
+    /// at run time, for instance seq=1..512 or width=64..2048:64 for multiples of 64; may be
+    /// repeated. A network over a range is run, timed and exported once for all its extents; tasks
+    /// are shown and tuned at one of them
     #[arg(long = "dim", value_name = "NAME=EXTENT", value_parser = dimension)]
-    pub dims: Vec<(String, i64)>,
+    pub dims: Vec<Dimension>,
     /// Where images that only a model's kernels see have their channels: `first`, as in the model,
     /// or `last` [default: last on a CPU; whole models are run as their tuned kernels are fastest
     /// together]
@@ -50,7 +53,8 @@ impl InputArgs {
     pub fn request(&self) -> InputRequest {
         InputRequest {
             source: self.input.clone(),
-            dims: self.dims.clone(),
+            dims: self.dims.iter().filter_map(Dimension::fixed).collect(),
+            ranges: self.dims.iter().filter_map(Dimension::range).collect(),
             channels: self.channels,
             assignment: self.assignment.clone(),
             cover: self.cover.clone(),
@@ -73,13 +77,42 @@ fn channels() -> impl TypedValueParser<Value = Channels> {
         .try_map(move |text| named(text).ok_or("no such order"))
 }
 
-fn dimension(text: &str) -> Result<(String, i64), String> {
+/// A symbolic dimension of a model.
+#[derive(Clone, Debug)]
+pub enum Dimension {
+    /// Of one extent.
+    Fixed(String, i64),
+    /// Of a range of them.
+    Range(Symbol),
+}
+
+impl Dimension {
+    fn fixed(&self) -> Option<(String, i64)> {
+        match self {
+            Dimension::Fixed(name, n) => Some((name.clone(), *n)),
+            Dimension::Range(_) => None,
+        }
+    }
+
+    fn range(&self) -> Option<Symbol> {
+        match self {
+            Dimension::Range(s) => Some(s.clone()),
+            Dimension::Fixed(..) => None,
+        }
+    }
+}
+
+fn dimension(text: &str) -> Result<Dimension, String> {
     let (name, extent) = text.split_once('=').ok_or("expected NAME=EXTENT, for instance N=1")?;
+    let name = name.trim();
+    if !name.is_empty() && extent.contains("..") {
+        return Symbol::parse(name, extent).map(Dimension::Range);
+    }
     let n: i64 = extent.trim().parse().map_err(|_| format!("`{extent}` is not a whole number"))?;
-    if n < 0 || name.trim().is_empty() {
+    if n < 0 || name.is_empty() {
         return Err("expected a name and an extent of at least 0, for instance N=1".into());
     }
-    Ok((name.trim().into(), n))
+    Ok(Dimension::Fixed(name.into(), n))
 }
 
 /// Where records are kept.

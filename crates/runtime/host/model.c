@@ -31,7 +31,9 @@ static int place_buffers(rt_model *m, const void *const *contents, rt_error *e) 
   for (uint32_t i = 0; i < p->buffer_count && fine; i++) {
     const rt_buffer *b = &p->buffers[i];
     rt_address *a = &m->buffers[i];
-    if (b->region == RT_NONE) {
+    if (b->value_count) {
+      a->at = (const unsigned char *)b->values;
+    } else if (b->region == RT_NONE) {
       fine = is_written(b->role)
                  ? take(m, b->is.count * rt_size_of(b->is.type), &a->offset, e)
                  : rt_fail(e, "plan", "buffer %u is constant and lies in no region", i);

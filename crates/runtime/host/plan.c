@@ -137,8 +137,14 @@ static void read_buffer(cursor *c, builder *b) {
       u->is.grown = 1;
     } else if (is(what, "of")) {
       u->of = (uint32_t)number(c, RT_NONE - 1);
+    } else if (is(what, "values")) {
+      u->values = (const int64_t *)b->numbers;
+      do {
+        *b->numbers++ = (uint64_t)signed_number(c);
+        u->value_count++;
+      } while (c->at && !c->wrong);
     } else if (!c->wrong) {
-      c->wrong = "expected `range`, `hard`, `file`, `gaps`, `grown` or `of`";
+      c->wrong = "expected `range`, `hard`, `file`, `gaps`, `grown`, `of` or `values`";
     }
   }
 }

@@ -37,6 +37,8 @@ typedef struct {
   uint32_t region; /* that it lies in, from `offset` on, or RT_NONE */
   uint64_t offset;
   uint32_t of; /* the input or output whose memory it is a part of, or RT_NONE */
+  uint64_t value_count;  /* of a constant whose elements the plan itself holds, or 0 */
+  const int64_t *values;
 } rt_buffer;
 
 typedef struct {

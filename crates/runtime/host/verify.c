@@ -57,8 +57,11 @@ static int buffers_fit(const rt_plan *p, rt_error *e) {
       return rt_fail(e, "plan", "plan: buffer %u is no output, and has gaps", i);
     if (b->is.grown && (b->role != RT_OUTPUT || b->is.type != 'l' || b->is.count != RT_RECORD))
       return rt_fail(e, "plan", "plan: buffer %u is no record of an output, and grown", i);
+    if (b->value_count && (b->role != RT_CONSTANT || b->is.type != 'l' || b->region != RT_NONE ||
+                           b->is.count != b->value_count))
+      return rt_fail(e, "plan", "plan: buffer %u is no constant of the values that it has", i);
     if (b->region == RT_NONE) {
-      if (b->role == RT_CONSTANT)
+      if (b->role == RT_CONSTANT && !b->value_count)
         return rt_fail(e, "plan", "plan: constant %u lies in no region", i);
       continue;
     }

@@ -43,6 +43,7 @@ pub use inference::timed::Inference;
 pub use inference::{check, network, peers};
 pub use input::arrays;
 pub use input::input_request::InputRequest;
+pub use squall_runtime::varying::Symbol;
 pub use input::layout::{Channels, CoverReport, CoverRow, covers};
 pub use input::precision::Precision;
 pub use input::stage::GRAPH_STAGES;

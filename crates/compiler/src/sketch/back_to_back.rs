@@ -183,7 +183,7 @@ fn of_size(
 fn of_part(w: &Workload, t: &Target) -> Vec<Arc<Sketch>> {
     let direct = |s: &Sketch| s.template.is_none() && s.is_direct();
     let wanted = |name: &str| !name.starts_with(tile::AMX);
-    let mut list = super::derive_wanted(&Facts { workload: w, target: t, wanted: &wanted });
+    let mut list = super::derive_wanted(&Facts { wanted: &wanted, ..Facts::new(w, t) });
     list.retain(direct);
     let is_cut = |s: &Sketch| s.name.split(',').any(|part| part == "cut");
     if !list.iter().all(is_cut) {

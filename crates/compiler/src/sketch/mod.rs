@@ -61,12 +61,15 @@ pub(crate) struct Facts<'a> {
     /// Which sketches by tiles are wanted: the others are not derived, because building the space
     /// of one takes milliseconds.
     pub wanted: &'a Wanted<'a>,
+    /// Whether tiles may be too small to be fast: short extents of a range have such ones, which
+    /// read weights that were packed for longer extents.
+    pub any_tile: bool,
 }
 
 impl<'a> Facts<'a> {
     /// A workload on a target, of which all sketches are wanted.
     pub fn new(workload: &'a Workload, target: &'a Target) -> Facts<'a> {
-        Facts { workload, target, wanted: &|_| true }
+        Facts { workload, target, wanted: &|_| true, any_tile: false }
     }
 }
 
@@ -209,6 +212,14 @@ pub fn sketches_wanted(w: &Workload, t: &Target, wanted: &Wanted<'_>) -> Vec<Arc
     // Without the tiles another rule may have had its turn.
     let found: Vec<_> = found.into_iter().filter(|s| wanted(&s.name)).map(|s| open(s, t)).collect();
     if found.is_empty() { sketches(w, t) } else { found }
+}
+
+/// The sketch of this name for a CPU with every legal tile, also those that are too small to be
+/// fast: a kernel for a range of extents takes its configurations for short extents from it.
+pub fn sketch_of_range(w: &Workload, t: &Target, name: &str) -> Option<Arc<dyn Tunable>> {
+    let wanted = |sketch: &str| sketch == name;
+    let found = derive_wanted(&Facts { wanted: &wanted, any_tile: true, ..Facts::new(w, t) });
+    found.into_iter().find(|s| s.name == name).map(|s| open(s, t))
 }
 
 /// Plain loops with exactly one configuration: what a C programmer gets from the compiler.

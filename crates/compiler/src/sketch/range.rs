@@ -38,7 +38,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     }
     let Some((made, range)) = apart(f.workload) else { return Vec::new() };
     let wanted = |name: &str| (f.wanted)(&named(name));
-    let list = derive_wanted(&Facts { workload: &made, target: f.target, wanted: &wanted });
+    let list = derive_wanted(&Facts { workload: &made, wanted: &wanted, ..*f });
     list.into_iter().filter_map(|s| ranged(s, &range)).collect()
 }
 

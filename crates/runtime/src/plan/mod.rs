@@ -128,6 +128,8 @@ pub struct Buffer {
     /// The input or output that it is a part of, by its number: a run may find it in the caller's
     /// own memory. An input may be a part of an output, into which it is copied then.
     pub of: Option<u32>,
+    /// Of a constant of 64-bit integers that lies in no region: its elements.
+    pub values: Vec<i64>,
 }
 
 impl Buffer {
@@ -144,6 +146,7 @@ impl Buffer {
             gaps: false,
             grown: false,
             of: None,
+            values: Vec::new(),
         }
     }
 

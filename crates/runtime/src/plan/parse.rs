@@ -214,7 +214,13 @@ fn buffer(w: &mut Words<'_>) -> Result<Buffer, Wrong> {
             "gaps" => buffer.gaps = true,
             "grown" => buffer.grown = true,
             "of" => buffer.of = Some(w.index()?),
-            _ => return Err("expected `range`, `hard`, `file`, `gaps`, `grown` or `of`"),
+            "values" => {
+                buffer.values.push(w.signed()?);
+                while w.more() {
+                    buffer.values.push(w.signed()?);
+                }
+            }
+            _ => return Err("expected `range`, `hard`, `file`, `gaps`, `grown`, `of` or `values`"),
         }
     }
     Ok(buffer)

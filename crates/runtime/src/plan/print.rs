@@ -55,7 +55,11 @@ impl Display for Buffer {
         if let Some(number) = self.of {
             write!(f, " of {number}")?;
         }
-        self.file.as_ref().map_or(Ok(()), |name| write!(f, " file {name}"))
+        self.file.as_ref().map_or(Ok(()), |name| write!(f, " file {name}"))?;
+        if !self.values.is_empty() {
+            f.write_str(" values")?;
+        }
+        self.values.iter().try_for_each(|n| write!(f, " {n}"))
     }
 }
 

@@ -114,9 +114,13 @@ fn buffers(p: &HostPlan) -> Result<(), String> {
         if b.grown && !(b.role == Role::Output && is_record) {
             return Err(format!("buffer {i} is no record of an output, and grown"));
         }
+        let is_listed = b.role == Role::Constant && b.element.letter() == 'l' && b.place.is_none();
+        if !b.values.is_empty() && !(is_listed && b.count == b.values.len() as u64) {
+            return Err(format!("buffer {i} is no constant of the values that it has"));
+        }
         let Some((region, offset)) = b.place else {
             return match b.role {
-                Role::Constant => Err(format!("constant {i} lies in no region")),
+                Role::Constant if b.values.is_empty() => Err(format!("constant {i} lies in no region")),
                 _ => Ok(()),
             };
         };

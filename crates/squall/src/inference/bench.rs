@@ -6,6 +6,7 @@
 use crate::base::error::Error;
 use crate::inference::network::{Network, Times};
 use crate::inference::peers::Library;
+use crate::inference::ranged::extents;
 use crate::inference::run::{NetworkRequest, leave_wishes, network};
 use crate::inference::timed::Inference;
 use crate::inference::timing::{Timed, time_beside};
@@ -92,7 +93,8 @@ pub(crate) fn bench_untold(
 ) -> Result<Benched, Error> {
     let wanted = &request.network;
     let (network, mut inputs) = network(context, wanted, &request.inputs, listen)?;
-    let input = wanted.input.load_given(wanted.target, &inputs)?;
+    let shown = wanted.input.at(&extents(wanted, network.inputs())?);
+    let input = shown.load_given(wanted.target, &inputs)?;
     inputs.extend(network.random_inputs(&inputs));
     let (seconds, libraries) = (request.seconds, &request.beside);
     let model = Timed { input: &input, network: &network, inputs: &inputs };

@@ -10,6 +10,7 @@ pub(crate) mod kernel_text;
 pub mod network;
 pub(crate) mod objects;
 pub mod peers;
+pub(crate) mod ranged;
 pub(crate) mod run;
 pub(crate) mod timed;
 pub(crate) mod timing;

@@ -5,6 +5,7 @@
 
 use crate::base::error::Error;
 use crate::inference::network::{Layer, Network, Packing, accepts};
+use crate::inference::ranged::{moved, varying};
 use crate::inference::wishes::{leave, seconds_of, wishes_of};
 use crate::input::arrays::{ArrayFile, NamedArray, named, read_array, write_array};
 use crate::input::input_request::InputRequest;
@@ -146,6 +147,9 @@ fn network_packing(
     packing: Packing,
     listen: &mut Listen<'_>,
 ) -> Result<Network, Error> {
+    if !request.input.ranges.is_empty() {
+        return network_in_range(context, request, given, listen);
+    }
     let store = request.store.as_ref().map(Store::open_read_only).transpose()?;
     let (target, threads) = (request.target, request.threads);
     let input = &request.input;
@@ -164,6 +168,27 @@ fn network_packing(
     if let Some(kept) = context.kept_weights().filter(|_| request.keep.is_none()) {
         network.keep_weights(&kept);
     }
+    say_of(&network, listen);
+    Ok(network)
+}
+
+/// Builds a model over its range, and goes to the extent that the arrays have.
+fn network_in_range(
+    context: &Context,
+    request: &NetworkRequest,
+    given: &[NamedArray],
+    listen: &mut Listen<'_>,
+) -> Result<Network, Error> {
+    let mut varying = varying(context, request, Packing::Ahead, listen)?;
+    let shapes: Vec<(String, Vec<i64>)> =
+        given.iter().map(|(n, a)| (n.clone(), a.shape.clone())).collect();
+    moved(context, request, &mut varying, &shapes)?;
+    say_of(&varying.network, listen);
+    Ok(varying.network)
+}
+
+/// Says what a network's kernels and weights are.
+pub(crate) fn say_of(network: &Network, listen: &mut Listen<'_>) {
     say_untuned(network.kernels(), listen);
     for text in network.fallbacks() {
         listen(Event::Trouble(text.clone()));
@@ -181,7 +206,6 @@ fn network_packing(
             "{n} weights are not in the file, for instance `{first}`: they are random"
         )));
     }
-    Ok(network)
 }
 
 /// Builds a model for the inputs of these files, and says what its kernels and weights are; gives

@@ -13,8 +13,18 @@ use crate::target::target_request::TargetRequest;
 use squall_graph::ranges::is_in_ranges;
 use squall_graph::solvers::has_values_in_place;
 use squall_records::Store;
+use squall_runtime::varying::Symbol;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+
+/// The extent of a range at which kernels are chosen: a prime in its upper part, which does not end
+/// evenly in tiles.
+pub fn chosen_at(symbol: &Symbol) -> i64 {
+    let (least, most) = (symbol.first() / symbol.step, symbol.last() / symbol.step);
+    let at = least + (most - least) * 3 / 4;
+    let is_prime = |n: &i64| *n > 1 && (2..).take_while(|d| d * d <= *n).all(|d| n % d != 0);
+    (least..=at).rev().take(200).find(is_prime).unwrap_or(at).max(1) * symbol.step
+}
 
 /// A model or kernels, and how they are read.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +34,9 @@ pub struct InputRequest {
     pub source: String,
     /// Extents of symbolic dimensions of a model.
     pub dims: Vec<(String, i64)>,
+    /// Symbolic dimensions of a model whose extents are a range: a network is built for all of
+    /// them; kernels are tuned and shown at one extent of it.
+    pub ranges: Vec<Symbol>,
     /// Where images that only a model's kernels see have their channels; if none, Squall chooses.
     pub channels: Option<Channels>,
     /// A file that says which kernels a model is made of and in which layouts.
@@ -41,6 +54,13 @@ impl InputRequest {
         InputRequest { source: source.into(), ..InputRequest::default() }
     }
 
+    /// The same at some extents of its ranges, one each.
+    pub fn at(&self, extents: &[i64]) -> InputRequest {
+        let ranged = self.ranges.iter().zip(extents).map(|(s, n)| (s.name.clone(), *n));
+        let dims = self.dims.iter().cloned().chain(ranged).collect();
+        InputRequest { dims, ranges: Vec::new(), ..self.clone() }
+    }
+
     /// Reads it as its kernels see it, whichever these are: quantised models over bytes where those
     /// of the target take bytes, shuffled channels in ranges where they take those and values may
     /// lie in the memory of others.
@@ -56,7 +76,9 @@ impl InputRequest {
         in_ranges: bool,
     ) -> Result<Input, Error> {
         let read_for = ReadFor { target, precision: self.precision };
-        let input = Input::load_for(&self.source, &self.dims, given, read_for)?;
+        let ranged = self.ranges.iter().map(|s| (s.name.clone(), chosen_at(s)));
+        let dims: Vec<(String, i64)> = self.dims.iter().cloned().chain(ranged).collect();
+        let input = Input::load_for(&self.source, &dims, given, read_for)?;
         // CPUs have kernels of bytes and of ranges, beside those of 32-bit floats.
         let has_bytes = target.is_cpu() && input.precision() == Precision::F32;
         Ok(match in_ranges {

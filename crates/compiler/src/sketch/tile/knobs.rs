@@ -15,8 +15,9 @@ use squall_core::space::{Knob, Role, Term};
 /// The most tiles of one level in a tile of the next.
 const MOST_TILES: i64 = 64;
 
-/// The knobs and constraints of a shape, on a target whose vectors have `native` lanes.
-pub(super) fn draft(s: &Shape, t: &Target, native: i64) -> Draft {
+/// The knobs and constraints of a shape, on a target whose vectors have `native` lanes. With
+/// `any_tile`, tiles may be small or overlap by much.
+pub(super) fn draft(s: &Shape, t: &Target, native: i64, any_tile: bool) -> Draft {
     let mut d = Draft::default();
     // Half vectors are offered only where whole ones do not fit the extent, narrower ones only
     // where it is short.
@@ -26,6 +27,12 @@ pub(super) fn draft(s: &Shape, t: &Target, native: i64) -> Draft {
     for (i, a) in s.tiled.iter().enumerate() {
         let widths = if i == s.lane { &widths[..] } else { &[] };
         outer_levels(&mut d, s, a, widths);
+        if !any_tile {
+            d.must.push(overlap(s, a, widths));
+        }
+    }
+    if any_tile {
+        d.should.clear();
     }
     if !s.whole {
         cut_reduction(&mut d, s, t);
@@ -73,23 +80,29 @@ fn outer_levels(d: &mut Draft, s: &Shape, a: &TileAxis, widths: &[i64]) {
         let values = values.filter(|&d| d <= most);
         d.knobs.push(Knob::ints(name, role, values));
     }
-    let whole = || {
-        let lanes = (!widths.is_empty()).then(|| Term::knob("lanes"));
-        let levels = s.levels().iter().copied().chain([3]);
-        let knobs = levels.map(|l| Term::knob(format!("{}{l}", a.short)));
-        Term::product(lanes.into_iter().chain(knobs))
-    };
-    d.must.push(whole().at_most(a.extent));
-    // Tiles that overlap are computed twice: at most a seventh more work (7 rows by 4), or one
-    // lane's.
+    d.must.push(whole(s, a, widths).at_most(a.extent));
+}
+
+/// The elements of an axis in a tile of the outermost level.
+fn whole(s: &Shape, a: &TileAxis, widths: &[i64]) -> Term {
+    let lanes = (!widths.is_empty()).then(|| Term::knob("lanes"));
+    let levels = s.levels().iter().copied().chain([3]);
+    let knobs = levels.map(|l| Term::knob(format!("{}{l}", a.short)));
+    Term::product(lanes.into_iter().chain(knobs))
+}
+
+/// Tiles that overlap are computed twice: at most a seventh more work (7 rows by 4), or one
+/// lane's.
+fn overlap(s: &Shape, a: &TileAxis, widths: &[i64]) -> Term {
+    let whole = || whole(s, a, widths);
     let waste = overlap_at_most(a.extent, whole, 7);
-    d.must.push(match widths.iter().map(|l| (a.extent + l - 1) / l * l).min() {
+    match widths.iter().map(|l| (a.extent + l - 1) / l * l).min() {
         Some(fewest) => {
             let total = Term::product([Term::Const(a.extent).ceil_div(whole()), whole()]);
             waste.or(total.at_most(fewest.max(a.extent + a.extent / 7)))
         }
         None => waste,
-    });
+    }
 }
 
 /// The reduction's inner part, and what of the operands it takes fits a cache.

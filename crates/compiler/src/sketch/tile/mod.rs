@@ -578,7 +578,7 @@ fn sketch(f: &Facts<'_>, c: &str, base: &Nest, prefix: &[Primitive], way: &Way) 
     if !(f.wanted)(&name) {
         return None;
     }
-    let space = draft(&shape, t, t.lanes_f32()).open()?;
+    let space = draft(&shape, t, t.lanes_f32(), f.any_tile).open()?;
     let c = c.to_string();
     let shape = Arc::new(shape);
     let primitives = move |k: &Configuration| primitives(&shape, &c, k);

@@ -43,28 +43,63 @@ enum Piece {
     Bytes(Vec<u8>),
 }
 
+/// A plan as it is written, and the bytes of its constants.
+pub struct Described<'a> {
+    /// The plan.
+    pub plan: runtime::HostPlan,
+    pieces: [Vec<(Piece, u64)>; 2],
+    linked: Vec<(&'a Path, u64)>,
+}
+
+impl Described<'_> {
+    /// The constants of the model's plan that lie in the constant region, each with the byte of
+    /// the region where it begins; nothing in the place of bytes that are none of a constant.
+    pub fn constants(&self) -> Vec<(Option<usize>, u64)> {
+        let mut at = 0;
+        let mut all = Vec::new();
+        for (piece, bytes) in &self.pieces[0] {
+            let constant = match piece {
+                Piece::Constant(c) => Some(*c),
+                Piece::Bytes(_) => None,
+            };
+            all.push((constant, at));
+            at += bytes;
+        }
+        all
+    }
+}
+
+/// Describes a plan.
+pub fn describe<'a>(
+    plan: &'a Plan,
+    places: &'a Places<'a>,
+    layout: &'a FileLayout,
+    kernels: &'a [Chosen],
+    plain: &'a PlainOperators,
+) -> Result<Described<'a>, Error> {
+    let mut b = Builder::new(plan, places, layout, kernels, plain)?;
+    b.build()?;
+    b.described.verify().map_err(|e| Error::Nothing(e.to_string()))?;
+    Ok(Described { plan: b.described, pieces: b.pieces, linked: b.linked })
+}
+
 /// Writes the plan and the constants.
 pub fn write(
     folder: &Path,
     plan: &Plan,
     places: &Places<'_>,
-    layout: &FileLayout,
-    kernels: &[Chosen],
-    plain: &PlainOperators,
+    described: &Described<'_>,
 ) -> Result<(), Error> {
-    let mut b = Builder::new(plan, places, layout, kernels, plain)?;
-    b.build()?;
-    b.described.verify().map_err(|e| Error::Nothing(e.to_string()))?;
-    put_in_folder(&folder.join(PLAN), b.described.to_string().as_bytes())?;
+    put_in_folder(&folder.join(PLAN), described.plan.to_string().as_bytes())?;
     let constants = folder.join(CONSTANTS);
     let fail = |source| Error::Write { path: constants.clone(), source };
-    for (i, (file, _)) in b.linked.iter().enumerate() {
+    for (i, (file, _)) in described.linked.iter().enumerate() {
         let link = folder.join(linked(i));
         crate::base::files::unlink(&link);
         std::os::unix::fs::symlink(file, link).map_err(fail)?;
     }
     put_in_folder_by(&constants, &mut |to| {
-        for (piece, bytes) in b.pieces.iter().flatten() {
+        for (piece, bytes) in described.pieces.iter().flatten() {
             let written = match piece {
                 Piece::Bytes(bytes) => to.write_all(bytes).map(|()| bytes.len() as u64)?,
                 Piece::Constant(c) => {

@@ -23,6 +23,7 @@ mod step_work;
 mod trust;
 mod units;
 mod values;
+pub mod varying;
 
 use crate::base::error::Error;
 use crate::inference::kernel_graph::{GraphKernel, KernelGraph};
@@ -322,7 +323,9 @@ impl Network {
         };
         let (folder, temporary) = folder(keep)?;
         let places = Places { list: &read.places, is_copied: keep.is_some() };
-        files::write(&folder, &plan, &places, &layout, &kernels, &plain)?;
+        let described = files::describe(&plan, &places, &layout, &kernels, &plain)?;
+        files::write(&folder, &plan, &places, &described)?;
+        drop(described);
         // They are in the file now.
         plan.constants = Vec::new();
         let is_kept = keep.is_some();

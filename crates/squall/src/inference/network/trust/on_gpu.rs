@@ -398,7 +398,8 @@ impl Comparison<'_> {
         let fail = |path: &Path, source| Error::Write { path: path.into(), source };
         std::fs::create_dir_all(folder).map_err(|e| fail(folder, e))?;
         let places = Places { list: &[], is_copied: false };
-        files::write(folder, &probe.plan, &places, layout, &[], plain)?;
+        let described = files::describe(&probe.plan, &places, layout, &[], plain)?;
+        files::write(folder, &probe.plan, &places, &described)?;
         compiled(program::Site { folder, is_kept: false }, &[], plain, moves, at)?;
         for (i, bytes) in inputs.iter().enumerate() {
             let path = folder.join(format!("input_{i}.bin"));

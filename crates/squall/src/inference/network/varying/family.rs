@@ -1,0 +1,381 @@
+//! The kernels of one task over a range of extents. Input: the kernel that was chosen at one
+//! extent, and the task's text at several; output: [`Variant`]s, each of which serves the extents
+//! from its least one up to the next variant's. A variant is one C text, whose numbers
+//! are formulas of the extent (`kernel_text.rs`). Below the size of a tile the nearest legal
+//! configuration takes over, which must pack weights in the same way.
+
+use super::fit::{Series, fitted};
+use super::kernel_text::varying_text;
+use super::template::{Template, generalised, skeleton};
+use crate::input::input_request::chosen_at;
+use crate::predict::choose::Chosen;
+use squall_compiler::{on_all_cores, sketch_of_range, untuned};
+use squall_core::{KernelSource, Target, TensorKind, Tunable, Workload, is_untuned};
+use squall_runtime::Formula;
+use squall_runtime::varying::Symbol;
+use std::sync::Arc;
+
+/// How many extents a variant's text is made at; a formula must hold at all of them.
+const SAMPLES: usize = 28;
+/// Extents with a prime factor up to this one may end evenly in tiles.
+const SMALL_FACTORS: [i64; 6] = [2, 3, 5, 7, 11, 13];
+/// The most variants of a task.
+const MOST_VARIANTS: usize = 16;
+/// Texts are taken at all extents up to this one.
+const SMALL: i64 = 16;
+/// Fewer texts than this agree with formulas by chance.
+const LEAST_TEXTS: usize = 4;
+
+/// A text with a formula for each of its places.
+#[derive(Clone, Debug)]
+pub struct VaryingText {
+    /// The text.
+    pub template: Template,
+    /// The formulas of its series.
+    pub numbers: Vec<Formula>,
+}
+
+impl VaryingText {
+    /// The text that texts at these extents have in common.
+    pub fn of(extents: &[i64], texts: &[&str]) -> Option<VaryingText> {
+        let (template, series) = generalised(texts)?;
+        let fit = |s: &Series| {
+            let f = fitted(extents, s);
+            if f.is_none() && std::env::var_os("SQUALL_DEBUG_RANGE").is_some() {
+                eprintln!("no formula: {extents:?} {s:?}");
+            }
+            f
+        };
+        Some(VaryingText { template, numbers: series.iter().map(fit).collect::<Option<_>>()? })
+    }
+
+    /// The numbers at an extent.
+    pub fn values(&self, extent: i64) -> Option<Vec<i64>> {
+        self.numbers.iter().map(|f| f.at(&[extent])).collect()
+    }
+
+    /// The text at an extent.
+    pub fn at(&self, extent: i64) -> Option<String> {
+        let values = self.values(extent)?;
+        Some(self.template.with(&|n| values[n].to_string()))
+    }
+}
+
+/// One text of a task's kernel, and the extents that it serves.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    /// The least extent that it serves.
+    pub least: i64,
+    /// The configuration that its text is of.
+    pub configuration: String,
+    /// The text, which reads its numbers from an array behind its other data; its scratch memory
+    /// is what the largest extent needs.
+    pub source: KernelSource,
+    /// The same text before numbers were put into an array.
+    pub text: VaryingText,
+}
+
+/// A kernel of the task at one extent.
+#[derive(Clone, Debug)]
+struct Made {
+    configuration: String,
+    source: KernelSource,
+    skeleton: String,
+}
+
+/// What kernels are made from.
+struct Maker<'a> {
+    chosen: &'a Chosen,
+    workload: &'a VaryingText,
+    target: &'a Target,
+    /// Preparations must be this function, once it is known.
+    prepare: Option<String>,
+}
+
+/// Whether two configurations have the same value of each knob that both have: an axis may be too
+/// short for one.
+fn agrees(a: &str, b: &str) -> bool {
+    a.split(',').filter_map(|p| p.split_once('=')).all(|(knob, value)| {
+        let other = b.split(',').filter_map(|p| p.split_once('=')).find(|(k, _)| *k == knob);
+        other.is_none_or(|(_, v)| v == value)
+    })
+}
+
+/// A configuration without unrolled loops.
+fn not_unrolled(configuration: &str) -> String {
+    let pair = |p: &str| match p.split_once('=') {
+        Some((knob @ ("unroll" | "chains"), _)) => format!("{knob}=1"),
+        _ => p.to_string(),
+    };
+    configuration.split(',').map(pair).collect::<Vec<String>>().join(",")
+}
+
+/// The function of a text that packs weights, and the sizes; empty where nothing is packed.
+fn preparation(source: &KernelSource) -> String {
+    if source.prepared.0 == 0 {
+        return String::new();
+    }
+    let text = &source.source;
+    let at = text.find(&format!("size_t {}_prepared_bytes", source.symbol));
+    let end = text.find(&format!("size_t {}_workspace_bytes", source.symbol));
+    match (at, end) {
+        (Some(at), Some(end)) if at < end => text[at..end].into(),
+        _ => String::new(),
+    }
+}
+
+impl Maker<'_> {
+    /// The sketch of the chosen kernel at an extent; for plain loops, and for the configuration
+    /// that has no knobs, the loops.
+    fn tunable(&self, extent: i64, is_plain: bool) -> Result<Arc<dyn Tunable>, String> {
+        let text = self.workload.at(extent).ok_or("an extent is too large")?;
+        let w = Workload::parse(&text).map_err(|e| e.to_string())?;
+        let own = self.sketch().filter(|_| !is_plain);
+        let Some(own) = own else { return Ok(untuned(&w, self.target)) };
+        let found = sketch_of_range(&w, self.target, own);
+        found.ok_or_else(|| format!("there is no sketch {own}"))
+    }
+
+    /// The name of the sketch; none of plain loops.
+    fn sketch(&self) -> Option<&str> {
+        let record = self.chosen.origin.record().filter(|r| !is_untuned(&r.tunable));
+        record.map(|r| r.tunable.as_str())
+    }
+
+    /// The legal configuration at an extent that is nearest to the chosen one.
+    fn nearest(&self, extent: i64) -> Result<String, String> {
+        let record = self.chosen.origin.record().filter(|r| !is_untuned(&r.tunable));
+        let wanted = record.map_or("", |r| r.configuration.as_str());
+        let tunable = self.tunable(extent, false)?;
+        let nearest = tunable.space().nearest(wanted).ok_or("no configuration is legal")?;
+        Ok(nearest.to_string())
+    }
+
+    /// The kernel of a configuration at an extent.
+    fn at(&self, extent: i64, configuration: &str) -> Result<Made, String> {
+        let tunable = self.tunable(extent, configuration.is_empty())?;
+        let own = tunable.space().nearest(configuration).ok_or("no configuration is legal")?;
+        if !agrees(&own.to_string(), configuration) {
+            return Err("the configuration is not legal".into());
+        }
+        let made = tunable.realize(&own, &self.chosen.source.symbol);
+        let source = made.map_err(|e| e.to_string())?;
+        if self.prepare.as_ref().is_some_and(|p| *p != preparation(&source)) {
+            return Err("it packs its weights in another way".into());
+        }
+        let (configuration, skeleton) = (configuration.into(), skeleton(&source.source));
+        Ok(Made { configuration, source, skeleton })
+    }
+
+    /// Whether no extent of the task that varies ends evenly in small tiles.
+    fn is_rough(&self, extent: i64, fixed: &[i64]) -> bool {
+        let Some(values) = self.workload.values(extent) else { return false };
+        let ends_evenly = |(v, g): (&i64, &i64)| {
+            let v = v / g;
+            SMALL_FACTORS.iter().any(|f| v % f == 0)
+        };
+        !values.iter().zip(fixed).any(ends_evenly)
+    }
+}
+
+/// What is a factor of each number of the task at all extents.
+fn fixed_factors(workload: &VaryingText, extents: &[i64]) -> Vec<i64> {
+    fn gcd(a: i64, b: i64) -> i64 {
+        if b == 0 { a.abs() } else { gcd(b, a % b) }
+    }
+    let mut all = vec![0; workload.numbers.len()];
+    for n in extents {
+        let Some(values) = workload.values(*n) else { continue };
+        all.iter_mut().zip(values).for_each(|(g, v)| *g = gcd(*g, v));
+    }
+    all.into_iter().map(|g| g.max(1)).collect()
+}
+
+/// Some of a list, evenly by rank, the last one among them.
+fn some(list: &[i64], count: usize) -> Vec<i64> {
+    if list.len() <= count {
+        return list.to_vec();
+    }
+    (1..=count).map(|i| list[i * list.len() / count - 1]).collect()
+}
+
+/// The kernels of a task over a symbol's range, by their least extents.
+pub fn variants_of(
+    chosen: &Chosen,
+    workload: &VaryingText,
+    symbol: &Symbol,
+    target: &Target,
+) -> Result<Vec<Variant>, String> {
+    let mut maker = Maker { chosen, workload, target, prepare: None };
+    let base = chosen_at(symbol);
+    maker.prepare = Some(preparation(&maker.at(base, &maker.nearest(base)?)?.source));
+    let mut variants: Vec<Variant> = Vec::new();
+    let step = symbol.step;
+    let (lowest, mut top) = (symbol.first(), symbol.last());
+    while top >= lowest {
+        if variants.len() == MOST_VARIANTS {
+            return Err(format!("it needs more than {MOST_VARIANTS} kernels"));
+        }
+        let variant = maker.variant(lowest, top, step)?;
+        if std::env::var_os("SQUALL_DEBUG_RANGE").is_some() {
+            eprintln!("{} {}..{top} {} numbers {}", chosen.task.name, variant.least, variant.text.numbers.len(), variant.configuration);
+        }
+        top = variant.least - step;
+        variants.push(variant);
+    }
+    variants.reverse();
+    let scratch = variants.iter().map(|v| v.source.workspace.0).max().unwrap_or(0);
+    for (i, v) in variants.iter_mut().enumerate() {
+        v.source.workspace.0 = scratch;
+        let name = format!("{}_range{i}", chosen.source.symbol);
+        v.source.source = v.source.source.replace(&chosen.source.symbol, &name);
+        v.source.symbol = name;
+    }
+    Ok(variants)
+}
+
+impl Maker<'_> {
+    /// The variant that serves `top` and as many extents below it as it can, of those from
+    /// `lowest` on.
+    fn variant(&self, lowest: i64, top: i64, step: i64) -> Result<Variant, String> {
+        let first = self.nearest(top).and_then(|c| self.variant_of(&c, lowest, top, step));
+        if first.as_ref().is_ok_and(|v| v.least <= lowest.max(top / 4 * 3)) {
+            return first;
+        }
+        // Tiles that fit half of the extent serve more of the range.
+        let half = lowest.max((top / step + 1) / 2 * step);
+        let second = self.nearest(half).and_then(|c| self.variant_of(&c, lowest, top, step));
+        let is_served = |v: &Variant| v.least <= lowest.max(top / 4 * 3);
+        if second.as_ref().is_ok_and(is_served) {
+            return second;
+        }
+        // Loops that are not unrolled end in the same way at all extents. Loops without tiles
+        // serve the shortest ones, where no weights are packed.
+        let rolled = self.nearest(half).map(|c| not_unrolled(&c));
+        let plain = (top <= SMALL / 2 * step).then(String::new);
+        for configuration in rolled.into_iter().chain(plain) {
+            let other = self.variant_of(&configuration, lowest, top, step);
+            if other.as_ref().is_ok_and(is_served) {
+                return other;
+            }
+        }
+        match (first, second) {
+            (Ok(a), Ok(b)) => Ok(if b.least < a.least { b } else { a }),
+            (Ok(v), Err(_)) | (Err(_), Ok(v)) => Ok(v),
+            (Err(why), Err(_)) => {
+                let smallest = self.smallest(step);
+                let third = smallest.and_then(|c| self.variant_of(&c, lowest, top, step));
+                third.map_err(|_| format!("at {top}: {why}"))
+            }
+        }
+    }
+
+    /// The configuration near the chosen one whose tiles along axes that vary are smallest: an
+    /// axis of one element is none to a sketch.
+    fn smallest(&self, step: i64) -> Result<String, String> {
+        let (large, small) = (self.nearest(64 * step)?, self.nearest(2 * step)?);
+        let is_same = |pair: &&str| large.split(',').any(|p| p == *pair);
+        let pair = |p: &str| match p.split_once('=') {
+            Some((knob, value)) if !is_same(&p) && value.parse::<i64>().is_ok() => {
+                format!("{knob}=1")
+            }
+            _ => p.to_string(),
+        };
+        let wanted: Vec<String> = small.split(',').map(pair).collect();
+        let nearest = self.tunable(2 * step, false)?.space().nearest(&wanted.join(","));
+        nearest.map(|c| c.to_string()).ok_or_else(|| "no configuration is legal".into())
+    }
+
+    /// The same of one configuration.
+    fn variant_of(
+        &self,
+        configuration: &str,
+        lowest: i64,
+        top: i64,
+        step: i64,
+    ) -> Result<Variant, String> {
+        let own = self.at(top, configuration);
+        // A text needs several extents; there may be too few in the range.
+        let beyond = top.max(64 * step);
+        let extents: Vec<i64> = (lowest.max(step)..=beyond).step_by(step as usize).collect();
+        let fixed = fixed_factors(self.workload, &extents);
+        let rough: Vec<i64> =
+            extents.iter().copied().filter(|n| self.is_rough(*n, &fixed)).collect();
+        let mut candidates = some(&rough, SAMPLES / 2);
+        candidates.extend(some(&extents, SAMPLES / 2));
+        // Tiles of the shortest extents fit no others.
+        candidates.extend(extents.iter().copied().filter(|n| *n <= top && top <= SMALL * step));
+        candidates.sort_unstable();
+        candidates.dedup();
+        let made = on_all_cores(&candidates, |n| self.at(*n, configuration));
+        let made: Vec<(i64, Made)> =
+            candidates.into_iter().zip(made).filter_map(|(n, m)| Some((n, m.ok()?))).collect();
+        // Texts of extents that do not end evenly in tiles hold for all extents; most do not.
+        let general = made.iter().rev().find(|(n, _)| rough.binary_search(n).is_ok());
+        let count = |of: &Made| made.iter().filter(|(_, m)| m.skeleton == of.skeleton).count();
+        let general = general.or_else(|| made.iter().max_by_key(|(_, m)| count(m)));
+        let like: Vec<(i64, Made)> = match general {
+            Some((_, g)) => made.iter().filter(|(_, m)| m.skeleton == g.skeleton).cloned().collect(),
+            None => Vec::new(),
+        };
+        if like.len() >= LEAST_TEXTS
+            && let Ok(mut v) = self.made(&like, top)
+            && self.holds(&v, top)
+        {
+            v.least = self.least(&v, lowest, top, step);
+            return Ok(v);
+        }
+        if std::env::var_os("SQUALL_DEBUG_RANGE").is_some() {
+            eprintln!("single {top}: rough {} like {:?} of {} {configuration} {:?}", rough.len(), like.iter().map(|l| l.0).collect::<Vec<_>>(), made.len(), self.made(&like, top).map(|v| v.text.values(top)));
+        }
+        if std::env::var_os("SQUALL_DEBUG_RANGE").is_some() && configuration.is_empty() {
+            eprintln!("plain at {top}: {:?} {:?}", like.iter().map(|l| l.0).collect::<Vec<_>>(), self.made(&like, top).map(|v| v.text.values(top)));
+        }
+        // An extent may have a text of its own.
+        self.made(&[(top, own?)], top)
+    }
+
+    /// Whether no number of a variant's text is below zero at an extent, as the start of a tile
+    /// would be that is larger than the extent.
+    fn holds(&self, v: &Variant, extent: i64) -> bool {
+        v.text.values(extent).is_some_and(|all| all.iter().all(|n| *n >= 0))
+    }
+
+    /// The least extent of a contiguous range up to the top at which a variant holds.
+    fn least(&self, v: &Variant, lowest: i64, top: i64, step: i64) -> i64 {
+        let mut least = top;
+        while least - step >= lowest && self.holds(v, least - step) {
+            least -= step;
+        }
+        least
+    }
+
+    /// A variant of texts of one skeleton.
+    fn made(
+        &self,
+        like: &[(i64, Made)],
+        top: i64,
+    ) -> Result<Variant, String> {
+        let (_, general) = like.first().ok_or("it has no text")?;
+        let extents: Vec<i64> = like.iter().map(|(n, _)| *n).collect();
+        let texts: Vec<&str> = like.iter().map(|(_, m)| m.source.source.as_str()).collect();
+        let text = VaryingText::of(&extents, &texts);
+        let text = text.ok_or("a number of its kernel has no formula")?;
+        let most = text.values(top).ok_or("a number of its kernel is too large")?;
+        let data = self.chosen.task.workload.inputs.iter();
+        let data = data.filter(|i| i.kind == TensorKind::Data).count();
+        let made = varying_text(&text.template, &general.source.symbol, data, &most)?;
+        let scratch: Vec<i64> = like.iter().map(|(_, m)| m.source.workspace.0 as i64).collect();
+        let scratch = match like {
+            [(_, one)] => Some(one.source.workspace.0 as i64),
+            _ => fitted(&extents, &scratch).and_then(|f| f.at(&[top])).or_else(|| {
+                self.at(top, &general.configuration).ok().map(|m| m.source.workspace.0 as i64)
+            }),
+        };
+        let scratch = scratch.ok_or("its scratch memory has no formula")?;
+        let mut source = KernelSource { source: made, ..general.source.clone() };
+        source.workspace.0 = u64::try_from(scratch).map_err(|e| e.to_string())?;
+        let configuration = general.configuration.clone();
+        Ok(Variant { least: top, configuration, source, text })
+    }
+}
