@@ -3,6 +3,7 @@
 #ifndef SQUALL_LIBRARY_H
 #define SQUALL_LIBRARY_H
 #include "execute.h"
+#include "varying.h"
 
 /* The results of the interface's calls. */
 enum {
@@ -15,7 +16,8 @@ enum {
   RT_VERSION,   /* it was written in another version of the format or another byte order */
   RT_CPU,       /* the processor lacks an instruction set of the kernels */
   RT_MEMORY,    /* there is not enough memory */
-  RT_KERNEL     /* a kernel refused its input, such as an index outside of its tensor */
+  RT_KERNEL,    /* a kernel refused its input, such as an index outside of its tensor */
+  RT_EXTENT     /* an extent is outside of the range that the network was exported for */
 };
 
 /* A kernel by the name that it has in the plan. */
@@ -31,9 +33,24 @@ typedef struct {
   size_t kernel_count;
 } rt_library;
 
+enum { RT_KNOWN = 64 };
+
+/* A model at some extents of a range. */
+typedef struct rt_at {
+  struct rt_at *next;
+  int64_t extents[RT_SYMBOLS];
+  rt_model model;
+} rt_at;
+
 /* A network that was opened. */
 typedef struct {
-  rt_model model;
+  rt_model model; /* of a range the one at the largest extents */
+  const rt_library *library;
+  uint32_t symbols; /* how many extents a run has; 0 of a network of fixed ones */
+  rt_run_function **runs; /* of a range: what models at further extents are made of */
+  const void **contents;
+  rt_at *known[RT_KNOWN]; /* models at extents that were met, each never changed; lists by a hash */
+  uint32_t known_count;
   const void *file;
   size_t file_bytes;
   int is_mapped, is_copied; /* else it is the caller's */
@@ -48,6 +65,10 @@ int rt_library_open_memory(const rt_library *l, const void *file, size_t bytes, 
 /* Whether the weights are what was exported: reads all of them. */
 int rt_library_verify(const rt_opened *o);
 void rt_library_close(rt_opened *o);
+/* The model at some extents, which stays until the network is closed, or until rt_library_leave()
+ * where so many extents were met that it could not be kept. Gives a code. */
+int rt_library_at(rt_opened *o, const int64_t *extents, rt_at **to);
+void rt_library_leave(rt_opened *o, rt_at *at);
 /* What a code means, in a sentence. */
 const char *rt_library_error_text(int code);
 

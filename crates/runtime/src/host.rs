@@ -13,7 +13,7 @@ macro_rules! sources {
 
 /// The files of the library. A main file includes `runtime.c`, which includes the others; on CPUs
 /// `moves.c` is compiled apart.
-pub const LIBRARY: [HostFile; 64] = sources![
+pub const LIBRARY: [HostFile; 66] = sources![
     "runtime.c",
     "bases.c",
     "bases.h",
@@ -75,13 +75,15 @@ pub const LIBRARY: [HostFile; 64] = sources![
     "session.c",
     "session.h",
     "timing.c",
+    "varying.c",
+    "varying.h",
     "verify.c",
     "weights.c",
     "weights.h",
 ];
 
 /// The part of the library that an exported network is made of.
-pub const EXPORTED: [&str; 28] = [
+pub const EXPORTED: [&str; 30] = [
     "bases.c",
     "bases.h",
     "cpu.c",
@@ -102,6 +104,8 @@ pub const EXPORTED: [&str; 28] = [
     "plan.h",
     "pool.c",
     "pool.h",
+    "varying.c",
+    "varying.h",
     "verify.c",
     "weights.c",
     "weights.h",
@@ -113,7 +117,7 @@ pub const EXPORTED: [&str; 28] = [
 ];
 
 /// The part of the library that a network that was exported for a GPU is made of.
-pub const EXPORTED_GPU: [&str; 24] = [
+pub const EXPORTED_GPU: [&str; 25] = [
     "bases.c",
     "bases.h",
     "call.h",
@@ -135,6 +139,7 @@ pub const EXPORTED_GPU: [&str; 24] = [
     "plan.c",
     "plan.h",
     "pool.h",
+    "varying.h",
     "verify.c",
     "weights.c",
     "weights.h",

@@ -110,9 +110,41 @@ impl Formula {
         (depth == 1 && words.len() <= MOST_WORDS).then_some(Formula(words))
     }
 
+    /// Whether it has a quotient.
+    pub fn divides(&self) -> bool {
+        self.0.contains(&Word::Divide)
+    }
+
     /// How many words it has.
     pub fn words(&self) -> usize {
         self.0.len()
+    }
+
+    /// The formula as users write it, over names of the symbols: `(seq + 1) / 2`.
+    pub fn shown(&self, names: &[&str]) -> String {
+        let mut stack: Vec<(String, bool)> = Vec::new();
+        for word in &self.0 {
+            let made = match word {
+                Word::Number(n) => (n.to_string(), true),
+                Word::Symbol(n) => (names.get(*n as usize).unwrap_or(&"?").to_string(), true),
+                _ => {
+                    let (b, a) = (stack.pop().unwrap_or_default(), stack.pop().unwrap_or_default());
+                    let sign = match word {
+                        Word::Add => "+",
+                        Word::Subtract => "-",
+                        Word::Multiply => "*",
+                        Word::Less => "<",
+                        _ => "/",
+                    };
+                    let of = |(text, is_one): (String, bool)| {
+                        if is_one { text } else { format!("({text})") }
+                    };
+                    (format!("{} {sign} {}", of(a), of(b)), false)
+                }
+            };
+            stack.push(made);
+        }
+        stack.pop().unwrap_or_default().0
     }
 
     /// Its value at some extents, one a symbol; `None` where it leaves 64 bits or divides by a
@@ -171,6 +203,7 @@ mod tests {
         let f = tiles.times(Formula::number(768)).plus(Formula::number(-5));
         assert_eq!(f.to_string(), "s0 7 + 8 / 768 * 5 -");
         assert_eq!(Formula::parse(&f.to_string(), 1), Some(f.clone()));
+        assert_eq!(f.shown(&["seq"]), "(((seq + 7) / 8) * 768) - 5");
         assert_eq!([f.at(&[1]), f.at(&[8]), f.at(&[9])], [Some(763), Some(763), Some(1531)]);
         assert_eq!(Formula::parse("s0 -7 + 8 /", 1).and_then(|f| f.at(&[0])), Some(-1));
         assert_eq!(Formula::number(3).less(Formula::symbol(0)).at(&[4]), Some(1));

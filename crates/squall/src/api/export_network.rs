@@ -3,8 +3,10 @@
 //! whenever the winners change.
 
 use crate::base::error::Error;
-use crate::inference::run::{NetworkRequest, leave_wishes, network_to_export};
-use crate::ship::library::{ExportedLibrary, LibraryOptions, export_library};
+use crate::inference::network::Packing;
+use crate::inference::ranged::varying;
+use crate::inference::run::{NetworkRequest, leave_wishes, network_to_export, say_of};
+use crate::ship::library::{Exported, ExportedLibrary, LibraryOptions, export_library};
 use crate::target::target_context::Context;
 use crate::task::event::Listen;
 use std::path::PathBuf;
@@ -27,8 +29,16 @@ pub fn export_network(
     request: &LibraryRequest,
     listen: &mut Listen<'_>,
 ) -> Result<ExportedLibrary, Error> {
-    let network = network_to_export(context, &request.network, listen)?;
-    leave_wishes(context, &request.network, &network, &[], 0)?;
-    let at = context.target(request.network.target, request.network.threads)?;
-    export_library(&network, &request.network.input, &request.options, &at, &request.out)
+    let wanted = &request.network;
+    let at = context.target(wanted.target, wanted.threads)?;
+    let (input, options) = (&wanted.input, &request.options);
+    if input.ranges.is_empty() {
+        let network = network_to_export(context, wanted, listen)?;
+        leave_wishes(context, wanted, &network, &[], 0)?;
+        return export_library(&Exported::Fixed(&network), input, options, &at, &request.out);
+    }
+    let varying = varying(context, wanted, Packing::InCalls, listen)?;
+    say_of(&varying.network, listen);
+    leave_wishes(context, wanted, &varying.network, &[], 0)?;
+    export_library(&Exported::Varying(&varying), input, options, &at, &request.out)
 }

@@ -7,7 +7,9 @@ use crate::inference::network::NetworkValue;
 use serde_json::{Value, json};
 use squall_core::graph::infer::region::GROWN;
 use squall_graph::plan::BoundedOutput;
+use squall_runtime::Formula;
 use squall_runtime::plan::{Element, HostPlan, Role, letter};
+use squall_runtime::varying::Symbol;
 use std::fmt::Write as _;
 
 /// Bytes of the record in which a run returns a tensor whose extents only the run knows.
@@ -66,6 +68,8 @@ pub struct Port {
     pub count: u64,
     /// Which of its extents only the run knows.
     pub extents: Extents,
+    /// Of a network over a range: the formula of each extent; `shape` has the largest extents.
+    pub axes: Vec<Formula>,
 }
 
 /// Where the extents of a tensor are known.
@@ -83,6 +87,8 @@ pub enum Extents {
 /// The tensors of a network, in the model's order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ports {
+    /// The symbols over whose ranges the network is.
+    pub symbols: Vec<Symbol>,
     /// The inputs.
     pub inputs: Vec<Port>,
     /// The outputs.
@@ -128,7 +134,7 @@ impl Ports {
                     element = letter(value.dtype).and_then(Element::new).unwrap_or(element);
                     extents = Extents::Grown;
                 }
-                ports.push(Port { name, field, element, shape, count, extents });
+                ports.push(Port { name, field, element, shape, count, extents, axes: Vec::new() });
             }
             ports
         };
@@ -144,19 +150,48 @@ impl Ports {
             outputs[b.output].extents = Extents::Found(field.clone(), b.before);
             let (element, count) = (buffer.element, buffer.count);
             let (shape, extents) = (vec![count as i64], Extents::Known);
-            outputs.push(Port { name, field, element, shape, count, extents });
+            outputs.push(Port { name, field, element, shape, count, extents, axes: Vec::new() });
         }
         if inputs.is_empty() || outputs.is_empty() {
             return Err(Error::Nothing("the network has no input or no output".into()));
         }
-        Ok(Ports { inputs, outputs })
+        Ok(Ports { symbols: Vec::new(), inputs, outputs })
+    }
+
+    /// The same over ranges of symbols: the formulas of all extents.
+    pub fn over(
+        mut self,
+        symbols: &[Symbol],
+        inputs: &[Vec<Formula>],
+        outputs: &[Vec<Formula>],
+    ) -> Ports {
+        self.symbols = symbols.to_vec();
+        let with = |ports: &mut [Port], axes: &[Vec<Formula>]| {
+            ports.iter_mut().zip(axes).for_each(|(p, axes)| p.axes.clone_from(axes));
+        };
+        with(&mut self.inputs, inputs);
+        with(&mut self.outputs, outputs);
+        self
+    }
+
+    /// The extents of a tensor for readers: numbers, and formulas of symbols.
+    fn shape(&self, p: &Port) -> String {
+        if p.axes.is_empty() {
+            return extents(&p.shape, " x ");
+        }
+        let names: Vec<&str> = self.symbols.iter().map(|s| s.name.as_str()).collect();
+        let one = |f: &Formula| match f.shown(&names) {
+            text if text.contains(' ') => format!("({text})"),
+            text => text,
+        };
+        plain_line(&p.axes.iter().map(one).collect::<Vec<String>>().join(" x "))
     }
 
     /// The fields of the struct of a run.
     pub fn fields(&self) -> String {
         let line = |p: &Port, constant: &str| {
             let (c, name, _) = spelling(p.element);
-            let shape = extents(&p.shape, " x ");
+            let shape = self.shape(p);
             let c = if p.extents == Extents::Grown { "@NAME@_grown" } else { c };
             let more = match &p.extents {
                 Extents::Known => String::new(),
@@ -191,6 +226,9 @@ impl Ports {
                 "shape": p.shape,
                 "bytes": p.count * p.element.bytes(),
             });
+            if !p.axes.is_empty() {
+                facts["axes"] = p.axes.iter().map(Formula::to_string).collect();
+            }
             match &p.extents {
                 Extents::Known => {}
                 Extents::Found(field, before) => {
@@ -211,7 +249,7 @@ impl Ports {
     pub fn table(&self) -> String {
         let mut rows = String::new();
         for p in self.inputs.iter().chain(&self.outputs) {
-            let (field, shape) = (&p.field, extents(&p.shape, " x "));
+            let (field, shape) = (&p.field, self.shape(p));
             let _ = writeln!(rows, "| `{field}` | {} | {shape} |", spelling(p.element).1);
         }
         rows.trim_end().into()
@@ -252,6 +290,11 @@ pub fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_graphic() && c != '*' { c } else { '_' }).collect()
 }
 
+/// A text of the model inside a comment, with its spaces.
+fn plain_line(text: &str) -> String {
+    text.replace("*/", "* /").chars().map(|c| if c.is_control() { '_' } else { c }).collect()
+}
+
 /// The field of a tensor: the prefix keeps it from being a keyword or a macro.
 fn field(prefix: &str, name: &str, taken: &[Port]) -> String {
     let clean: String =
@@ -284,11 +327,12 @@ mod tests {
             let field = field("in", name, &ports);
             let (name, element) = (name.into(), Element::F32);
             let extents = Extents::Known;
-            ports.push(Port { name, field, element, shape: vec![1], count: 1, extents });
+            let (shape, axes) = (vec![1], Vec::new());
+            ports.push(Port { name, field, element, shape, count: 1, extents, axes });
         }
         let fields: Vec<&str> = ports.iter().map(|p| p.field.as_str()).collect();
         assert_eq!(fields, ["in_input_1", "in_input_1_2", "in_int", "in_", "in_int_x"]);
-        let ports = Ports { inputs: ports, outputs: Vec::new() };
+        let ports = Ports { symbols: Vec::new(), inputs: ports, outputs: Vec::new() };
         assert!(ports.fields().lines().all(|l| l.matches("*/").count() == 1), "{}", ports.fields());
     }
 }

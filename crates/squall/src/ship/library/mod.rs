@@ -15,6 +15,7 @@ mod sources;
 pub use interface::{Extents, Name, Port, Ports};
 
 use crate::base::error::Error;
+use crate::inference::network::varying::VaryingNetwork;
 use crate::inference::network::{Kernel, Network};
 use crate::input::input_request::InputRequest;
 use crate::predict::counts::KernelCounts;
@@ -26,6 +27,7 @@ use serde_json::{Value, json};
 use sources::filled;
 use squall_runtime::host;
 use squall_runtime::plan::{ALIGNMENT, HostPlan, Role};
+use squall_runtime::varying::Symbol;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -70,6 +72,19 @@ const SHOWN: &str = "    if (outputs[i].type == 'o') {
       free(o->data);
       continue;
     }
+";
+
+/// The C text by which a run finds its model: the one of fixed extents, or that of the extents
+/// which the caller gives.
+const MODEL: &str = "  return run(&((const rt_opened *)model)->model, io, workspace);\n";
+const MODEL_AT: &str = "  if (!io->extents) return RT_ARGUMENT;
+  rt_opened *o = (rt_opened *)(uintptr_t)model;
+  rt_at *at;
+  int code = rt_library_at(o, io->extents, &at);
+  if (code != RT_OK) return code;
+  code = run(&at->model, io, workspace);
+  rt_library_leave(o, at);
+  return code;
 ";
 
 /// How a library is called, and what belongs to it.
@@ -130,14 +145,38 @@ impl Folder {
     }
 }
 
+/// A network that is exported: of fixed extents, or over a range of them.
+pub enum Exported<'a> {
+    /// Of fixed extents.
+    Fixed(&'a Network),
+    /// Over a range; it stands at the largest extent.
+    Varying(&'a VaryingNetwork),
+}
+
+impl<'a> Exported<'a> {
+    fn network(&self) -> &'a Network {
+        match self {
+            Exported::Fixed(n) => n,
+            Exported::Varying(v) => &v.network,
+        }
+    }
+}
+
 /// Writes a network as a library into a folder.
 pub fn export_library(
-    network: &Network,
+    exported: &Exported<'_>,
     input: &InputRequest,
     options: &LibraryOptions,
     at: &TargetContext,
     folder: &Path,
 ) -> Result<ExportedLibrary, Error> {
+    let network = exported.network();
+    if matches!(exported, Exported::Varying(_)) && options.onnxruntime {
+        return Err(Error::Usage {
+            message: "an operator of ONNX Runtime has fixed extents".into(),
+            hint: "leave --ort out, or give each dimension one extent".into(),
+        });
+    }
     let is_for_all = !options.onnxruntime && at.gpus.is_empty();
     if let Some(why) = network.stays().filter(|_| !is_for_all) {
         return Err(why);
@@ -148,8 +187,12 @@ pub fn export_library(
     let name = &options.name;
     let text = network.plan_text()?;
     let plan = HostPlan::parse(&text).map_err(|e| Error::Nothing(e.to_string()))?;
-    let ports = Ports::new(&plan, network.inputs(), network.outputs(), network.bounded())?;
-    let kernels = network.linked_kernels();
+    let mut ports = Ports::new(&plan, network.inputs(), network.outputs(), network.bounded())?;
+    let (mut kernels, mut shipped) = (network.linked_kernels(), text.clone());
+    if let Exported::Varying(v) = exported {
+        ports = ports.over(&v.plan.symbols, &v.shapes[0], &v.shapes[1]);
+        (kernels, shipped) = (v.linked_kernels(), v.plan.to_string());
+    }
     let flags = Flags::of(&at.toolchain);
     let folder = Folder::make(folder)?;
     let (weights_bytes, seal) = write_weights(network, name, &folder)?;
@@ -167,7 +210,7 @@ pub fn export_library(
     let model = model_facts(input);
     let (ins, outs) = ports.json();
     let counts = library.counts;
-    let description = json!({
+    let mut description = json!({
         "name": name.text(),
         "abi": 1,
         "made_by": format!("squall {}", env!("CARGO_PKG_VERSION")),
@@ -187,7 +230,13 @@ pub fn export_library(
             "digest": seal,
         },
     });
-    library.write(&folder, &text, &description)?;
+    if !ports.symbols.is_empty() {
+        let one = |s: &Symbol| {
+            json!({"name": s.name, "least": s.least, "most": s.most, "multiple": s.step})
+        };
+        description["symbols"] = ports.symbols.iter().map(one).collect();
+    }
+    library.write(&folder, &shipped, &description)?;
     if options.build {
         build(&folder.0, &flags.compiler)?;
     }
@@ -335,8 +384,14 @@ impl Library<'_> {
             format!("  if (io->{field}) memset(io->{field}, 0, sizeof *io->{field});\n")
         };
         let clear: String = self.ports.grown().map(clear).collect();
-        let places =
-            [("INPUTS", &*ins), ("OUTPUTS", &*outs), ("POOL", pool), ("CLEAR", clear.as_str())];
+        let model = if self.ports.symbols.is_empty() { MODEL } else { MODEL_AT };
+        let places = [
+            ("INPUTS", &*ins),
+            ("OUTPUTS", &*outs),
+            ("POOL", pool),
+            ("CLEAR", clear.as_str()),
+            ("MODEL", model),
+        ];
         self.place(include_str!("text/run.c"), &places)
     }
 
@@ -348,16 +403,53 @@ impl Library<'_> {
         let fields = self.ports.fields();
         let is_grown = self.ports.grown().next().is_some();
         let open = if is_grown { OPEN } else { "" };
-        let places = [("FIELDS", &*fields), ("DEFAULT_POOL", default), ("OPEN", open)];
+        let extents = self.extents_field();
+        let first = match self.ports.symbols.is_empty() {
+            true => "",
+            false => ",\n * but for the memory that the first run at an extent adds to the model",
+        };
+        let places = [
+            ("FIELDS", &*fields),
+            ("DEFAULT_POOL", default),
+            ("OPEN", open),
+            ("EXTENTS", &*extents),
+            ("FIRST", first),
+        ];
         self.place(include_str!("text/header.h"), &places)
     }
 
+    /// The field of a run's struct that has the extents of symbols.
+    fn extents_field(&self) -> String {
+        let one = |s: &Symbol| format!("{}: {s}", plain(&s.name));
+        let all: Vec<String> = self.ports.symbols.iter().map(one).collect();
+        match all.is_empty() {
+            true => String::new(),
+            false => format!("  const int64_t *extents; /* {} */\n", all.join(", ")),
+        }
+    }
+
     fn example(&self) -> String {
-        let (tensors, io) =
+        let (mut tensors, io) =
             (sources::example_tensors(self.ports), self.ports.filled("input", "output"));
         let is_grown = self.ports.grown().next().is_some();
         let [release, shown] = if is_grown { [RELEASE, SHOWN] } else { ["", ""] };
-        let places = [("TENSORS", &*tensors), ("IO", &*io), ("RELEASE", release), ("SHOWN", shown)];
+        let symbols = &self.ports.symbols;
+        let extents = if symbols.is_empty() { "" } else { "extents, " };
+        if !symbols.is_empty() {
+            let most: Vec<String> = symbols.iter().map(|s| s.last().to_string()).collect();
+            tensors += &format!(
+                "\n\n/* The extents of the run: the largest. Tensors are of these. */\nstatic \
+                 const int64_t extents[] = {{{}}};",
+                most.join(", ")
+            );
+        }
+        let places = [
+            ("TENSORS", &*tensors),
+            ("IO", &*io),
+            ("RELEASE", release),
+            ("SHOWN", shown),
+            ("EXTENTS", extents),
+        ];
         self.place(include_str!("text/example.c"), &places)
     }
 

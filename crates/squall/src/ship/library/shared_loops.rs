@@ -34,7 +34,10 @@ fn counted(line: &str) -> Option<(&str, &str)> {
     let rest = rest.strip_prefix(name)?.strip_prefix(" < ")?;
     let (extent, rest) = rest.split_once("; ")?;
     let closed = rest.strip_prefix(name)?.strip_prefix("++) {")?;
-    let is_number = !extent.is_empty() && extent.bytes().all(|b| b.is_ascii_digit());
+    // Of a network over a range, extents are numbers that each call reads.
+    let digits = extent.strip_prefix("squall_extent_").and_then(|e| e.strip_suffix('_'));
+    let digits = digits.unwrap_or(extent);
+    let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     (closed.is_empty() && is_number).then_some((name, extent))
 }
 
@@ -132,8 +135,14 @@ pub fn shared(source: &str, symbol: &str) -> String {
 
 /// Whether a line makes a pointer to what the kernel is given.
 fn is_pointer(line: &str) -> bool {
-    let from =
-        [" = data[", " = outputs[", "(const char *)prepared + ", "(const char *)workspace + "];
+    let from = [
+        " = data[",
+        " = outputs[",
+        "(const char *)prepared + ",
+        "(const char *)workspace + ",
+        " = (const long *)data[",
+        " = squall_extents_[",
+    ];
     line.starts_with("  ") && line.ends_with(';') && from.iter().any(|f| line.contains(f))
 }
 

@@ -218,7 +218,7 @@ pub fn variants_of(
         }
         let variant = maker.variant(lowest, top, step)?;
         if std::env::var_os("SQUALL_DEBUG_RANGE").is_some() {
-            eprintln!("{} {}..{top} {} numbers {}", chosen.task.name, variant.least, variant.text.numbers.len(), variant.configuration);
+            eprintln!("{} {}..{top} {:?} {}", chosen.task.name, variant.least, variant.text.numbers.iter().map(|n| n.to_string()).collect::<Vec<_>>(), variant.configuration);
         }
         top = variant.least - step;
         variants.push(variant);
@@ -314,7 +314,7 @@ impl Maker<'_> {
         let general = made.iter().rev().find(|(n, _)| rough.binary_search(n).is_ok());
         let count = |of: &Made| made.iter().filter(|(_, m)| m.skeleton == of.skeleton).count();
         let general = general.or_else(|| made.iter().max_by_key(|(_, m)| count(m)));
-        let like: Vec<(i64, Made)> = match general {
+        let mut like: Vec<(i64, Made)> = match general {
             Some((_, g)) => made.iter().filter(|(_, m)| m.skeleton == g.skeleton).cloned().collect(),
             None => Vec::new(),
         };
@@ -323,7 +323,18 @@ impl Maker<'_> {
             && self.holds(&v, top)
         {
             v.least = self.least(&v, lowest, top, step);
-            return Ok(v);
+            // Its shortest extents are where counts of tiles change most.
+            let short = (0..2 * SMALL).map(|i| v.least + i * step).filter(|n| *n <= top);
+            let further: Vec<i64> =
+                short.filter(|n| !like.iter().any(|(known, _)| known == n)).collect();
+            let made = on_all_cores(&further, |n| self.at(*n, configuration));
+            let skeleton = like[0].1.skeleton.clone();
+            let found = further.into_iter().zip(made).filter_map(|(n, m)| Some((n, m.ok()?)));
+            like.extend(found.filter(|(_, m)| m.skeleton == skeleton));
+            like.sort_by_key(|(n, _)| *n);
+            let mut again = self.made(&like, top)?;
+            again.least = v.least;
+            return Ok(again);
         }
         if std::env::var_os("SQUALL_DEBUG_RANGE").is_some() {
             eprintln!("single {top}: rough {} like {:?} of {} {configuration} {:?}", rough.len(), like.iter().map(|l| l.0).collect::<Vec<_>>(), made.len(), self.made(&like, top).map(|v| v.text.values(top)));

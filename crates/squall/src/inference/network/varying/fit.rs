@@ -26,9 +26,15 @@ pub fn fitted(extents: &[i64], values: &[i64]) -> Option<Formula> {
 
 /// A formula, or a product of some.
 fn product(extents: &[i64], values: &[i64], factors: usize) -> Option<Formula> {
-    let one = straight(extents, values)
-        .or_else(|| polynomial(extents, values))
+    // A line that is whole at the extents which were seen alone may be a quotient.
+    let line = straight(extents, values);
+    let is_whole = line.as_ref().is_some_and(|l| !l.divides());
+    let one = line
+        .clone()
+        .filter(|_| is_whole)
         .or_else(|| quotient(extents, values))
+        .or_else(|| polynomial(extents, values))
+        .or(line)
         .or_else(|| remainder(extents, values))
         .or_else(|| aligned(extents, values));
     if one.is_some() || factors == 1 {
@@ -91,6 +97,9 @@ fn polynomial(extents: &[i64], values: &[i64]) -> Option<Formula> {
             return None;
         }
         let coefficients = interpolated(&extents[..=degree], &values[..=degree])?;
+        if coefficients.last().is_none_or(|(n, _)| *n == 0) {
+            return None;
+        }
         let divisor = coefficients.iter().try_fold(1i128, |all, (_, d)| {
             (all / greatest_common_divisor(all, *d)).checked_mul(*d)
         })?;
@@ -209,41 +218,51 @@ fn leading(extents: &[i64], values: &[f64], degree: usize) -> Option<f64> {
     sum.is_finite().then_some(sum)
 }
 
-/// `c + e * floor((a*n + b) / d)`.
+/// `c + e * floor((a*n + b) / d)`. Of several that agree with all numbers, one that counts tiles
+/// is taken: a count of tiles, the last of which may be cut, is rounded up, and a count of whole
+/// tiles, besides which elements are left, is rounded down. Where no extent ends evenly in tiles,
+/// nothing else tells them from others.
 fn quotient(extents: &[i64], values: &[i64]) -> Option<Formula> {
     // Few points agree with many quotients.
-    if extents.len() < 5 {
+    if extents.len() < 4 {
         return None;
     }
     let (first, last) = (values.first()?, values.last()?);
     let shared = values.iter().fold(0, |g, v| greatest_common_divisor(g, (v - first) as i128));
     let run = extents.last()? - extents.first()?;
-    let slope = (last - first) as f64 / shared as f64 / run as f64;
-    for d in 2..=LARGEST_TILE {
+    if shared == 0 || run <= 0 {
+        return None;
+    }
+    // What is left when all steps are multiples of the shared factor.
+    let rest = (*first as i128).rem_euclid(shared);
+    let steps: Vec<i128> = values.iter().map(|v| (*v as i128 - rest) / shared).collect();
+    let slope = (steps[steps.len() - 1] - steps[0]) as f64 / run as f64;
+    let mut other = None;
+    for d in 2..=LARGEST_TILE as i128 {
         let near = slope * d as f64;
         // What lies between the first and the last point is off by less than one step.
         let off = d as f64 / run as f64;
-        for a in ((near - off).ceil() as i64)..=((near + off).floor() as i64) {
-            if a < 1 || greatest_common_divisor(a as i128, d as i128) != 1 {
+        for a in ((near - off).ceil() as i128)..=((near + off).floor() as i128) {
+            if a < 1 || greatest_common_divisor(a, d) != 1 {
                 continue;
             }
-            let steps = |v: &i64| (v - first) as i128 / shared;
-            let least = |(n, v): (&i64, &i64)| d as i128 * steps(v) - a as i128 * *n as i128;
-            let all = || extents.iter().zip(values).map(least);
-            let (low, high) = (all().max()?, all().min()? + d as i128 - 1);
-            if low > high {
-                continue;
+            let least = |(n, s): (&i64, &i128)| d * s - a * *n as i128;
+            let all = || extents.iter().zip(&steps).map(least);
+            let (low, high) = (all().max()?, all().min()? + d - 1);
+            let made = |b: i128| {
+                let steps = whole(a, b, d)?;
+                let scaled = steps.times(Formula::number(i64::try_from(shared).ok()?));
+                Some(scaled.plus(Formula::number(i64::try_from(rest).ok()?)))
+            };
+            if let Some(b) = [0, d - 1].into_iter().find(|b| (low..=high).contains(b)) {
+                return made(b);
             }
-            // Where no extent tells two of them apart, it is the one that counts tiles, the last
-            // of which may be cut: of whole tiles there is none beyond.
-            let counts = (low..=high).find(|b| b.rem_euclid(d as i128) == d as i128 - 1);
-            let b = counts.unwrap_or(low);
-            let steps = whole(a as i128, b, d as i128)?;
-            let scaled = steps.times(Formula::number(i64::try_from(shared).ok()?));
-            return Some(scaled.plus(Formula::number(*first)));
+            if low <= high && other.is_none() {
+                other = made((low..=high).find(|b| b.rem_euclid(d) == d - 1).unwrap_or(low));
+            }
         }
     }
-    None
+    other
 }
 
 #[cfg(test)]
@@ -286,8 +305,10 @@ mod tests {
         let extents: Vec<i64> = EXTENTS.iter().copied().filter(|n| n % 8 != 0).collect();
         let values: Series = extents.iter().map(|n| (n + 7) / 8).collect();
         assert_eq!(fitted(&extents, &values).and_then(|f| f.at(&[64])), Some(8));
-        let last: Series = extents.iter().map(|n| (n + 7) / 8 - 1).collect();
-        assert_eq!(fitted(&extents, &last).and_then(|f| f.at(&[64])), Some(7));
+        let whole: Series = extents.iter().map(|n| n / 8).collect();
+        assert_eq!(fitted(&extents, &whole).and_then(|f| f.at(&[64])), Some(8));
+        let begin: Series = extents.iter().map(|n| n / 8 * 8).collect();
+        assert_eq!(fitted(&extents, &begin).and_then(|f| f.at(&[64])), Some(64));
     }
 
     #[test]

@@ -225,6 +225,9 @@ fn plain_variant(
     let usual = shapes.iter().max_by_key(|s| count(s)).cloned().unwrap_or_default();
     let like: Vec<usize> = (0..texts.len()).filter(|i| shapes[*i] == usual).collect();
     let extents: Vec<i64> = like.iter().map(|i| kept[*i].draft.extent).collect();
+    if like.len() < LEAST_PLANS && like.len() < texts.len() {
+        return Err(fail("its C is another one at each extent".into()));
+    }
     let own: Vec<&str> = like.iter().map(|i| texts[*i].as_str()).collect();
     let text = VaryingText::of(&extents, &own);
     let text = text.ok_or_else(|| fail("a number of its C has no formula".into()))?;

@@ -39,15 +39,16 @@ pub fn varying_text(
 ) -> Result<String, String> {
     let text = template.with(&|n| format!("{NUMBER}{n}_"));
     let mut parts = parts_of(&text)?;
+    let macros = macros_of(&parts);
     for part in &mut parts {
         let Part::Function(f) = part else { continue };
         // Memory of its own is made for the largest extents.
         let is_size = f.name.ends_with("_bytes");
-        for line in f.body.iter_mut().filter(|l| is_size || declares_array(l)) {
-            *line = with_values(line, most);
+        for line in f.body.iter_mut().filter(|l| is_size || declares_array(l, &macros)) {
+            *line = with_values(&expanded(line, &macros), most);
         }
     }
-    spread_needs(&mut parts);
+    spread_needs(&mut parts, &macros);
     let needing: Vec<String> = functions(&parts)
         .filter(|f| f.needs_numbers && f.name != entry)
         .map(|f| f.name.clone())
@@ -59,12 +60,13 @@ pub fn varying_text(
     for part in &parts {
         match part {
             Part::Other(text) => {
-                if text.contains(NUMBER) {
+                let is_macro = text.starts_with("#define ");
+                if !is_macro && depends(text, &macros) {
                     return Err("a table or a type depends on the extent".into());
                 }
                 out.push_str(&passed(text, &needing, true)?);
             }
-            Part::Function(f) => print(f, entry, data, &needing, &mut out)?,
+            Part::Function(f) => print(f, entry, data, &needing, &macros, &mut out)?,
         }
     }
     Ok(out)
@@ -143,11 +145,50 @@ fn has_word(line: &str, name: &str) -> bool {
     line.contains(name) && words(line).any(|(_, w)| w == name)
 }
 
+/// A macro in whose place numbers come that vary.
+struct Macro {
+    name: String,
+    body: String,
+}
+
+/// The macros of a text that stand for numbers which vary, themselves or by other macros.
+fn macros_of(parts: &[Part]) -> Vec<Macro> {
+    let mut all: Vec<Macro> = Vec::new();
+    for part in parts {
+        let Part::Other(text) = part else { continue };
+        let Some(rest) = text.strip_prefix("#define ") else { continue };
+        let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+        let (name, body) = rest.split_at(end);
+        if depends(body, &all) {
+            all.push(Macro { name: name.into(), body: body.trim().into() });
+        }
+    }
+    all
+}
+
+/// Whether a text has a number that varies, or a macro for one.
+fn depends(text: &str, macros: &[Macro]) -> bool {
+    text.contains(NUMBER) || macros.iter().any(|m| has_word(text, &m.name))
+}
+
+/// A line with the bodies of macros in their places.
+fn expanded(line: &str, macros: &[Macro]) -> String {
+    let mut line = line.to_string();
+    for m in macros.iter().rev() {
+        let places: Vec<usize> =
+            words(&line).filter(|(_, w)| *w == m.name).map(|(at, _)| at).collect();
+        for at in places.into_iter().rev() {
+            line.replace_range(at..at + m.name.len(), &format!("({})", m.body));
+        }
+    }
+    line
+}
+
 /// Marks the functions that read numbers, and those that call one that does.
-fn spread_needs(parts: &mut [Part]) {
+fn spread_needs(parts: &mut [Part], macros: &[Macro]) {
     for part in parts.iter_mut() {
         if let Part::Function(f) = part {
-            f.needs_numbers = f.body.iter().any(|l| l.contains(NUMBER));
+            f.needs_numbers = f.body.iter().any(|l| depends(l, macros));
         }
     }
     loop {
@@ -205,16 +246,17 @@ fn passed(line: &str, needing: &[String], is_declaration: bool) -> Result<String
 /// Whether a line wants a constant where it has a number.
 fn wants_constant(line: &str) -> bool {
     let line = line.trim_start();
-    line.starts_with("case ") || line.starts_with("static ") || line.starts_with("enum ")
+    ["case ", "static ", "enum ", "#"].iter().any(|b| line.starts_with(b))
+        && !line.starts_with("#pragma")
 }
 
 /// Whether a line declares an array of so many elements as a number says.
-fn declares_array(line: &str) -> bool {
+fn declares_array(line: &str, macros: &[Macro]) -> bool {
     let Some((before, behind)) = line.trim_start().split_once('[') else { return false };
     let is_plain = before.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ' ');
     let extent = behind.split(']').next().unwrap_or("");
     is_plain && before.trim().contains(' ') && !before.starts_with("return ")
-        && extent.contains(NUMBER)
+        && depends(extent, macros)
 }
 
 fn print(
@@ -222,6 +264,7 @@ fn print(
     entry: &str,
     data: usize,
     needing: &[String],
+    macros: &[Macro],
     out: &mut String,
 ) -> Result<(), String> {
     let is_entry = f.name == entry;
@@ -229,17 +272,18 @@ fn print(
     if f.needs_numbers && !is_entry {
         head = passed(&head, std::slice::from_ref(&f.name), true)?;
     }
-    if head.contains(NUMBER) {
+    if depends(&head, macros) {
         return Err("a parameter depends on the extent".into());
     }
     let body: Vec<String> =
         f.body.iter().map(|l| passed(l, needing, false)).collect::<Result<_, String>>()?;
-    if let Some(line) = body.iter().find(|l| l.contains(NUMBER) && wants_constant(l)) {
+    if let Some(line) = body.iter().find(|l| depends(l, macros) && wants_constant(l)) {
         return Err(format!("C wants a constant here: {}", line.trim()));
     }
     let mut numbers: Vec<usize> = Vec::new();
     for line in &body {
-        for (_, word) in words(line).filter(|(_, w)| w.starts_with(NUMBER)) {
+        let line = expanded(line, macros);
+        for (_, word) in words(&line).filter(|(_, w)| w.starts_with(NUMBER)) {
             let digits = word[NUMBER.len()..].trim_end_matches('_');
             numbers.extend(digits.parse::<usize>().ok());
         }
@@ -300,6 +344,20 @@ mod tests {
              *)data[1];\n  const long squall_extent_0_ = squall_extents_[0];\n  for (long i = 0; i \
              < squall_extent_0_; i++) {\n    all(squall_extents_);\n  }\n  return 0;\n}\n"
         );
+    }
+
+    #[test]
+    fn macros_stand_for_numbers() {
+        let text = |n: i64| {
+            format!(
+                "#define N {n}L\n#define ALL (2*N)\nint k(int *data) {{\n  float t[N];\n  return \
+                 ALL;\n}}\n"
+            )
+        };
+        let made = varying(&text).unwrap();
+        assert!(made.contains("#define N squall_extent_0_\n"), "{made}");
+        assert!(made.contains("squall_extent_0_ = squall_extents_[0];"), "{made}");
+        assert!(made.contains("float t[(11)];"), "{made}");
     }
 
     #[test]

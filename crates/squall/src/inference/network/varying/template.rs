@@ -1,7 +1,7 @@
 //! The text that texts for several extents have in common. Input: the same text made at several
 //! extents, in which numbers alone differ; output: a [`Template`], whose places are numbered by
-//! how their numbers vary, and the series of each. Whole numbers in decimal count; digits in a
-//! longer word, such as a name, are a part of it.
+//! how their numbers vary, and the series of each. Whole numbers in decimal count, also those
+//! with C's `L`; digits in a longer word, such as a name, are a part of it.
 
 use super::fit::Series;
 
@@ -42,7 +42,10 @@ impl<'a> Iterator for Words<'a> {
         while end < self.0.len() {
             let rest = &self.0[end..];
             let length = rest.find(|c| !is_of_word(c)).unwrap_or(rest.len());
-            let number = Some(&rest[..length]).filter(|w| w.bytes().all(|b| b.is_ascii_digit()));
+            let word = &rest[..length];
+            // C spells a long number with an L.
+            let digits = word.strip_suffix('L').unwrap_or(word);
+            let number = Some(digits).filter(|w| w.bytes().all(|b| b.is_ascii_digit()));
             match number.filter(|w| !w.is_empty()).and_then(|w| w.parse().ok()) {
                 Some(n) if end == 0 => {
                     self.0 = &rest[length..];
@@ -158,6 +161,6 @@ mod tests {
         assert_eq!(generalised(&["a 1", "a 1 2"]), None);
         assert_eq!(generalised(&["a1", "a2"]), None);
         assert_ne!(skeleton("a 1.5"), skeleton("a 2.5"));
-        assert_eq!(skeleton("a 1 5"), skeleton("a 2 77"));
+        assert_eq!(skeleton("a 1 5L"), skeleton("a 2 77L"));
     }
 }

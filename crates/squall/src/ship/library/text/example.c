@@ -104,7 +104,7 @@ int main(int argc, char **argv) {
   }
   for (size_t i = 0; i < OUTPUTS; i++) output[i] = memory(outputs[i].count * outputs[i].size);
 
-  @NAME@_io io = {sizeof io, @IO@, NULL};
+  @NAME@_io io = {sizeof io, @IO@, @EXTENTS@NULL};
   double *took = (double *)malloc((size_t)runs * sizeof *took);
   for (long i = 0; i < runs && took; i++) {
 @RELEASE@    begin = milliseconds();

@@ -8,7 +8,7 @@
  *   @NAME@_close(model);
  *
  * A model is never written after it was opened: threads may share it, each with its own workspace.
- * A run allocates nothing, opens nothing and prints nothing. */
+ * A run allocates nothing, opens nothing and prints nothing@FIRST@. */
 #ifndef @UPPER@_H
 #define @UPPER@_H
 #include <stddef.h>
@@ -46,7 +46,8 @@ enum {
   @UPPER@_ERROR_VERSION = 6,   /* it has another version or another byte order */
   @UPPER@_ERROR_CPU = 7,       /* the processor lacks an instruction set of the kernels */
   @UPPER@_ERROR_MEMORY = 8,    /* there is not enough memory */
-  @UPPER@_ERROR_KERNEL = 9     /* a step refused its input, such as an index out of range */
+  @UPPER@_ERROR_KERNEL = 9,    /* a step refused its input, such as an index out of range */
+  @UPPER@_ERROR_EXTENT = 10    /* an extent is outside of its range */
 };
 
 typedef struct @NAME@_model @NAME@_model;
@@ -63,7 +64,7 @@ typedef struct {
 typedef struct {
   size_t struct_size; /* sizeof(@NAME@_io) */
 @FIELDS@
-  const @NAME@_pool *pool; /* NULL: @DEFAULT_POOL@ */
+@EXTENTS@  const @NAME@_pool *pool; /* NULL: @DEFAULT_POOL@ */
 } @NAME@_io;
 
 /* The version of the interface that the library has. */

@@ -9,6 +9,7 @@
 #include "runtime/library.c"
 #include "runtime/model.c"
 #include "runtime/plan.c"
+#include "runtime/varying.c"
 #include "runtime/verify.c"
 #include "runtime/weights.c"
 

@@ -12,21 +12,22 @@
 
 enum { THREADS = @THREADS@ };
 
-int @NAME@_run(const @NAME@_model *model, const @NAME@_io *io, void *workspace) {
-  if (!model || !io || !workspace) return RT_ARGUMENT;
-  if (io->struct_size < offsetof(@NAME@_io, pool)) return RT_ARGUMENT;
+static int run(const rt_model *m, const @NAME@_io *io, void *workspace) {
   const void *inputs[] = {@INPUTS@};
   void *outputs[] = {@OUTPUTS@};
-  const rt_opened *o = (const rt_opened *)model;
   /* A tensor without elements may lie nowhere. */
   for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
-    if (!inputs[i] && o->model.inputs[i].bytes) return RT_ARGUMENT;
+    if (!inputs[i] && m->inputs[i].bytes) return RT_ARGUMENT;
   for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
-    if (!outputs[i] && o->model.outputs[i].bytes) return RT_ARGUMENT;
+    if (!outputs[i] && m->outputs[i].bytes) return RT_ARGUMENT;
   if ((uintptr_t)workspace % RT_ALIGNMENT) return RT_UNALIGNED;
 @CLEAR@  rt_pool pool;
   const rt_pool *shared = NULL;
 @POOL@
-  return rt_execute(&o->model, inputs, outputs, workspace, shared, NULL) == RT_NONE ? RT_OK
-                                                                                    : RT_KERNEL;
+  return rt_execute(m, inputs, outputs, workspace, shared, NULL) == RT_NONE ? RT_OK : RT_KERNEL;
 }
+
+int @NAME@_run(const @NAME@_model *model, const @NAME@_io *io, void *workspace) {
+  if (!model || !io || !workspace) return RT_ARGUMENT;
+  if (io->struct_size < offsetof(@NAME@_io, pool)) return RT_ARGUMENT;
+@MODEL@}
