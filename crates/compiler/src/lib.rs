@@ -25,7 +25,7 @@ pub use explain::{STAGES, explain};
 pub use features::{FEATURES, GPU_FEATURES};
 pub use sketch::{
     Wanted, by_pairs, counterpart, cpu_makes_chain, gpu_makes_chain, of_operators, reference,
-    reference_of, sketches, sketch_of_range, sketches_wanted, untuned,
+    reference_of, sketch_of_range, sketches, sketches_wanted, untuned,
 };
 
 /// Changes whenever equal candidates may give other code; records of different versions do not

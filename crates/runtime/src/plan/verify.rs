@@ -120,7 +120,9 @@ fn buffers(p: &HostPlan) -> Result<(), String> {
         }
         let Some((region, offset)) = b.place else {
             return match b.role {
-                Role::Constant if b.values.is_empty() => Err(format!("constant {i} lies in no region")),
+                Role::Constant if b.values.is_empty() => {
+                    Err(format!("constant {i} lies in no region"))
+                }
                 _ => Ok(()),
             };
         };

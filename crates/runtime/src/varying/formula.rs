@@ -110,6 +110,18 @@ impl Formula {
         (depth == 1 && words.len() <= MOST_WORDS).then_some(Formula(words))
     }
 
+    /// The formula with another one in the place of the first symbol.
+    pub fn over_symbol(&self, inner: &Formula) -> Formula {
+        let mut words = Vec::new();
+        for word in &self.0 {
+            match word {
+                Word::Symbol(0) => words.extend(&inner.0),
+                other => words.push(*other),
+            }
+        }
+        Formula(words)
+    }
+
     /// Whether it has a quotient.
     pub fn divides(&self) -> bool {
         self.0.contains(&Word::Divide)
@@ -206,6 +218,7 @@ mod tests {
         assert_eq!(f.shown(&["seq"]), "(((seq + 7) / 8) * 768) - 5");
         assert_eq!([f.at(&[1]), f.at(&[8]), f.at(&[9])], [Some(763), Some(763), Some(1531)]);
         assert_eq!(Formula::parse("s0 -7 + 8 /", 1).and_then(|f| f.at(&[0])), Some(-1));
+        assert_eq!(f.over_symbol(&Formula::parse("s0 2 /", 1).unwrap()).at(&[17]), f.at(&[8]));
         assert_eq!(Formula::number(3).less(Formula::symbol(0)).at(&[4]), Some(1));
     }
 

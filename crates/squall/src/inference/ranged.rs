@@ -33,8 +33,7 @@ fn model_at(
     extent: i64,
 ) -> Result<ModelInput, Error> {
     let input = request.input.at(&[extent]);
-    let loaded =
-        input.load_tuned_given(context, store, request.target, request.threads, &[])?;
+    let loaded = input.load_tuned_given(context, store, request.target, request.threads, &[])?;
     loaded.model_or("it is no model that can be run").cloned()
 }
 
@@ -74,9 +73,10 @@ fn extent_of(request: &NetworkRequest, tensors: &[(String, Vec<i64>)]) -> Result
     for input in signature(request)?.inputs {
         let Some((_, shape)) = tensors.iter().find(|(n, _)| *n == input.name) else { continue };
         let extents = input.extents.unwrap_or_default();
-        let found = extents.iter().zip(shape).find(|(e, _)| {
-            matches!(e, Extent::Open(name) if *name == symbol.name)
-        });
+        let found = extents
+            .iter()
+            .zip(shape)
+            .find(|(e, _)| matches!(e, Extent::Open(name) if *name == symbol.name));
         let Some((_, n)) = found else { continue };
         if !symbol.holds(*n) {
             return Err(Error::Input {

@@ -187,6 +187,8 @@ pub struct Network {
     /// The driver's number of the GPU that it runs on.
     gpu: Option<u32>,
     arena_bytes: usize,
+    /// Steps of the program ahead of the plan's.
+    leading: usize,
     /// The file of the user's cache in which prepared weights stay, if they do.
     packed: Option<PathBuf>,
     /// Notes for the user about plain operators that run by another build.
@@ -347,6 +349,7 @@ impl Network {
             device,
             gpu: gpu.map(|g| g.ordinal),
             arena_bytes: layout.bytes,
+            leading: 0,
             packed: None,
             fallbacks,
         })
@@ -541,7 +544,10 @@ impl Network {
             for line in said.lines().filter_map(|l| l.strip_prefix(word)) {
                 let numbers: Vec<u64> = line.split(' ').filter_map(|w| w.parse().ok()).collect();
                 match numbers[..] {
-                    [i, ns] if (i as usize) < all.len() => all[i as usize] = ns,
+                    [i, ns] => {
+                        let at = (i as usize).checked_sub(self.leading);
+                        at.and_then(|i| all.get_mut(i)).into_iter().for_each(|n| *n = ns);
+                    }
                     _ => {}
                 }
             }

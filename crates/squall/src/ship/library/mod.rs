@@ -231,9 +231,7 @@ pub fn export_library(
         },
     });
     if !ports.symbols.is_empty() {
-        let one = |s: &Symbol| {
-            json!({"name": s.name, "least": s.least, "most": s.most, "multiple": s.step})
-        };
+        let one = |s: &Symbol| json!({"name": s.name, "least": s.least, "most": s.most, "multiple": s.step});
         description["symbols"] = ports.symbols.iter().map(one).collect();
     }
     library.write(&folder, &shipped, &description)?;

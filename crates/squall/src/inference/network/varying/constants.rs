@@ -6,6 +6,9 @@
 use super::draft::Draft;
 use squall_core::DType;
 use squall_graph::plan::PlanConstant;
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
 
 /// The most elements of a constant whose numbers the plan holds.
 const MOST_LISTED: usize = 64;
@@ -17,25 +20,63 @@ pub enum Varies {
     Beginning,
     /// The plan has to list its elements.
     Listed,
+    /// It is the corner of a square, as a causal mask is: rows of this length, of those of the
+    /// other length. A run copies it.
+    Corner {
+        /// The length of its rows, and how many there are.
+        own: usize,
+        /// The length of those of the largest extent.
+        most: usize,
+    },
+}
+
+/// The bytes of a constant, which may lie in the model's file; none where they cannot be read.
+fn bytes<'a>(d: &'a Draft, c: &'a PlanConstant) -> Option<Cow<'a, [u8]>> {
+    let length = c.elements as u64 * c.dtype.bytes();
+    let Some(place) = c.place.and_then(|n| d.places.get(n)) else {
+        return (c.data.len() as u64 == length).then_some(Cow::Borrowed(&c.data));
+    };
+    let mut file = File::open(&place.file).ok()?;
+    file.seek(SeekFrom::Start(place.offset)).ok()?;
+    let mut bytes = vec![0; length as usize];
+    file.read_exact(&mut bytes).ok()?;
+    Some(Cow::Owned(bytes))
 }
 
 /// How constant `c` of a draft follows from the one of the largest extent.
 pub fn compared(own: &Draft, most: &Draft, c: usize) -> Result<Varies, String> {
     let (a, b) = (&own.plan.constants[c], &most.plan.constants[c]);
     let place = |d: &Draft, p: Option<usize>| p.and_then(|n| d.places.get(n).cloned());
-    if a.dtype == b.dtype && place(own, a.place) == place(most, b.place) {
-        let is_whole = a.data.len() as u64 == a.elements as u64 * a.dtype.bytes();
-        if (a.place.is_some() && a.elements == b.elements) || (is_whole && a.data == b.data) {
-            return Ok(Varies::Beginning);
-        }
-        if a.elements == b.elements && short_list(a).is_some() {
-            return Ok(Varies::Listed);
-        }
-        if a.place.is_none() && is_whole && b.data.starts_with(&a.data) {
-            return Ok(Varies::Beginning);
-        }
+    let known = place(own, a.place).filter(|p| Some(p) == place(most, b.place).as_ref());
+    if known.is_some() && a.elements == b.elements {
+        return Ok(Varies::Beginning);
     }
-    Err(format!("its constant {} depends on the extent", a.name))
+    let fail = || format!("its constant {} depends on the extent", a.name);
+    let (Some(x), Some(y)) = (bytes(own, a), bytes(most, b)) else { return Err(fail()) };
+    // Beyond the range the constant is the longer one.
+    if a.dtype == b.dtype && a.elements == b.elements && short_list(a).is_some() && x != y {
+        return Ok(Varies::Listed);
+    }
+    if a.dtype == b.dtype && (y.starts_with(&x) || x.starts_with(&y)) {
+        return Ok(Varies::Beginning);
+    }
+    match corner(a, b, &x, &y) {
+        Some((own, most)) => Ok(Varies::Corner { own, most }),
+        None => Err(fail()),
+    }
+}
+
+/// The lengths of the rows of two squares, of which one is the corner of the other.
+fn corner(a: &PlanConstant, b: &PlanConstant, x: &[u8], y: &[u8]) -> Option<(usize, usize)> {
+    let [own, most] = [a.elements, b.elements].map(usize::isqrt);
+    if own * own != a.elements || most * most != b.elements || a.dtype != b.dtype {
+        return None;
+    }
+    let size = a.dtype.bytes() as usize;
+    let shared = own.min(most);
+    let row = |i: usize, length: usize| i * length * size..(i * length + shared) * size;
+    let is_same = |i| x.get(row(i, own)) == y.get(row(i, most));
+    (0..shared).all(is_same).then_some((own, most))
 }
 
 /// The elements of a constant that a plan can list.

@@ -4,7 +4,8 @@
 //! are formulas of the extent (`kernel_text.rs`). Below the size of a tile the nearest legal
 //! configuration takes over, which must pack weights in the same way.
 
-use super::fit::{Series, fitted};
+use super::checked::{Checked, Checker};
+use super::fit::{Series, fitted, fitted_beside, tiles_of};
 use super::kernel_text::varying_text;
 use super::template::{Template, generalised, skeleton};
 use crate::input::input_request::chosen_at;
@@ -16,11 +17,13 @@ use squall_runtime::varying::Symbol;
 use std::sync::Arc;
 
 /// How many extents a variant's text is made at; a formula must hold at all of them.
-const SAMPLES: usize = 28;
+const SAMPLES: usize = 40;
 /// Extents with a prime factor up to this one may end evenly in tiles.
 const SMALL_FACTORS: [i64; 6] = [2, 3, 5, 7, 11, 13];
 /// The most variants of a task.
 const MOST_VARIANTS: usize = 16;
+/// At most so many extents of a variant are checked.
+const MOST_CHECKS: usize = 8;
 /// Texts are taken at all extents up to this one.
 const SMALL: i64 = 16;
 /// Fewer texts than this agree with formulas by chance.
@@ -39,13 +42,8 @@ impl VaryingText {
     /// The text that texts at these extents have in common.
     pub fn of(extents: &[i64], texts: &[&str]) -> Option<VaryingText> {
         let (template, series) = generalised(texts)?;
-        let fit = |s: &Series| {
-            let f = fitted(extents, s);
-            if f.is_none() && std::env::var_os("SQUALL_DEBUG_RANGE").is_some() {
-                eprintln!("no formula: {extents:?} {s:?}");
-            }
-            f
-        };
+        let tiles = tiles_of(extents, &series);
+        let fit = |s: &Series| fitted_beside(extents, s, &tiles);
         Some(VaryingText { template, numbers: series.iter().map(fit).collect::<Option<_>>()? })
     }
 
@@ -73,6 +71,8 @@ pub struct Variant {
     pub source: KernelSource,
     /// The same text before numbers were put into an array.
     pub text: VaryingText,
+    /// The kernel of one extent that has such a text.
+    pub original: KernelSource,
 }
 
 /// A kernel of the task at one extent.
@@ -81,6 +81,15 @@ struct Made {
     configuration: String,
     source: KernelSource,
     skeleton: String,
+}
+
+/// A variant that was not checked.
+struct Proposed {
+    variant: Variant,
+    /// The skeleton of its text.
+    skeleton: String,
+    /// Extents with the skeletons of their own texts.
+    others: Vec<(i64, String)>,
 }
 
 /// What kernels are made from.
@@ -205,6 +214,7 @@ pub fn variants_of(
     workload: &VaryingText,
     symbol: &Symbol,
     target: &Target,
+    checker: &mut Checker<'_>,
 ) -> Result<Vec<Variant>, String> {
     let mut maker = Maker { chosen, workload, target, prepare: None };
     let base = chosen_at(symbol);
@@ -216,10 +226,7 @@ pub fn variants_of(
         if variants.len() == MOST_VARIANTS {
             return Err(format!("it needs more than {MOST_VARIANTS} kernels"));
         }
-        let variant = maker.variant(lowest, top, step)?;
-        if std::env::var_os("SQUALL_DEBUG_RANGE").is_some() {
-            eprintln!("{} {}..{top} {:?} {}", chosen.task.name, variant.least, variant.text.numbers.iter().map(|n| n.to_string()).collect::<Vec<_>>(), variant.configuration);
-        }
+        let variant = maker.variant(lowest, top, step, checker)?;
         top = variant.least - step;
         variants.push(variant);
     }
@@ -237,14 +244,25 @@ pub fn variants_of(
 impl Maker<'_> {
     /// The variant that serves `top` and as many extents below it as it can, of those from
     /// `lowest` on.
-    fn variant(&self, lowest: i64, top: i64, step: i64) -> Result<Variant, String> {
-        let first = self.nearest(top).and_then(|c| self.variant_of(&c, lowest, top, step));
+    fn variant(
+        &self,
+        lowest: i64,
+        top: i64,
+        step: i64,
+        checker: &mut Checker<'_>,
+    ) -> Result<Variant, String> {
+        let mut variant_of = |configuration: &str| {
+            let made = self.variant_of(configuration, lowest, top, step)?;
+            self.check(&made, top, checker)?;
+            Ok::<Variant, String>(made.variant)
+        };
+        let first = self.nearest(top).and_then(|c| variant_of(&c));
         if first.as_ref().is_ok_and(|v| v.least <= lowest.max(top / 4 * 3)) {
             return first;
         }
         // Tiles that fit half of the extent serve more of the range.
         let half = lowest.max((top / step + 1) / 2 * step);
-        let second = self.nearest(half).and_then(|c| self.variant_of(&c, lowest, top, step));
+        let second = self.nearest(half).and_then(|c| variant_of(&c));
         let is_served = |v: &Variant| v.least <= lowest.max(top / 4 * 3);
         if second.as_ref().is_ok_and(is_served) {
             return second;
@@ -254,7 +272,7 @@ impl Maker<'_> {
         let rolled = self.nearest(half).map(|c| not_unrolled(&c));
         let plain = (top <= SMALL / 2 * step).then(String::new);
         for configuration in rolled.into_iter().chain(plain) {
-            let other = self.variant_of(&configuration, lowest, top, step);
+            let other = variant_of(&configuration);
             if other.as_ref().is_ok_and(is_served) {
                 return other;
             }
@@ -264,7 +282,7 @@ impl Maker<'_> {
             (Ok(v), Err(_)) | (Err(_), Ok(v)) => Ok(v),
             (Err(why), Err(_)) => {
                 let smallest = self.smallest(step);
-                let third = smallest.and_then(|c| self.variant_of(&c, lowest, top, step));
+                let third = smallest.and_then(|c| variant_of(&c));
                 third.map_err(|_| format!("at {top}: {why}"))
             }
         }
@@ -293,7 +311,7 @@ impl Maker<'_> {
         lowest: i64,
         top: i64,
         step: i64,
-    ) -> Result<Variant, String> {
+    ) -> Result<Proposed, String> {
         let own = self.at(top, configuration);
         // A text needs several extents; there may be too few in the range.
         let beyond = top.max(64 * step);
@@ -315,9 +333,12 @@ impl Maker<'_> {
         let count = |of: &Made| made.iter().filter(|(_, m)| m.skeleton == of.skeleton).count();
         let general = general.or_else(|| made.iter().max_by_key(|(_, m)| count(m)));
         let mut like: Vec<(i64, Made)> = match general {
-            Some((_, g)) => made.iter().filter(|(_, m)| m.skeleton == g.skeleton).cloned().collect(),
+            Some((_, g)) => {
+                made.iter().filter(|(_, m)| m.skeleton == g.skeleton).cloned().collect()
+            }
             None => Vec::new(),
         };
+        let all = made.clone();
         if like.len() >= LEAST_TEXTS
             && let Ok(mut v) = self.made(&like, top)
             && self.holds(&v, top)
@@ -330,20 +351,49 @@ impl Maker<'_> {
             let made = on_all_cores(&further, |n| self.at(*n, configuration));
             let skeleton = like[0].1.skeleton.clone();
             let found = further.into_iter().zip(made).filter_map(|(n, m)| Some((n, m.ok()?)));
-            like.extend(found.filter(|(_, m)| m.skeleton == skeleton));
+            let found: Vec<(i64, Made)> = found.collect();
+            like.extend(found.iter().filter(|(_, m)| m.skeleton == skeleton).cloned());
+            let made_all: Vec<(i64, Made)> = all.into_iter().chain(found).collect();
             like.sort_by_key(|(n, _)| *n);
-            let mut again = self.made(&like, top)?;
-            again.least = v.least;
-            return Ok(again);
-        }
-        if std::env::var_os("SQUALL_DEBUG_RANGE").is_some() {
-            eprintln!("single {top}: rough {} like {:?} of {} {configuration} {:?}", rough.len(), like.iter().map(|l| l.0).collect::<Vec<_>>(), made.len(), self.made(&like, top).map(|v| v.text.values(top)));
-        }
-        if std::env::var_os("SQUALL_DEBUG_RANGE").is_some() && configuration.is_empty() {
-            eprintln!("plain at {top}: {:?} {:?}", like.iter().map(|l| l.0).collect::<Vec<_>>(), self.made(&like, top).map(|v| v.text.values(top)));
+            let mut variant = self.made(&like, top)?;
+            variant.least = v.least;
+            let others = made_all.into_iter().map(|(n, m)| (n, m.skeleton)).collect();
+            let skeleton = like[0].1.skeleton.clone();
+            return Ok(Proposed { variant, skeleton, others });
         }
         // An extent may have a text of its own.
-        self.made(&[(top, own?)], top)
+        let variant = self.made(&[(top, own?)], top)?;
+        Ok(Proposed { variant, skeleton: String::new(), others: Vec::new() })
+    }
+
+    /// Checks a variant where it is most likely to be wrong: at its least extent and the one
+    /// behind it, at the largest, and at the least of each kind of extents for which the sketch
+    /// has a simpler text.
+    fn check(&self, p: &Proposed, top: i64, checker: &mut Checker<'_>) -> Result<(), String> {
+        let v = &p.variant;
+        let mut known: Vec<&str> = vec![&p.skeleton];
+        let mut extents = vec![v.least];
+        let mut others: Vec<&(i64, String)> =
+            p.others.iter().filter(|(n, _)| (v.least..=top).contains(n)).collect();
+        others.sort();
+        extents.extend(others.iter().find(|(n, _)| *n > v.least).map(|(n, _)| *n));
+        for (n, skeleton) in others {
+            if !known.contains(&skeleton.as_str()) {
+                known.push(skeleton);
+                extents.push(*n);
+            }
+        }
+        extents.dedup();
+        extents.truncate(MOST_CHECKS);
+        let checked = Checked {
+            name: &self.chosen.task.name,
+            workload: self.workload,
+            text: &v.text,
+            source: &v.original,
+            scratch: v.source.workspace,
+            configuration: &v.configuration,
+        };
+        checker.check(&checked, &extents)
     }
 
     /// Whether no number of a variant's text is below zero at an extent, as the start of a tile
@@ -362,11 +412,7 @@ impl Maker<'_> {
     }
 
     /// A variant of texts of one skeleton.
-    fn made(
-        &self,
-        like: &[(i64, Made)],
-        top: i64,
-    ) -> Result<Variant, String> {
+    fn made(&self, like: &[(i64, Made)], top: i64) -> Result<Variant, String> {
         let (_, general) = like.first().ok_or("it has no text")?;
         let extents: Vec<i64> = like.iter().map(|(n, _)| *n).collect();
         let texts: Vec<&str> = like.iter().map(|(_, m)| m.source.source.as_str()).collect();
@@ -387,6 +433,7 @@ impl Maker<'_> {
         let mut source = KernelSource { source: made, ..general.source.clone() };
         source.workspace.0 = u64::try_from(scratch).map_err(|e| e.to_string())?;
         let configuration = general.configuration.clone();
-        Ok(Variant { least: top, configuration, source, text })
+        let original = general.source.clone();
+        Ok(Variant { least: top, configuration, source, text, original })
     }
 }

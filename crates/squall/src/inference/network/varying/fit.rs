@@ -7,8 +7,9 @@ use squall_runtime::Formula;
 
 /// The highest degree of a polynomial: three axes of a tensor may grow with one symbol.
 const MOST_DEGREE: usize = 3;
-/// The largest tile whose count is looked for.
-const LARGEST_TILE: i64 = 512;
+/// The largest tile whose count is looked for, and the largest of which a count is a factor.
+const LARGEST_TILE: i64 = 4096;
+const LARGEST_FACTOR: i64 = 256;
 /// The most lanes of a vector, in which elements may be left.
 const LARGEST_VECTOR: i64 = 64;
 /// Memory begins at multiples of this many bytes.
@@ -21,18 +22,42 @@ pub type Series = Vec<i64>;
 
 /// The formula of a number whose values at extents are these; extents differ from each other.
 pub fn fitted(extents: &[i64], values: &[i64]) -> Option<Formula> {
-    product(extents, values, MOST_FACTORS)
+    fitted_beside(extents, values, &[])
+}
+
+/// The same of a number of a text with tiles of these sizes: several sizes may agree with all
+/// values, and these are the likely ones.
+pub fn fitted_beside(extents: &[i64], values: &[i64], tiles: &[i64]) -> Option<Formula> {
+    product(&Seen { extents, tiles }, values, MOST_FACTORS)
+}
+
+/// The sizes of tiles in whose numbers `n - T`, the begin of the last tile, the size shows.
+pub fn tiles_of(extents: &[i64], all: &[Series]) -> Vec<i64> {
+    let tile = |s: &Series| {
+        let (n, v) = (extents.first()?, s.first()?);
+        let size = n - v;
+        let is_begin = extents.iter().zip(s).all(|(n, v)| n - v == size);
+        (is_begin && (2..=LARGEST_TILE).contains(&size)).then_some(size)
+    };
+    all.iter().filter_map(tile).collect()
+}
+
+/// The extents at which numbers were seen, and sizes of tiles.
+struct Seen<'a> {
+    extents: &'a [i64],
+    tiles: &'a [i64],
 }
 
 /// A formula, or a product of some.
-fn product(extents: &[i64], values: &[i64], factors: usize) -> Option<Formula> {
+fn product(seen: &Seen<'_>, values: &[i64], factors: usize) -> Option<Formula> {
+    let extents = seen.extents;
     // A line that is whole at the extents which were seen alone may be a quotient.
     let line = straight(extents, values);
     let is_whole = line.as_ref().is_some_and(|l| !l.divides());
     let one = line
         .clone()
         .filter(|_| is_whole)
-        .or_else(|| quotient(extents, values))
+        .or_else(|| quotient(seen, values))
         .or_else(|| polynomial(extents, values))
         .or(line)
         .or_else(|| remainder(extents, values))
@@ -41,7 +66,7 @@ fn product(extents: &[i64], values: &[i64], factors: usize) -> Option<Formula> {
         return one;
     }
     // The symbol itself, and counts of tiles of it, are what products of axes have as factors.
-    let tiles = (1..=LARGEST_TILE).map(|t| {
+    let tiles = (1..=LARGEST_FACTOR).map(|t| {
         let count = |n: &i64| (n + t - 1).div_euclid(t);
         let formula = Formula::symbol(0).plus(Formula::number(t - 1)).over(t);
         (extents.iter().map(count).collect::<Series>(), formula)
@@ -53,7 +78,7 @@ fn product(extents: &[i64], values: &[i64], factors: usize) -> Option<Formula> {
             continue;
         }
         let rest: Series = values.iter().zip(&factor).map(|(v, f)| v / f).collect();
-        if let Some(other) = product(extents, &rest, factors - 1) {
+        if let Some(other) = product(seen, &rest, factors - 1) {
             return Some(other.times(formula));
         }
     }
@@ -187,7 +212,9 @@ fn aligned(extents: &[i64], values: &[i64]) -> Option<Formula> {
         let mut rest: Vec<f64> = values.iter().map(|v| *v as f64 - middle).collect();
         let mut formula = Formula::number(0);
         for d in (0..=degree).rev() {
-            let c = if d == 0 { rest.iter().sum::<f64>() / rest.len() as f64 } else {
+            let c = if d == 0 {
+                rest.iter().sum::<f64>() / rest.len() as f64
+            } else {
                 leading(extents, &rest, d)?
             };
             let c = c.round();
@@ -222,12 +249,13 @@ fn leading(extents: &[i64], values: &[f64], degree: usize) -> Option<f64> {
 /// is taken: a count of tiles, the last of which may be cut, is rounded up, and a count of whole
 /// tiles, besides which elements are left, is rounded down. Where no extent ends evenly in tiles,
 /// nothing else tells them from others.
-fn quotient(extents: &[i64], values: &[i64]) -> Option<Formula> {
+fn quotient(seen: &Seen<'_>, values: &[i64]) -> Option<Formula> {
+    let extents = seen.extents;
     // Few points agree with many quotients.
     if extents.len() < 4 {
         return None;
     }
-    let (first, last) = (values.first()?, values.last()?);
+    let first = values.first()?;
     let shared = values.iter().fold(0, |g, v| greatest_common_divisor(g, (v - first) as i128));
     let run = extents.last()? - extents.first()?;
     if shared == 0 || run <= 0 {
@@ -238,7 +266,8 @@ fn quotient(extents: &[i64], values: &[i64]) -> Option<Formula> {
     let steps: Vec<i128> = values.iter().map(|v| (*v as i128 - rest) / shared).collect();
     let slope = (steps[steps.len() - 1] - steps[0]) as f64 / run as f64;
     let mut other = None;
-    for d in 2..=LARGEST_TILE as i128 {
+    let likely = seen.tiles.iter().map(|t| *t as i128);
+    for d in likely.chain(2..=LARGEST_TILE as i128) {
         let near = slope * d as f64;
         // What lies between the first and the last point is off by less than one step.
         let off = d as f64 / run as f64;

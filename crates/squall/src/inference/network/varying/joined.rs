@@ -14,9 +14,11 @@ use crate::base::error::Error;
 use crate::predict::choose::Chosen;
 use squall_core::KernelSource;
 use squall_runtime::Formula;
-use squall_runtime::plan::{Buffer, Element, HostPlan, Parameter, Role, Work};
+use squall_runtime::plan::{
+    ALIGNMENT, At, Buffer, Element, HostPlan, MoveAxis, Parameter, Role, Step, Work,
+};
 use squall_runtime::varying::VaryingPlan;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 /// The region of constants in a network's plan.
@@ -36,6 +38,8 @@ pub struct Joined {
     pub shapes: [Vec<Vec<Formula>>; 2],
     /// Bytes of the region that activations and scratch memory share.
     pub arena_bytes: usize,
+    /// Steps ahead of those of the model's own plan.
+    pub leading: usize,
     kernels: Vec<Chosen>,
     layout: FileLayout,
     most: i64,
@@ -47,6 +51,8 @@ struct Ready {
     plan: HostPlan,
     /// The elements of each buffer that may have to be listed: short constants of integers.
     lists: HashMap<usize, Vec<i64>>,
+    /// The lengths of the rows of each buffer that is the corner of a square, and of the square.
+    corners: BTreeMap<usize, (usize, usize)>,
 }
 
 /// The kernels of a point, with the sizes that all extents share.
@@ -100,6 +106,7 @@ impl Joined {
                 b.values = r.lists.get(i).cloned().ok_or("a constant is a list at some extents")?;
             }
         }
+        let leading = copy_corners(&mut ready)?;
         let mut all: Vec<Vec<Variant>> = families.to_vec();
         let mut parts: Vec<KernelSource> = Vec::new();
         for f in 0..most.draft.plain.sources.len() {
@@ -129,7 +136,7 @@ impl Joined {
         let sources = variants.chain(parts).collect();
         let (shapes, arena_bytes) = ([inputs, outputs], layout.bytes);
         let most = most.draft.extent;
-        Ok(Joined { plan, sources, shapes, arena_bytes, kernels, layout, most })
+        Ok(Joined { plan, sources, shapes, arena_bytes, leading, kernels, layout, most })
     }
 
     /// Writes plan and constants of the largest extent.
@@ -180,7 +187,7 @@ fn with_constants(
     listed: &mut HashSet<usize>,
 ) -> Result<Ready, String> {
     let mut plan = own.plan;
-    let mut lists = HashMap::new();
+    let (mut lists, mut corners) = (HashMap::new(), BTreeMap::new());
     plan.regions.clone_from(&reference.plan.regions);
     for (i, b) in plan.buffers.iter_mut().enumerate() {
         let Some((CONSTANT, at)) = b.place else { continue };
@@ -190,12 +197,55 @@ fn with_constants(
         let (_, there) = *reference.constants.get(piece).ok_or("it has other constants")?;
         b.place = Some((CONSTANT, there));
         let Some(c) = constant else { continue };
-        if let Varies::Listed = compared(&point.draft, &most.draft, c)? {
-            listed.insert(i);
+        match compared(&point.draft, &most.draft, c)? {
+            Varies::Listed => _ = listed.insert(i),
+            Varies::Corner { own, most } => _ = corners.insert(i, (own, most)),
+            Varies::Beginning => {}
         }
         lists.extend(short_list(&point.draft.plan.constants[c]).map(|l| (i, l)));
     }
-    Ok(Ready { extent: point.draft.extent, plan, lists })
+    Ok(Ready { extent: point.draft.extent, plan, lists, corners })
+}
+
+/// Has each run copy the constants that are corners of squares, into memory of their own behind
+/// all else; how many copies that are.
+fn copy_corners(ready: &mut [Ready]) -> Result<usize, String> {
+    let mut all: BTreeSet<usize> = BTreeSet::new();
+    for r in ready.iter() {
+        all.extend(r.corners.keys());
+    }
+    for r in ready {
+        // At the largest extent it is the whole square.
+        let mut copies = Vec::new();
+        for i in &all {
+            let b = r.plan.buffers[*i].clone();
+            let side = (b.count as usize).isqrt();
+            let (own, most) = r.corners.get(i).copied().unwrap_or((side, side));
+            if own * own != b.count as usize {
+                return Err("a constant is a square at some extents".into());
+            }
+            let from = r.plan.buffers.len() as u32;
+            let square = (most * most) as u64;
+            r.plan.buffers.push(Buffer { count: square, ..b.clone() });
+            let bytes = (square * b.element.bytes()).next_multiple_of(ALIGNMENT);
+            let at = r.plan.regions[0].bytes.next_multiple_of(ALIGNMENT);
+            r.plan.regions[0].bytes = at + bytes;
+            let to = &mut r.plan.buffers[*i];
+            (to.role, to.place) = (Role::Scratch, Some((0, at)));
+            let axis = |extent: usize, to: usize, from: usize| MoveAxis {
+                extent: extent as u64,
+                to: to as u64,
+                from: from as i64,
+            };
+            let axes = vec![axis(own, own, most), axis(own, 1, 1)];
+            let [from, to] = [from, *i as u32].map(|buffer| At { buffer, element: 0 });
+            let work = Work::Copy { from, to, axes };
+            copies.push(Step { name: "a constant's corner".into(), when: Vec::new(), work });
+        }
+        copies.append(&mut r.plan.steps);
+        r.plan.steps = copies;
+    }
+    Ok(all.len())
 }
 
 /// The variant of a plain operator: one text for the whole range.
@@ -237,8 +287,9 @@ fn plain_variant(
     let data = call.inputs.iter().enumerate();
     let data = data.filter(|(i, o)| o.is_some() && !weights.contains(i)).count();
     let made = varying_text(&text.template, &name, data, &values).map_err(fail)?;
+    let original = source.clone();
     let source = KernelSource { source: made, symbol: name, ..source.clone() };
-    Ok(Variant { least: symbol.least, configuration: String::new(), source, text })
+    Ok(Variant { least: symbol.least, configuration: String::new(), source, text, original })
 }
 
 /// Puts variants of kernels in the place of the kernels of plans.
@@ -352,7 +403,8 @@ fn verify(plan: &VaryingPlan, symbol: &Symbol) -> Result<(), String> {
     let stride = ((most - least) / VERIFIED).max(1);
     let mut n = least;
     while n <= most {
-        let own = plan.at(&[n * symbol.step]).map_err(|e| format!("at {}: {e}", n * symbol.step))?;
+        let own =
+            plan.at(&[n * symbol.step]).map_err(|e| format!("at {}: {e}", n * symbol.step))?;
         let is_inside = own.buffers.iter().zip(&most_plan.buffers).all(|(o, m)| o.count <= m.count);
         if !is_inside {
             return Err(format!("at {} it needs more memory than at the most", n * symbol.step));
@@ -364,8 +416,7 @@ fn verify(plan: &VaryingPlan, symbol: &Symbol) -> Result<(), String> {
 
 /// The shapes of the inputs (0) or outputs (1) as formulas.
 fn shapes(end: usize, points: &[Point], extents: &[i64]) -> Option<Vec<Vec<Formula>>> {
-    let kept: Vec<&Point> =
-        points.iter().filter(|p| extents.contains(&p.draft.extent)).collect();
+    let kept: Vec<&Point> = points.iter().filter(|p| extents.contains(&p.draft.extent)).collect();
     let first = &kept.first()?.draft.ends[end];
     let value = |i: usize| {
         (0..first[i].shape.len())

@@ -224,7 +224,8 @@ fn with_values(line: &str, values: &[i64]) -> String {
 fn passed(line: &str, needing: &[String], is_declaration: bool) -> Result<String, String> {
     let mut line = line.to_string();
     for name in needing.iter().filter(|n| line.contains(n.as_str())).collect::<Vec<_>>() {
-        let places: Vec<usize> = words(&line).filter(|(_, w)| w == name).map(|(at, _)| at).collect();
+        let places: Vec<usize> =
+            words(&line).filter(|(_, w)| w == name).map(|(at, _)| at).collect();
         for at in places.into_iter().rev() {
             let behind = at + name.len();
             if !line[behind..].starts_with('(') {
@@ -255,7 +256,9 @@ fn declares_array(line: &str, macros: &[Macro]) -> bool {
     let Some((before, behind)) = line.trim_start().split_once('[') else { return false };
     let is_plain = before.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ' ');
     let extent = behind.split(']').next().unwrap_or("");
-    is_plain && before.trim().contains(' ') && !before.starts_with("return ")
+    is_plain
+        && before.trim().contains(' ')
+        && !before.starts_with("return ")
         && depends(extent, macros)
 }
 
@@ -368,7 +371,8 @@ mod tests {
             };
             assert!(varying(&text).is_err(), "{body}");
         }
-        let array = |n: i64| format!("int k(int *data) {{\n  float t[{n}] __attribute__((x));\n}}\n");
+        let array =
+            |n: i64| format!("int k(int *data) {{\n  float t[{n}] __attribute__((x));\n}}\n");
         assert!(varying(&array).unwrap().contains("float t[11] "));
         let table = |n: i64| format!("static const int t[2] = {{{n}, 1}};\n");
         assert!(varying(&table).is_err());

@@ -8,12 +8,13 @@
 //! the extent (`fit.rs`). Texts are taken at extents that do not end evenly in tiles, so that the
 //! last instance of a tile may move back at every extent. Memory is planned at the largest one.
 
+mod checked;
 mod constants;
 mod draft;
 mod family;
 mod fit;
-mod kernel_text;
 mod joined;
+mod kernel_text;
 mod template;
 
 use super::program::{self, LinkedSource, Site};
@@ -23,10 +24,11 @@ use crate::input::input_request::chosen_at;
 use crate::input::user_input::ModelInput;
 use crate::predict::choose::Chosen;
 use crate::target::target_context::TargetContext;
+use checked::Checker;
 use draft::Draft;
 use family::{Variant, VaryingText, variants_of};
 use joined::Joined;
-use squall_core::{KernelSource, Task, TensorKind};
+use squall_core::{KernelSource, Target, Task, TensorKind};
 use squall_graph::plan::Plan;
 use squall_runtime::Formula;
 use squall_runtime::varying::{Symbol, VaryingPlan};
@@ -127,10 +129,9 @@ impl VaryingNetwork {
         let point = points.swap_remove(at_most);
         let (folder, temporary) = super::folder(None)?;
         joined.write(&folder, &point)?;
-        let parts: Vec<LinkedSource<'_>> =
-            joined.sources.iter().map(LinkedSource::plain).collect();
+        let parts: Vec<LinkedSource<'_>> = joined.sources.iter().map(LinkedSource::plain).collect();
         program::build(Site { folder: &folder, is_kept: false }, &parts, &moves, at)?;
-        let Joined { plan, sources, shapes, arena_bytes, .. } = joined;
+        let Joined { plan, sources, shapes, arena_bytes, leading, .. } = joined;
         let Point { draft, model } = point;
         let [inputs, outputs] = draft.ends;
         let network = Network {
@@ -149,6 +150,7 @@ impl VaryingNetwork {
             device: at.device.clone(),
             gpu: None,
             arena_bytes,
+            leading,
             packed: None,
             fallbacks,
         };
@@ -185,6 +187,73 @@ impl VaryingNetwork {
     }
 }
 
+/// A task whose numbers follow from one extent, which is itself a quotient of the symbol's, as
+/// half of an image's height is.
+struct InnerExtent {
+    /// The extent by the symbol's.
+    formula: Formula,
+    /// The task by the extent.
+    workload: VaryingText,
+    /// The extent's range.
+    range: Symbol,
+}
+
+/// The extent from which all numbers of a task follow, where one of them is a quotient.
+fn inner_extent(text: &VaryingText, symbol: &Symbol) -> Option<InnerExtent> {
+    let quotients = text.numbers.iter().filter(|f| f.divides());
+    let formula = quotients.min_by_key(|f| f.at(&[symbol.last()]).unwrap_or(i64::MAX))?.clone();
+    let mut texts: Vec<(i64, String)> = Vec::new();
+    let steps = (symbol.last() - symbol.first()) / symbol.step;
+    for i in 0..=steps {
+        // Some far apart, and neighbours, which a quotient may not tell from each other.
+        if i % (steps / 24 + 1) > 1 {
+            continue;
+        }
+        let n = symbol.first() + i * symbol.step;
+        let (inner, text) = (formula.at(&[n])?, text.at(n)?);
+        match texts.iter().find(|(known, _)| *known == inner) {
+            Some((_, known)) if *known != text => return None,
+            Some(_) => {}
+            None => texts.push((inner, text)),
+        }
+    }
+    let extents: Vec<i64> = texts.iter().map(|t| t.0).collect();
+    let own: Vec<&str> = texts.iter().map(|t| t.1.as_str()).collect();
+    let workload = VaryingText::of(&extents, &own)?;
+    let [least, most] = [symbol.first(), symbol.last()].map(|n| formula.at(&[n]));
+    let range = Symbol { least: least?, most: most?, step: 1, ..symbol.clone() };
+    (range.least >= 1).then_some(InnerExtent { formula, workload, range })
+}
+
+impl InnerExtent {
+    /// The kernels over the extent's range, by the symbol's extents.
+    fn variants(
+        &self,
+        chosen: &Chosen,
+        symbol: &Symbol,
+        target: &Target,
+        checker: &mut Checker<'_>,
+    ) -> Result<Vec<Variant>, String> {
+        let mut all = variants_of(chosen, &self.workload, &self.range, target, checker)?;
+        for v in &mut all {
+            for f in &mut v.text.numbers {
+                *f = f.over_symbol(&self.formula);
+            }
+            // The extent grows with the symbol's.
+            let (mut low, mut high) = (symbol.first(), symbol.last());
+            while low < high {
+                let middle = low + (high - low) / 2;
+                match self.formula.at(&[middle]) {
+                    Some(inner) if inner >= v.least => high = middle,
+                    _ => low = middle + 1,
+                }
+            }
+            v.least = low;
+        }
+        Ok(all)
+    }
+}
+
 /// Makes weights whose extents vary data of their tasks: they are beginnings of constants, which
 /// nothing packs.
 fn read_varying_weights(chosen: &mut [Chosen], points: &mut [Point]) {
@@ -217,15 +286,19 @@ fn families_of(
 ) -> Result<Vec<Vec<Variant>>, String> {
     let extents: Vec<i64> = points.iter().map(|p| p.draft.extent).collect();
     let mut all = Vec::new();
+    let mut checker = Checker::new(at);
     for (i, k) in chosen.iter().enumerate() {
         let texts: Vec<String> =
             points.iter().map(|p| p.model.tasks[i].workload.to_string()).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let fail = |why: &str| format!("kernel {}: {why}", k.task.name);
-        let text = VaryingText::of(&extents, &texts).ok_or_else(|| {
-            fail("its extents do not follow from the symbol's by a formula")
-        })?;
-        all.push(variants_of(k, &text, symbol, &at.target).map_err(|e| fail(&e))?);
+        let text = VaryingText::of(&extents, &texts)
+            .ok_or_else(|| fail("its extents do not follow from the symbol's by a formula"))?;
+        let made = match inner_extent(&text, symbol) {
+            Some(inner) => inner.variants(k, symbol, &at.target, &mut checker),
+            None => variants_of(k, &text, symbol, &at.target, &mut checker),
+        };
+        all.push(made.map_err(|e| fail(&e))?);
     }
     Ok(all)
 }
