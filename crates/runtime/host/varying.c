@@ -113,8 +113,8 @@ uint32_t rt_varying_most(const char *text, size_t length, int64_t most[RT_SYMBOL
 }
 
 /* Writes a text with values in the place of `$K`; `to` has room. */
-static int put_values(const char *at, const char *end, const int64_t *values, size_t count, char *to,
-                   size_t *bytes) {
+static int put_values(const char *at, const char *end, const int64_t *values, size_t count,
+                      char *to, size_t *bytes) {
   char *out = to;
   while (at < end) {
     if (*at != '$') {

@@ -115,7 +115,8 @@ fn buffers(p: &HostPlan) -> Result<(), String> {
             return Err(format!("buffer {i} is no record of an output, and grown"));
         }
         let is_listed = b.role == Role::Constant && b.element.letter() == 'l' && b.place.is_none();
-        if !b.values.is_empty() && !(is_listed && b.count == b.values.len() as u64) {
+        let has_all = is_listed && b.count == b.values.len() as u64;
+        if !(b.values.is_empty() || has_all) {
             return Err(format!("buffer {i} is no constant of the values that it has"));
         }
         let Some((region, offset)) = b.place else {

@@ -6,7 +6,8 @@
 use crate::base::error::Error;
 use crate::inference::check::{Checked, Expected, Tolerance};
 use crate::inference::network::Network;
-use crate::inference::run::{NetworkRequest, given, network_for, signature};
+use crate::inference::network_request::{NetworkRequest, signature};
+use crate::inference::run::{given, network_for};
 use crate::input::arrays::{ArrayFile, NamedArray, named, numbered, read_array};
 use crate::input::input_request::InputRequest;
 use crate::input::precision::Precision;

@@ -4,8 +4,9 @@
 
 use crate::base::error::Error;
 use crate::inference::network::Packing;
+use crate::inference::network_request::NetworkRequest;
 use crate::inference::ranged::varying;
-use crate::inference::run::{NetworkRequest, leave_wishes, network_to_export, say_of};
+use crate::inference::run::{leave_wishes, network_to_export, say_of};
 use crate::ship::library::{Exported, ExportedLibrary, LibraryOptions, export_library};
 use crate::target::target_context::Context;
 use crate::task::event::Listen;

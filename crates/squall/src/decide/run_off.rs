@@ -4,7 +4,7 @@
 
 use crate::base::error::Error;
 use crate::decide::network_runoff::{NetworkRunOff, Settled};
-use crate::inference::run::NetworkRequest;
+use crate::inference::network_request::NetworkRequest;
 use crate::target::target_context::Context;
 use crate::task::event::Listen;
 use squall_records::Store;

@@ -2,7 +2,7 @@
 //! device, what ends it and who listens, each resolved once.
 
 use crate::base::error::Error;
-use crate::inference::run::NetworkRequest;
+use crate::inference::network_request::NetworkRequest;
 use crate::input::user_input::{Input, InputKind};
 use crate::target::target_context::{Context, TargetContext};
 use crate::task::event::{Event, Listen};

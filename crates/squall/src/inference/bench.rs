@@ -5,9 +5,10 @@
 
 use crate::base::error::Error;
 use crate::inference::network::{Network, Times};
+use crate::inference::network_request::NetworkRequest;
 use crate::inference::peers::Library;
 use crate::inference::ranged::extents;
-use crate::inference::run::{NetworkRequest, leave_wishes, network};
+use crate::inference::run::{leave_wishes, network};
 use crate::inference::timed::Inference;
 use crate::inference::timing::{Timed, time_beside};
 use crate::input::arrays::{ArrayFile, NamedArray};

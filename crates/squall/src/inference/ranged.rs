@@ -5,7 +5,7 @@
 use crate::base::error::Error;
 use crate::inference::network::varying::VaryingNetwork;
 use crate::inference::network::{NetworkValue, Packing};
-use crate::inference::run::{NetworkRequest, signature};
+use crate::inference::network_request::{NetworkRequest, signature};
 use crate::input::user_input::ModelInput;
 use crate::predict::choose::kernels_of;
 use crate::target::target_context::Context;

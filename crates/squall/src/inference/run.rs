@@ -5,46 +5,18 @@
 
 use crate::base::error::Error;
 use crate::inference::network::{Layer, Network, Packing, accepts};
+use crate::inference::network_request::{NetworkRequest, signature};
 use crate::inference::ranged::{moved, varying};
 use crate::inference::wishes::{leave, seconds_of, wishes_of};
 use crate::input::arrays::{ArrayFile, NamedArray, named, read_array, write_array};
-use crate::input::input_request::InputRequest;
 use crate::predict::choose::{Chosen, Origin, kernels_of};
 use crate::predict::counts::KernelCounts;
-use crate::predict::guess::{GuessRequest, GuessSource};
+use crate::predict::guess::GuessSource;
 use crate::predict::locked::refuse_misses;
 use crate::target::target_context::Context;
-use crate::target::target_request::TargetRequest;
 use crate::task::event::{Event, Listen};
 use squall_core::Task;
-use squall_frontend::onnx::{self, Signature};
 use squall_records::Store;
-use std::path::{Path, PathBuf};
-
-/// A model, its store of kernels and its target.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NetworkRequest {
-    /// The model.
-    pub input: InputRequest,
-    /// The store whose kernels are used, if any.
-    pub store: Option<PathBuf>,
-    /// How kernels that were never tuned are chosen.
-    pub guess: GuessRequest,
-    /// The device that it is run on.
-    pub target: TargetRequest,
-    /// Threads that a kernel may use.
-    pub threads: usize,
-    /// A folder for the program that runs it; what did not change there is not compiled again.
-    pub keep: Option<PathBuf>,
-}
-
-impl NetworkRequest {
-    /// The same request for one inference, whose result is wanted soon and whose time matters
-    /// little.
-    pub fn soon(&self) -> NetworkRequest {
-        NetworkRequest { guess: GuessRequest { soon: true, ..self.guess.clone() }, ..self.clone() }
-    }
-}
 
 /// A model run once.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,21 +76,6 @@ pub(crate) fn given(
     let all = [&inputs[..], &signature.initializers].concat();
     let list = named(files, &all, &inputs, "input", &request.input.source)?;
     list.into_iter().map(|(name, path)| Ok((name, read_array(&path)?))).collect()
-}
-
-/// What the model's file says that it takes and gives.
-pub(crate) fn signature(request: &NetworkRequest) -> Result<Signature, Error> {
-    let path = Path::new(&request.input.source);
-    if path.extension().is_none_or(|e| !e.eq_ignore_ascii_case("onnx")) {
-        return Err(Error::Input {
-            place: request.input.source.clone(),
-            message: "it is no model that can be run".into(),
-            hint: "give a model.onnx".into(),
-        });
-    }
-    let bytes = crate::base::files::read_outline(path)?;
-    onnx::signature(&bytes, &request.input.source)
-        .map_err(|source| Error::Import { place: request.input.source.clone(), source })
 }
 
 /// Builds a model for inputs of its, and says what its kernels and weights are.

@@ -543,13 +543,9 @@ impl Network {
             let mut all = vec![0; self.plan.steps.len()];
             for line in said.lines().filter_map(|l| l.strip_prefix(word)) {
                 let numbers: Vec<u64> = line.split(' ').filter_map(|w| w.parse().ok()).collect();
-                match numbers[..] {
-                    [i, ns] => {
-                        let at = (i as usize).checked_sub(self.leading);
-                        at.and_then(|i| all.get_mut(i)).into_iter().for_each(|n| *n = ns);
-                    }
-                    _ => {}
-                }
+                let [i, ns] = numbers[..] else { continue };
+                let at = (i as usize).checked_sub(self.leading);
+                at.and_then(|i| all.get_mut(i)).into_iter().for_each(|n| *n = ns);
             }
             all
         };

@@ -207,33 +207,7 @@ pub fn export_library(
         workspace: workspace_bytes(&plan),
         counts: network.counts(),
     };
-    let model = model_facts(input);
-    let (ins, outs) = ports.json();
-    let counts = library.counts;
-    let mut description = json!({
-        "name": name.text(),
-        "abi": 1,
-        "made_by": format!("squall {}", env!("CARGO_PKG_VERSION")),
-        "model": model,
-        "inputs": ins,
-        "outputs": outs,
-        "workspace": {"bytes": library.workspace, "alignment": ALIGNMENT},
-        "threads": library.threads,
-        "isa": flags.machine.trim_start_matches("-march="),
-        "compiler": flags.version,
-        "tuned_on": at.device_name(),
-        "kernels": kernel_facts(counts),
-        "fallbacks": network.fallbacks(),
-        "weights": {
-            "file": format!("{}.weights", name.text()),
-            "bytes": weights_bytes,
-            "digest": seal,
-        },
-    });
-    if !ports.symbols.is_empty() {
-        let one = |s: &Symbol| json!({"name": s.name, "least": s.least, "most": s.most, "multiple": s.step});
-        description["symbols"] = ports.symbols.iter().map(one).collect();
-    }
+    let description = description_of(network, &library, input, (weights_bytes, seal));
     library.write(&folder, &shipped, &description)?;
     if options.build {
         build(&folder.0, &flags.compiler)?;
@@ -243,11 +217,52 @@ pub fn export_library(
         name: name.clone(),
         description,
         ports: ports.clone(),
-        counts,
+        counts: library.counts,
         weights_bytes,
         workspace_bytes: library.workspace,
         built: options.build,
     })
+}
+
+/// The description of a library, for programs that use it.
+fn description_of(
+    network: &Network,
+    library: &Library<'_>,
+    input: &InputRequest,
+    weights: (u64, String),
+) -> Value {
+    let model = model_facts(input);
+    let (ports, flags) = (library.ports, library.flags);
+    let (weights_bytes, seal) = weights;
+    let (ins, outs) = ports.json();
+    let mut description = json!({
+        "name": library.name.text(),
+        "abi": 1,
+        "made_by": format!("squall {}", env!("CARGO_PKG_VERSION")),
+        "model": model,
+        "inputs": ins,
+        "outputs": outs,
+        "workspace": {"bytes": library.workspace, "alignment": ALIGNMENT},
+        "threads": library.threads,
+        "isa": flags.machine.trim_start_matches("-march="),
+        "compiler": flags.version,
+        "tuned_on": library.at.device_name(),
+        "kernels": kernel_facts(library.counts),
+        "fallbacks": network.fallbacks(),
+        "weights": {
+            "file": format!("{}.weights", library.name.text()),
+            "bytes": weights_bytes,
+            "digest": seal,
+        },
+    });
+    if !ports.symbols.is_empty() {
+        let one = |s: &Symbol| {
+            let (least, most) = (s.least, s.most);
+            json!({"name": s.name, "least": least, "most": most, "multiple": s.step})
+        };
+        description["symbols"] = ports.symbols.iter().map(one).collect();
+    }
+    description
 }
 
 /// The model's file by its name and content.

@@ -3,7 +3,7 @@
 //! the text with its numbers in it, which is what the kernel computes at that extent, in a process
 //! of its own beside guarded memory (`measure`).
 
-use super::family::VaryingText;
+use super::varying_text::VaryingText;
 use crate::base::error::Error;
 use crate::target::target_context::TargetContext;
 use crate::task::task_kernels::TaskKernels;
@@ -19,7 +19,6 @@ const SEED: u64 = 59;
 pub struct Checker<'a> {
     at: &'a TargetContext,
     measurer: Option<LocalMeasurer>,
-    fault: Option<Error>,
 }
 
 /// A kernel that is checked.
@@ -41,12 +40,7 @@ pub struct Checked<'a> {
 impl<'a> Checker<'a> {
     /// Runs on a target.
     pub fn new(at: &'a TargetContext) -> Checker<'a> {
-        Checker { at, measurer: None, fault: None }
-    }
-
-    /// The error that kept a check from being made, if there was one.
-    pub fn fault(&mut self) -> Option<Error> {
-        self.fault.take()
+        Checker { at, measurer: None }
     }
 
     /// Whether a kernel is right at all of some extents; says at which it is not.
@@ -55,11 +49,7 @@ impl<'a> Checker<'a> {
             match self.is_right_at(kernel, *extent) {
                 Ok(None) => {}
                 Ok(Some(why)) => return Err(format!("at {extent} its kernel is wrong: {why}")),
-                Err(e) => {
-                    let why = format!("at {extent} it cannot be checked: {e}");
-                    self.fault = Some(e);
-                    return Err(why);
-                }
+                Err(e) => return Err(format!("at {extent} it cannot be checked: {e}")),
             }
         }
         Ok(())

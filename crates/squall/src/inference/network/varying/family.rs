@@ -5,14 +5,14 @@
 //! configuration takes over, which must pack weights in the same way.
 
 use super::checked::{Checked, Checker};
-use super::fit::{Series, fitted, fitted_beside, tiles_of};
+use super::fit::fitted;
 use super::kernel_text::varying_text;
-use super::template::{Template, generalised, skeleton};
+use super::template::skeleton;
+use super::varying_text::VaryingText;
 use crate::input::input_request::chosen_at;
 use crate::predict::choose::Chosen;
 use squall_compiler::{on_all_cores, sketch_of_range, untuned};
 use squall_core::{KernelSource, Target, TensorKind, Tunable, Workload, is_untuned};
-use squall_runtime::Formula;
 use squall_runtime::varying::Symbol;
 use std::sync::Arc;
 
@@ -28,36 +28,6 @@ const MOST_CHECKS: usize = 8;
 const SMALL: i64 = 16;
 /// Fewer texts than this agree with formulas by chance.
 const LEAST_TEXTS: usize = 4;
-
-/// A text with a formula for each of its places.
-#[derive(Clone, Debug)]
-pub struct VaryingText {
-    /// The text.
-    pub template: Template,
-    /// The formulas of its series.
-    pub numbers: Vec<Formula>,
-}
-
-impl VaryingText {
-    /// The text that texts at these extents have in common.
-    pub fn of(extents: &[i64], texts: &[&str]) -> Option<VaryingText> {
-        let (template, series) = generalised(texts)?;
-        let tiles = tiles_of(extents, &series);
-        let fit = |s: &Series| fitted_beside(extents, s, &tiles);
-        Some(VaryingText { template, numbers: series.iter().map(fit).collect::<Option<_>>()? })
-    }
-
-    /// The numbers at an extent.
-    pub fn values(&self, extent: i64) -> Option<Vec<i64>> {
-        self.numbers.iter().map(|f| f.at(&[extent])).collect()
-    }
-
-    /// The text at an extent.
-    pub fn at(&self, extent: i64) -> Option<String> {
-        let values = self.values(extent)?;
-        Some(self.template.with(&|n| values[n].to_string()))
-    }
-}
 
 /// One text of a task's kernel, and the extents that it serves.
 #[derive(Clone, Debug)]

@@ -5,10 +5,11 @@
 use super::super::files::{self, Places};
 use super::super::layout::FileLayout;
 use super::constants::{Varies, compared, short_list};
-use super::family::{Variant, VaryingText};
+use super::family::Variant;
 use super::fit::{Series, fitted};
 use super::kernel_text::varying_text;
 use super::template::{generalised, skeleton};
+use super::varying_text::VaryingText;
 use super::{Point, Symbol};
 use crate::base::error::Error;
 use crate::predict::choose::Chosen;

@@ -16,6 +16,7 @@ mod fit;
 mod joined;
 mod kernel_text;
 mod template;
+mod varying_text;
 
 use super::program::{self, LinkedSource, Site};
 use super::{Kernel, MakeKernels, Network, Packing, fault, files, runs_here, trust};
@@ -26,12 +27,13 @@ use crate::predict::choose::Chosen;
 use crate::target::target_context::TargetContext;
 use checked::Checker;
 use draft::Draft;
-use family::{Variant, VaryingText, variants_of};
+use family::{Variant, variants_of};
 use joined::Joined;
 use squall_core::{KernelSource, Target, Task, TensorKind};
 use squall_graph::plan::Plan;
 use squall_runtime::Formula;
 use squall_runtime::varying::{Symbol, VaryingPlan};
+use varying_text::VaryingText;
 
 /// How many plans are compared.
 const DRAFTS: usize = 9;
