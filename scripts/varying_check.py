@@ -137,7 +137,9 @@ def main():
         for x, y, z in zip(ours, theirs, again):
             assert x.shape == y.shape, (n, x.shape, y.shape)
             assert np.array_equal(x, z), f"two runs differ at {n}"
-            error = float(np.max(np.abs(x.astype(np.float64) - y) / (1 + np.abs(y)))) if x.size else 0.0
+            error = 0.0
+            if x.size:
+                error = float(np.max(np.abs(x.astype(np.float64) - y)) / (1e-30 + np.max(np.abs(y))))
             worst = max(worst, error)
             assert error < a.tolerance, f"at {n}: differs by {error}"
         if a.time:

@@ -75,7 +75,7 @@ impl Choice {
     }
 
     /// The layout that a value has, be it in its own memory or in another's.
-    fn looks(&self, v: ValueId) -> Layout {
+    pub(crate) fn looks(&self, v: ValueId) -> Layout {
         let last = |s: &Site| match &s.dims[..] {
             [_, channels, _, _] => channels.last().is_some_and(|f| f.stride == 1),
             _ => false,

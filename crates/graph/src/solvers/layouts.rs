@@ -10,7 +10,10 @@ use super::images::{Images, Kernel};
 use super::in_place::settled;
 use crate::assignment::Choice;
 use crate::candidates::Candidates;
+use crate::layout::Layout;
+use squall_core::graph::ValueId;
 use squall_core::{Task, Workload};
+use std::collections::BTreeSet;
 
 /// All images have their channels last. See [`super::Solve`].
 pub fn channels_last(all: &Candidates, choice: Choice, _: &Cost<'_>) -> Choice {
@@ -38,6 +41,21 @@ pub fn fastest_in_place(all: &Candidates, choice: Choice, time: &Cost<'_>) -> Ch
     let within = settled(all, &lay_out(&images, &|_| true));
     let last = cheapest_layouts(&images, time, &within);
     settled(all, &lay_out(&images, &|g| last[g]))
+}
+
+/// The kernels of `choice` with images as `looks` says they lie, and with values in the memory of
+/// others where `in_place` says so.
+pub fn laid_out_as(
+    all: &Candidates,
+    choice: &Choice,
+    in_place: bool,
+    looks: &dyn Fn(ValueId) -> Layout,
+) -> Choice {
+    let images = Images::new(all, choice, in_place);
+    let is_last = |(v, g): (&ValueId, &usize)| (looks(*v) == Layout::ChannelsLast).then_some(*g);
+    let last: BTreeSet<usize> = images.values.iter().filter_map(is_last).collect();
+    let choice = lay_out(&images, &|g| last.contains(&g));
+    if in_place { settled(all, &choice) } else { choice }
 }
 
 /// For each group of images whether its channels lie last in the cheapest layouts. `within` has the

@@ -21,8 +21,10 @@ pub use whole::{
 use crate::assignment::{Assignment, Choice};
 use crate::candidate::MakesChain;
 use crate::candidates::Candidates;
+use crate::layout::Layout;
 use squall_core::TaskId;
-use squall_core::graph::Model;
+use squall_core::graph::{Model, ValueId};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The time of a task's kernel in nanoseconds, where one is known.
@@ -127,6 +129,23 @@ impl Assignment {
         let candidates = Arc::new(Candidates::of(model, makes_chain));
         let choice = greedy::solve(&candidates, Choice::default(), &|_| None);
         Assignment::new(candidates, choice)
+    }
+
+    /// This model covered as `other` covers the same model with other extents: the same kernels,
+    /// images laid out alike, and values in the memory of others if `other` has such. An error
+    /// where this model has no such kernels.
+    pub fn like(&self, other: &Assignment) -> Result<Assignment, String> {
+        let covered = self.covered_by(&other.cover_line())?;
+        let theirs = other.model().values.iter().enumerate();
+        let of_other: HashMap<&str, ValueId> = theirs.map(|(i, v)| (v.name.as_str(), i)).collect();
+        let own = &self.model().values;
+        let looks = |v: ValueId| match of_other.get(own[v].name.as_str()) {
+            Some(same) => other.choice().looks(*same),
+            None => Layout::Model,
+        };
+        let in_place = !other.choice().sites.is_empty();
+        let choice = layouts::laid_out_as(self.candidates(), covered.choice(), in_place, &looks);
+        Assignment::new(self.candidates().clone(), choice)
     }
 
     /// The assignment of a solver that starts from this one.

@@ -6,11 +6,13 @@ use crate::base::error::Error;
 use crate::inference::network::varying::VaryingNetwork;
 use crate::inference::network::{NetworkValue, Packing};
 use crate::inference::network_request::{NetworkRequest, signature};
+use crate::input::input_request::{InputRequest, chosen_at};
 use crate::input::user_input::ModelInput;
 use crate::predict::choose::kernels_of;
 use crate::target::target_context::Context;
 use crate::task::event::Listen;
 use squall_frontend::onnx::Extent;
+use squall_graph::Assignment;
 use squall_records::Store;
 use squall_runtime::varying::Symbol;
 
@@ -25,16 +27,29 @@ fn symbol(request: &NetworkRequest) -> Result<&Symbol, Error> {
     }
 }
 
-/// The model at one extent of the range.
-fn model_at(
+/// The model as it is tuned at the extent where kernels are chosen.
+fn base(
     context: &Context,
     request: &NetworkRequest,
     store: Option<&Store>,
-    extent: i64,
 ) -> Result<ModelInput, Error> {
-    let input = request.input.at(&[extent]);
+    let input = request.input.at(&[chosen_at(symbol(request)?)]);
     let loaded = input.load_tuned_given(context, store, request.target, request.threads, &[])?;
     loaded.model_or("it is no model that can be run").cloned()
+}
+
+/// The model at one extent of the range, covered by the kernels of `base`.
+fn model_at(request: &NetworkRequest, base: &Assignment, extent: i64) -> Result<ModelInput, Error> {
+    let usual =
+        InputRequest { assignment: None, cover: None, channels: None, ..request.input.clone() };
+    let loaded = usual.at(&[extent]).load_given(request.target, &[])?;
+    let model = loaded.model_or("it is no model that can be run")?;
+    let graph = model.graph.like(base).map_err(|why| Error::Input {
+        place: request.input.source.clone(),
+        message: format!("at {extent} it is not covered by the same kernels: {why}"),
+        hint: "give a shorter range, or one extent".into(),
+    })?;
+    Ok(model.clone().with_graph(graph))
 }
 
 /// Builds a network over the range of a request.
@@ -47,8 +62,10 @@ pub(crate) fn varying(
     let symbol = symbol(request)?;
     let store = request.store.as_ref().map(Store::open_read_only).transpose()?;
     let at = context.target(request.target, request.threads)?;
-    let mut model = |extent| model_at(context, request, store.as_ref(), extent);
-    VaryingNetwork::build(symbol, &at, packing, &mut model, &mut |tasks| {
+    let base = base(context, request, store.as_ref())?;
+    let graph = base.graph.clone();
+    let mut model = |extent| model_at(request, &graph, extent);
+    VaryingNetwork::build(symbol, base, &at, packing, &mut model, &mut |tasks| {
         kernels_of(&request.guess, tasks, store.as_ref(), &at, listen)
     })
 }
@@ -63,7 +80,8 @@ pub(crate) fn moved(
     let extent = extent_of(request, tensors)?;
     let store = request.store.as_ref().map(Store::open_read_only).transpose()?;
     let at = context.target(request.target, request.threads)?;
-    let model = model_at(context, request, store.as_ref(), extent)?;
+    let base = base(context, request, store.as_ref())?;
+    let model = model_at(request, &base.graph, extent)?;
     varying.moved_to(extent, &model, Packing::Ahead, &at).map(drop)
 }
 

@@ -265,6 +265,11 @@ fn quotient(seen: &Seen<'_>, values: &[i64]) -> Option<Formula> {
     let rest = (*first as i128).rem_euclid(shared);
     let steps: Vec<i128> = values.iter().map(|v| (*v as i128 - rest) / shared).collect();
     let slope = (steps[steps.len() - 1] - steps[0]) as f64 / run as f64;
+    // What is rounded down lies less than one below its line, and so do the line's ends.
+    let apart = |(n, s): (&i64, &i128)| (*s - steps[0]) as f64 - slope * (n - extents[0]) as f64;
+    if extents.iter().zip(&steps).any(|pair| apart(pair).abs() >= 2.0) {
+        return None;
+    }
     let mut other = None;
     let likely = seen.tiles.iter().map(|t| *t as i128);
     for d in likely.chain(2..=LARGEST_TILE as i128) {

@@ -21,7 +21,6 @@ mod varying_text;
 use super::program::{self, LinkedSource, Site};
 use super::{Kernel, MakeKernels, Network, Packing, fault, files, runs_here, trust};
 use crate::base::error::Error;
-use crate::input::input_request::chosen_at;
 use crate::input::user_input::ModelInput;
 use crate::predict::choose::Chosen;
 use crate::target::target_context::TargetContext;
@@ -86,16 +85,16 @@ fn drafted(symbol: &Symbol) -> Vec<i64> {
 }
 
 impl VaryingNetwork {
-    /// Builds a network over a range.
+    /// Builds a network over a range, of a model at the extent where kernels are chosen.
     pub fn build(
         symbol: &Symbol,
+        base: ModelInput,
         at: &TargetContext,
         packing: Packing,
         model_at: &mut ModelAt<'_>,
         choose: &mut MakeKernels<'_>,
     ) -> Result<VaryingNetwork, Error> {
         runs_here(at)?;
-        let base = model_at(chosen_at(symbol))?;
         let fail = |why: String| {
             let hint = format!("fix the extent: --dim {}={}", symbol.name, symbol.most);
             fault(&base, why, &hint)
