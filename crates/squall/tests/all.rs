@@ -19,6 +19,7 @@ mod older_configurations;
 mod operators;
 mod placed;
 mod quantised;
+mod ranges;
 mod report;
 mod traces;
 mod written;

@@ -43,13 +43,15 @@ impl<'a> Checker<'a> {
         Checker { at, measurer: None }
     }
 
-    /// Whether a kernel is right at all of some extents; says at which it is not.
-    pub fn check(&mut self, kernel: &Checked<'_>, extents: &[i64]) -> Result<(), String> {
+    /// Whether a kernel is right at all of some extents; says at which it is not, and why.
+    pub fn check(&mut self, kernel: &Checked<'_>, extents: &[i64]) -> Result<(), (i64, String)> {
         for extent in extents {
             match self.is_right_at(kernel, *extent) {
                 Ok(None) => {}
-                Ok(Some(why)) => return Err(format!("at {extent} its kernel is wrong: {why}")),
-                Err(e) => return Err(format!("at {extent} it cannot be checked: {e}")),
+                Ok(Some(why)) => {
+                    return Err((*extent, format!("at {extent} its kernel is wrong: {why}")));
+                }
+                Err(e) => return Err((*extent, format!("at {extent} it cannot be checked: {e}"))),
             }
         }
         Ok(())

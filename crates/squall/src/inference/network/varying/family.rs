@@ -11,7 +11,7 @@ use super::template::skeleton;
 use super::varying_text::VaryingText;
 use crate::input::input_request::chosen_at;
 use crate::predict::choose::Chosen;
-use squall_compiler::{on_all_cores, sketch_of_range, untuned};
+use squall_compiler::{on_all_cores, sketch_of_range, sketches, untuned};
 use squall_core::{KernelSource, Target, TensorKind, Tunable, Workload, is_untuned};
 use squall_runtime::varying::Symbol;
 use std::sync::Arc;
@@ -22,8 +22,10 @@ const SAMPLES: usize = 40;
 const SMALL_FACTORS: [i64; 6] = [2, 3, 5, 7, 11, 13];
 /// The most variants of a task.
 const MOST_VARIANTS: usize = 16;
-/// At most so many extents of a variant are checked.
+/// At most this many extents of a variant are checked.
 const MOST_CHECKS: usize = 8;
+/// The least extent of a variant is raised at most this often.
+const MOST_CUTS: usize = 6;
 /// Texts are taken at all extents up to this one.
 const SMALL: i64 = 16;
 /// Fewer texts than this agree with formulas by chance.
@@ -67,6 +69,10 @@ struct Maker<'a> {
     chosen: &'a Chosen,
     workload: &'a VaryingText,
     target: &'a Target,
+    /// The sketch of the kernels; none of plain loops.
+    sketch: Option<String>,
+    /// The configuration to which theirs are near.
+    wanted: String,
     /// Preparations must be this function, once it is known.
     prepare: Option<String>,
 }
@@ -109,24 +115,16 @@ impl Maker<'_> {
     fn tunable(&self, extent: i64, is_plain: bool) -> Result<Arc<dyn Tunable>, String> {
         let text = self.workload.at(extent).ok_or("an extent is too large")?;
         let w = Workload::parse(&text).map_err(|e| e.to_string())?;
-        let own = self.sketch().filter(|_| !is_plain);
+        let own = self.sketch.as_ref().filter(|_| !is_plain);
         let Some(own) = own else { return Ok(untuned(&w, self.target)) };
         let found = sketch_of_range(&w, self.target, own);
         found.ok_or_else(|| format!("there is no sketch {own}"))
     }
 
-    /// The name of the sketch; none of plain loops.
-    fn sketch(&self) -> Option<&str> {
-        let record = self.chosen.origin.record().filter(|r| !is_untuned(&r.tunable));
-        record.map(|r| r.tunable.as_str())
-    }
-
     /// The legal configuration at an extent that is nearest to the chosen one.
     fn nearest(&self, extent: i64) -> Result<String, String> {
-        let record = self.chosen.origin.record().filter(|r| !is_untuned(&r.tunable));
-        let wanted = record.map_or("", |r| r.configuration.as_str());
         let tunable = self.tunable(extent, false)?;
-        let nearest = tunable.space().nearest(wanted).ok_or("no configuration is legal")?;
+        let nearest = tunable.space().nearest(&self.wanted).ok_or("no configuration is legal")?;
         Ok(nearest.to_string())
     }
 
@@ -178,7 +176,9 @@ fn some(list: &[i64], count: usize) -> Vec<i64> {
     (1..=count).map(|i| list[i * list.len() / count - 1]).collect()
 }
 
-/// The kernels of a task over a symbol's range, by their least extents.
+/// The kernels of a task over a symbol's range, by their least extents. Where the chosen kernel's
+/// sketch has none for some of the extents whose weights are packed alike, as where the axis of its
+/// vectors becomes shorter than a vector, another sketch serves the range.
 pub fn variants_of(
     chosen: &Chosen,
     workload: &VaryingText,
@@ -186,32 +186,61 @@ pub fn variants_of(
     target: &Target,
     checker: &mut Checker<'_>,
 ) -> Result<Vec<Variant>, String> {
-    let mut maker = Maker { chosen, workload, target, prepare: None };
-    let base = chosen_at(symbol);
-    maker.prepare = Some(preparation(&maker.at(base, &maker.nearest(base)?)?.source));
-    let mut variants: Vec<Variant> = Vec::new();
-    let step = symbol.step;
-    let (lowest, mut top) = (symbol.first(), symbol.last());
-    while top >= lowest {
-        if variants.len() == MOST_VARIANTS {
-            return Err(format!("it needs more than {MOST_VARIANTS} kernels"));
+    let record = chosen.origin.record().filter(|r| !is_untuned(&r.tunable));
+    let own = record.map(|r| r.tunable.clone());
+    let wanted = record.map_or_else(String::new, |r| r.configuration.clone());
+    let mut maker = Maker { chosen, workload, target, sketch: own, wanted, prepare: None };
+    let first = match maker.variants(symbol, checker) {
+        Ok(all) => return Ok(all),
+        Err(why) => why,
+    };
+    let text = workload.at(chosen_at(symbol)).ok_or("an extent is too large")?;
+    let at_base = Workload::parse(&text).map_err(|e| e.to_string())?;
+    let mut others: Vec<Option<String>> =
+        sketches(&at_base, target).iter().map(|s| Some(s.name().to_string())).collect();
+    others.retain(|s| *s != maker.sketch && !s.as_ref().is_some_and(|s| is_untuned(s)));
+    others.push(None);
+    for sketch in others {
+        maker.sketch = sketch;
+        maker.prepare = None;
+        if let Ok(all) = maker.variants(symbol, checker) {
+            return Ok(all);
         }
-        let variant = maker.variant(lowest, top, step, checker)?;
-        top = variant.least - step;
-        variants.push(variant);
     }
-    variants.reverse();
-    let scratch = variants.iter().map(|v| v.source.workspace.0).max().unwrap_or(0);
-    for (i, v) in variants.iter_mut().enumerate() {
-        v.source.workspace.0 = scratch;
-        let name = format!("{}_range{i}", chosen.source.symbol);
-        v.source.source = v.source.source.replace(&chosen.source.symbol, &name);
-        v.source.symbol = name;
-    }
-    Ok(variants)
+    Err(first)
 }
 
 impl Maker<'_> {
+    /// The variants of one sketch.
+    fn variants(
+        &mut self,
+        symbol: &Symbol,
+        checker: &mut Checker<'_>,
+    ) -> Result<Vec<Variant>, String> {
+        let base = chosen_at(symbol);
+        self.prepare = Some(preparation(&self.at(base, &self.nearest(base)?)?.source));
+        let mut variants: Vec<Variant> = Vec::new();
+        let step = symbol.step;
+        let (lowest, mut top) = (symbol.first(), symbol.last());
+        while top >= lowest {
+            if variants.len() == MOST_VARIANTS {
+                return Err(format!("it needs more than {MOST_VARIANTS} kernels"));
+            }
+            let variant = self.variant(lowest, top, step, checker)?;
+            top = variant.least - step;
+            variants.push(variant);
+        }
+        variants.reverse();
+        let scratch = variants.iter().map(|v| v.source.workspace.0).max().unwrap_or(0);
+        for (i, v) in variants.iter_mut().enumerate() {
+            v.source.workspace.0 = scratch;
+            let name = format!("{}_range{i}", self.chosen.source.symbol);
+            v.source.source = v.source.source.replace(&self.chosen.source.symbol, &name);
+            v.source.symbol = name;
+        }
+        Ok(variants)
+    }
+
     /// The variant that serves `top` and as many extents below it as it can, of those from
     /// `lowest` on.
     fn variant(
@@ -221,41 +250,41 @@ impl Maker<'_> {
         step: i64,
         checker: &mut Checker<'_>,
     ) -> Result<Variant, String> {
-        let mut variant_of = |configuration: &str| {
-            let made = self.variant_of(configuration, lowest, top, step)?;
-            self.check(&made, top, checker)?;
-            Ok::<Variant, String>(made.variant)
-        };
-        let first = self.nearest(top).and_then(|c| variant_of(&c));
-        if first.as_ref().is_ok_and(|v| v.least <= lowest.max(top / 4 * 3)) {
-            return first;
-        }
-        // Tiles that fit half of the extent serve more of the range.
         let half = lowest.max((top / step + 1) / 2 * step);
-        let second = self.nearest(half).and_then(|c| variant_of(&c));
-        let is_served = |v: &Variant| v.least <= lowest.max(top / 4 * 3);
-        if second.as_ref().is_ok_and(is_served) {
-            return second;
-        }
-        // Loops that are not unrolled end in the same way at all extents. Loops without tiles
-        // serve the shortest ones, where no weights are packed.
+        // Tiles that fit half of the extent serve more of the range, and loops that are not
+        // unrolled end in the same way at all extents. Loops without tiles serve the shortest
+        // extents, where no weights are packed.
+        let usual = [self.nearest(top), self.nearest(half)];
         let rolled = self.nearest(half).map(|c| not_unrolled(&c));
-        let plain = (top <= SMALL / 2 * step).then(String::new);
-        for configuration in rolled.into_iter().chain(plain) {
-            let other = variant_of(&configuration);
-            if other.as_ref().is_ok_and(is_served) {
-                return other;
+        let plain = (top <= SMALL / 2 * step).then(|| Ok(String::new()));
+        let usual = usual.into_iter().chain([rolled]).chain(plain);
+        // These are slower than others, and better than none.
+        let last = [self.smallest(step), Ok(String::new())];
+        let (mut best, mut faults): (Option<Variant>, Vec<String>) = (None, Vec::new());
+        let mut proposed: Vec<String> = Vec::new();
+        for (is_last, configuration) in
+            usual.map(|c| (false, c)).chain(last.into_iter().map(|c| (true, c)))
+        {
+            if is_last && best.is_some() {
+                break;
+            }
+            let made = configuration.and_then(|c| {
+                if proposed.contains(&c) {
+                    return Err("it was tried".into());
+                }
+                proposed.push(c.clone());
+                let made = self.variant_of(&c, lowest, top, step)?;
+                self.right(made, top, step, checker)
+            });
+            match made {
+                Ok(v) if v.least <= lowest.max(top / 4 * 3) => return Ok(v),
+                Ok(v) if best.as_ref().is_none_or(|b| v.least < b.least) => best = Some(v),
+                Ok(_) => {}
+                Err(why) => faults.push(why),
             }
         }
-        match (first, second) {
-            (Ok(a), Ok(b)) => Ok(if b.least < a.least { b } else { a }),
-            (Ok(v), Err(_)) | (Err(_), Ok(v)) => Ok(v),
-            (Err(why), Err(_)) => {
-                let smallest = self.smallest(step);
-                let third = smallest.and_then(|c| variant_of(&c));
-                third.map_err(|_| format!("at {top}: {why}"))
-            }
-        }
+        faults.dedup();
+        best.ok_or_else(|| format!("at {top}: {}", faults.join("; ")))
     }
 
     /// The configuration near the chosen one whose tiles along axes that vary are smallest: an
@@ -336,10 +365,33 @@ impl Maker<'_> {
         Ok(Proposed { variant, skeleton: String::new(), others: Vec::new() })
     }
 
+    /// A variant without the extents at which it is wrong.
+    fn right(
+        &self,
+        mut p: Proposed,
+        top: i64,
+        step: i64,
+        checker: &mut Checker<'_>,
+    ) -> Result<Variant, String> {
+        for _ in 0..MOST_CUTS {
+            match self.check(&p, top, checker) {
+                Ok(()) => return Ok(p.variant),
+                Err((n, _)) if n < top => p.variant.least = n + step,
+                Err((_, why)) => return Err(why),
+            }
+        }
+        Err("it is wrong at many extents".into())
+    }
+
     /// Checks a variant where it is most likely to be wrong: at its least extent and the one
-    /// behind it, at the largest, and at the least of each kind of extents for which the sketch
-    /// has a simpler text.
-    fn check(&self, p: &Proposed, top: i64, checker: &mut Checker<'_>) -> Result<(), String> {
+    /// behind it, and at the least of each kind of extents for which the sketch has a simpler
+    /// text. Says at which extent it is wrong, and how.
+    fn check(
+        &self,
+        p: &Proposed,
+        top: i64,
+        checker: &mut Checker<'_>,
+    ) -> Result<(), (i64, String)> {
         let v = &p.variant;
         let mut known: Vec<&str> = vec![&p.skeleton];
         let mut extents = vec![v.least];
