@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import ctypes
 import json
+import operator
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,11 @@ class Library:
         self._run = self._function(
             "run", ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
         )
-        # Size, the tensors, a pool or a stream.
-        self._io = ctypes.c_size_t * (len(self.inputs) + len(self.outputs) + 2)
+        #: Dimensions over whose extents the library is made; none where all are fixed.
+        self._symbols: list[dict[str, Any]] = self.description.get("symbols", [])
+        # Size, the tensors, extents if some vary, a pool or a stream.
+        count = len(self.inputs) + len(self.outputs) + 2 + bool(self._symbols)
+        self._io = ctypes.c_size_t * count
         self._io_bytes = ctypes.sizeof(self._io)
         self._position = {t["name"]: i for i, t in enumerate(self.inputs)}
         self._wanted = [(_dtype(t["type"]), tuple(t["shape"])) for t in self.inputs]
@@ -97,7 +101,9 @@ class Library:
                 array = numpy.from_dlpack(given)
             else:
                 array = numpy.asarray(given)
-        if array.dtype == dtype and array.shape == shape and array.flags.c_contiguous:
+        # Extents that vary are looked at by `_at`, all together.
+        fits = array.shape == shape or (self._symbols and array.ndim == len(shape))
+        if array.dtype == dtype and fits and array.flags.c_contiguous:
             return array
         name = self.inputs[i]["name"]
         if array.dtype != dtype:
@@ -105,9 +111,47 @@ class Library:
                 f"input {name!r} is {dtype.name}, the array given {array.dtype!s}: convert it with"
                 f" .astype({dtype.name!r})"
             )
-        if array.shape != shape:
-            raise ValueError(f"input {name!r} has shape {shape}, the array given {array.shape}")
+        if not fits:
+            wanted = shape if not self._symbols else self._shape_text(self.inputs[i])
+            raise ValueError(f"input {name!r} has shape {wanted}, the array given {array.shape}")
         return numpy.ascontiguousarray(array)
+
+    def _at(self, arrays: list[Any]) -> tuple[Any, list[tuple[Any, tuple[int, ...]]]]:
+        """The extents of the symbols in these inputs, and types and shapes of the outputs."""
+        found: dict[str, int] = {}
+        for tensor, array in zip(self.inputs, arrays):
+            # An axis that is a symbol itself says its extent.
+            found.update((a, n) for a, n in zip(tensor["axes"], array.shape) if a not in found)
+        extents = []
+        for i, symbol in enumerate(self._symbols):
+            least, most, multiple = symbol["least"], symbol["most"], symbol["multiple"]
+            # A symbol that no axis is has its least extent.
+            extent = found.get(f"s{i}", -(-least // multiple) * multiple)
+            if not least <= extent <= most or extent % multiple:
+                of = f" in multiples of {multiple}" if multiple > 1 else ""
+                raise ValueError(
+                    f"{symbol['name']} is {extent}, and the network takes {least} to {most}{of}"
+                )
+            extents.append(extent)
+        for tensor, array in zip(self.inputs, arrays):
+            shape = tuple(_value(axis, extents) for axis in tensor["axes"])
+            if array.shape != shape:
+                at = ", ".join(f"{s['name']}={n}" for s, n in zip(self._symbols, extents))
+                raise ValueError(
+                    f"input {tensor['name']!r} has shape {shape} at {at}, the array given"
+                    f" {array.shape}"
+                )
+        shapes = (tuple(_value(axis, extents) for axis in t["axes"]) for t in self.outputs)
+        given = [(dtype, shape) for (dtype, _), shape in zip(self._given, shapes)]
+        return (ctypes.c_int64 * len(extents))(*extents), given
+
+    def _shape_text(self, tensor: dict[str, Any]) -> str:
+        """A shape with symbols by their names; a formula of some stands as its largest value."""
+        if "axes" not in tensor:
+            return str(tensor["shape"])
+        names = {f"s{i}": s["name"] for i, s in enumerate(self._symbols)}
+        pairs = zip(tensor["axes"], tensor["shape"])
+        return f"[{', '.join(names.get(a) or (a if a.isdigit() else f'<={n}') for a, n in pairs)}]"
 
     def _returned(self, results: list[Any], arrays: tuple[Any, ...]) -> Any:
         torch = sys.modules.get("torch")
@@ -123,7 +167,7 @@ class Library:
 
     def __repr__(self) -> str:
         def tensors(all_: list[dict[str, Any]]) -> str:
-            return ", ".join(f"{t['name']}: {t['type']}{t['shape']}" for t in all_)
+            return ", ".join(f"{t['name']}: {t['type']}{self._shape_text(t)}" for t in all_)
 
         return f"{type(self).__name__}({tensors(self.inputs)} -> {tensors(self.outputs)})"
 
@@ -149,6 +193,28 @@ def address(array: Any) -> int:
         return _address_of(_lent(array))
     except (TypeError, ValueError, BufferError):
         return array.__array_interface__["data"][0]
+
+
+#: What the words of a formula do; a quotient is rounded down.
+_OPERATIONS: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.floordiv,
+    "<": operator.lt,
+}
+
+
+def _value(formula: str, extents: list[int]) -> int:
+    """The value of an axis' formula in postfix, where `s0` is the first symbol's extent."""
+    stack: list[int] = []
+    for word in formula.split():
+        if word in _OPERATIONS:
+            last = stack.pop()
+            stack.append(int(_OPERATIONS[word](stack.pop(), last)))
+        else:
+            stack.append(extents[int(word[1:])] if word[0] == "s" else int(word))
+    return stack.pop()
 
 
 def _dtype(name: str) -> Any:

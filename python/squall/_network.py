@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from squall import _squall
+from squall._dimensions import Extents, texts
 from squall._gpu import GpuNetwork
 from squall._library import Library, address
 
@@ -47,7 +48,8 @@ class Network(Library):
             arrays = self._ordered(arrays, named)
         # The arrays live until the call is over: pointers do not keep them.
         held = [self._array(numpy, x, i) for i, x in enumerate(arrays)]
-        results = [numpy.empty(shape, dtype) for dtype, shape in self._given]
+        extents, given = (None, self._given) if not self._symbols else self._at(held)
+        results = [numpy.empty(shape, dtype) for dtype, shape in given]
         try:
             slot = self._free.pop()
         except IndexError:
@@ -55,6 +57,8 @@ class Network(Library):
         io = slot[2]
         for i, array in enumerate((*held, *results), 1):
             io[i] = address(array)
+        if extents is not None:
+            io[i + 1] = ctypes.addressof(extents)
         try:
             code = self._run(self._model, slot[3], slot[1])
         finally:
@@ -75,7 +79,7 @@ def export(
     name: str = _OWN_NAME,
     *,
     store: str | os.PathLike[str] | None = None,
-    dims: Mapping[str, int] | None = None,
+    dims: Mapping[str, Extents] | None = None,
     target: str = "cpu",
     precision: str | None = None,
     threads: int = 1,
@@ -86,14 +90,16 @@ def export(
     """Writes a model as a C library into a folder and builds it, as ``squall export --network`` does.
 
     Kernels are the best of ``store``; those that were never tuned are verified guesses. Gives the
-    library's description. ``progress`` is called with events; trouble is warned of without one.
+    library's description. ``dims`` gives symbolic dimensions of the model their extents: a number,
+    or a range for all of whose extents the one library is made, such as ``range(1, 513)`` or, as
+    the command line has it, ``"1..512"``. ``progress`` is called with events; trouble is warned of without one.
     """
     options = {
         "model": os.fspath(model),
         "name": name,
         "out": os.fspath(out),
         "store": None if store is None else os.fspath(store),
-        "dims": list((dims or {}).items()),
+        "dims": texts(dims),
         "target": target,
         "precision": precision,
         "threads": threads,

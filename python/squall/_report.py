@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from squall import _squall
+from squall._dimensions import Extents, texts
 
 Event = dict[str, Any]
 
@@ -57,7 +58,7 @@ def tune(
     strategy: str | None = None,
     only: str | None = None,
     predictor: str | os.PathLike[str] | None = None,
-    dims: Mapping[str, int] | None = None,
+    dims: Mapping[str, Extents] | None = None,
     progress: bool | Callable[[Event], object] = False,
     judge: Callable[[bytes], str | None] | None = None,
 ) -> Report:
@@ -74,7 +75,7 @@ def tune(
     options = {
         "source": os.fspath(source),
         "store": os.fspath(store),
-        "dims": list((dims or {}).items()),
+        "dims": texts(dims),
         "seconds": seconds,
         "trials": trials,
         "trials_per_task": trials_per_task,
@@ -107,14 +108,14 @@ def tune_model(
 
 
 def tasks(
-    source: str | os.PathLike[str], *, dims: Mapping[str, int] | None = None, target: str = "cpu"
+    source: str | os.PathLike[str], *, dims: Mapping[str, Extents] | None = None, target: str = "cpu"
 ) -> dict[str, Any]:
     """The distinct kernels of an input, and the operators that are not tuned.
 
     >>> [t["flop"] for t in tasks("matmul m=8 n=8 k=8")["tasks"]]
     [1024]
     """
-    return json.loads(_squall.tasks(os.fspath(source), list((dims or {}).items()), target))
+    return json.loads(_squall.tasks(os.fspath(source), texts(dims), target))
 
 
 class _Progress:

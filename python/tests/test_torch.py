@@ -132,3 +132,51 @@ def test_tensors_go_in_and_out_of_a_network_by_dlpack():
     assert network(grows).numpy().tobytes() == y.numpy().tobytes()
     # Our results go the other way by the same protocol.
     assert torch.equal(torch.from_dlpack(network(x)), y)
+
+
+class Block(torch.nn.Module):
+    """Attention of two heads over rows, whose number varies."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = torch.nn.Linear(16, 48)
+        self.out = torch.nn.Linear(16, 16)
+        self.norm = torch.nn.LayerNorm(16)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).view(x.shape[0], 3, 2, 8).permute(1, 2, 0, 3)
+        scores = (q @ k.transpose(1, 2) / 3).softmax(-1)
+        return self.norm(x + self.out((scores @ v).transpose(0, 1).reshape(x.shape[0], 16)))
+
+
+def test_one_network_serves_every_length(monkeypatch):
+    made = []
+    compile_network = squall.torch.compile_network
+    monkeypatch.setattr(
+        squall.torch, "compile_network", lambda *a, **k: made.append(k["dims"]) or compile_network(*a, **k)
+    )
+    model = Block().eval()
+    fast = torch.compile(model, backend="squall", dynamic=True)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for rows in (5, 7, 33, 64, 2, 17):
+            x = torch.randn(rows, 16)
+            close(fast(x), model(x))
+        assert [list(d.values()) for d in made] == [["2..64"]]
+        # More than that is another network.
+        for rows in (100, 65, 3):
+            x = torch.randn(rows, 16)
+            close(fast(x), model(x))
+        assert [list(d.values()) for d in made] == [["2..64"], ["2..512"]]
+    assert not [str(w.message) for w in said if "squall:" in str(w.message)]
+
+
+def test_a_range_that_torch_is_told_is_kept():
+    model = Block().eval()
+    x = torch.randn(6, 16)
+    torch._dynamo.mark_dynamic(x, 0, min=2, max=20)
+    fast = torch.compile(model, backend="squall")
+    close(fast(x), model(x))
+    for rows in (2, 19, 20):
+        x = torch.randn(rows, 16)
+        close(fast(x), model(x))

@@ -4,7 +4,7 @@
 
 use crate::interrupt::{Callers, Message, beside};
 use crate::raised;
-use crate::tune::{line, precision, target};
+use crate::tune::{dimensions, line, precision, target};
 use pyo3::prelude::*;
 use squall::files::user_cache;
 use squall::library::{LibraryOptions, Name};
@@ -22,7 +22,7 @@ pub struct ExportOptions {
     name: String,
     out: PathBuf,
     store: Option<PathBuf>,
-    dims: Vec<(String, i64)>,
+    dims: Vec<(String, String)>,
     target: String,
     precision: Option<String>,
     threads: usize,
@@ -32,10 +32,12 @@ pub struct ExportOptions {
 
 impl ExportOptions {
     fn request(self, name: Name) -> PyResult<LibraryRequest> {
+        let (dims, ranges) = dimensions(&self.dims)?;
         Ok(LibraryRequest {
             network: NetworkRequest {
                 input: InputRequest {
-                    dims: self.dims,
+                    dims,
+                    ranges,
                     precision: precision(self.precision.as_deref())?,
                     ..InputRequest::new(self.model)
                 },

@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 use serde_json::{Value, json};
 use squall::{
     BudgetRequest, ChooseRequest, Context, Error, Event, InputRequest, Judge, Precision,
-    PredictRequest, Problems, Query, Report, Store, TargetRequest, TuneRequest, encode_record,
+    PredictRequest, Problems, Query, Report, Store, Symbol, TargetRequest, TuneRequest,
+    encode_record,
 };
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
@@ -20,7 +21,7 @@ use std::sync::mpsc::{Sender, channel};
 pub struct TuneOptions {
     source: String,
     store: PathBuf,
-    dims: Vec<(String, i64)>,
+    dims: Vec<(String, String)>,
     seconds: Option<f64>,
     trials: Option<u64>,
     trials_per_task: Option<u64>,
@@ -31,6 +32,23 @@ pub struct TuneOptions {
     strategy: Option<String>,
     only: Option<String>,
     predictor: Option<PathBuf>,
+}
+
+/// Dimensions of one extent, and those that are ranges.
+type Dimensions = (Vec<(String, i64)>, Vec<Symbol>);
+
+/// Dimensions from the texts that the command line takes.
+pub fn dimensions(texts: &[(String, String)]) -> PyResult<Dimensions> {
+    let (mut dims, mut ranges) = Dimensions::default();
+    for (name, text) in texts {
+        let fail = |e: String| PyValueError::new_err(format!("dims[{name:?}]: {e}"));
+        match text.parse() {
+            Ok(n) if n >= 1 => dims.push((name.clone(), n)),
+            Ok(n) => return Err(fail(format!("{n} is no extent"))),
+            Err(_) => ranges.push(Symbol::parse(name, text).map_err(fail)?),
+        }
+    }
+    Ok((dims, ranges))
 }
 
 /// The target of this name.
@@ -51,7 +69,8 @@ pub fn precision(name: Option<&str>) -> PyResult<Option<Precision>> {
 impl TuneOptions {
     fn request(self) -> PyResult<TuneRequest> {
         let precision = precision(self.precision.as_deref())?;
-        let input = InputRequest { dims: self.dims, precision, ..InputRequest::new(self.source) };
+        let (dims, ranges) = dimensions(&self.dims)?;
+        let input = InputRequest { dims, ranges, precision, ..InputRequest::new(self.source) };
         let (trials, trials_per_task, seconds) = (self.trials, self.trials_per_task, self.seconds);
         let budget = BudgetRequest { trials, trials_per_task, seconds };
         Ok(TuneRequest {
@@ -129,11 +148,12 @@ pub fn line(event: &Event<'_>) -> Option<Value> {
 pub fn tasks(
     py: Python<'_>,
     source: String,
-    dims: Vec<(String, i64)>,
+    dims: Vec<(String, String)>,
     target_name: &str,
 ) -> PyResult<String> {
     let target = target(target_name)?;
-    let request = InputRequest { dims, ..InputRequest::new(source) };
+    let (dims, ranges) = dimensions(&dims)?;
+    let request = InputRequest { dims, ranges, ..InputRequest::new(source) };
     let listed = py.detach(|| Ok(request.load(target)?.json().to_string()));
     listed.map_err(|e: Error| raised(py, &e))
 }
