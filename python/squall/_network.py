@@ -58,7 +58,7 @@ class Network(Library):
         for i, array in enumerate((*held, *results), 1):
             io[i] = address(array)
         if extents is not None:
-            io[i + 1] = ctypes.addressof(extents)
+            io[1 + len(held) + len(results)] = ctypes.addressof(extents)
         try:
             code = self._run(self._model, slot[3], slot[1])
         finally:

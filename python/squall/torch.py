@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._guards import tracing
 
 from squall._gpu import GpuNetwork
 from squall._network import Network, compile as compile_network
@@ -106,9 +107,9 @@ class _Varying:
     """The dimension of a graph that varies, as torch traced it."""
 
     def __init__(self, places: list[torch.fx.Node]) -> None:
-        examples = [node.meta.get("example_value") for node in places]
+        examples: list[Any] = [node.meta.get("example_value") for node in places]
         # Torch may learn while it traces that an extent is one number.
-        numbers = {
+        numbers: dict[int, Any] = {
             i: x.node.expr for i, x in enumerate(examples) if isinstance(x, torch.SymInt)
         }
         #: The inputs that are extents, and those that are one number.
@@ -308,7 +309,7 @@ class _Compiled:
         options = dict(self._options)
         seconds = options.pop("seconds", None)
         # Exporting is another trace than the one that called; what it assumes is not its guard.
-        apart = torch._guards.tracing(None)
+        apart = tracing(None)
         with apart, torch.no_grad(), tempfile.TemporaryDirectory(prefix="squall-torch-") as folder:
             model = Path(folder) / "model.onnx"
             dims = self._export(frozen, free, model)
