@@ -141,6 +141,8 @@ def main():
             if x.size:
                 error = float(np.max(np.abs(x.astype(np.float64) - y)) / (1e-30 + np.max(np.abs(y))))
             worst = max(worst, error)
+            if a.all:
+                print(f"{n}: {error:.2g}", flush=True)
             assert error < a.tolerance, f"at {n}: differs by {error}"
         if a.time:
             mine, other = [], []

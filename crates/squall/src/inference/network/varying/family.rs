@@ -24,6 +24,8 @@ const SMALL_FACTORS: [i64; 6] = [2, 3, 5, 7, 11, 13];
 const MOST_VARIANTS: usize = 16;
 /// At most this many extents of a variant are checked.
 const MOST_CHECKS: usize = 8;
+/// Larger problems than this are not checked: references are slow.
+const MOST_CHECKED_FLOP: f64 = 1e9;
 /// The least extent of a variant is raised at most this often.
 const MOST_CUTS: usize = 6;
 /// Texts are taken at all extents up to this one.
@@ -62,6 +64,8 @@ struct Proposed {
     skeleton: String,
     /// Extents with the skeletons of their own texts.
     others: Vec<(i64, String)>,
+    /// The step of the symbol.
+    step: i64,
 }
 
 /// What kernels are made from.
@@ -326,11 +330,15 @@ impl Maker<'_> {
         candidates.dedup();
         let made = on_all_cores(&candidates, |n| self.at(*n, configuration));
         let made: Vec<(i64, Made)> =
-            candidates.into_iter().zip(made).filter_map(|(n, m)| Some((n, m.ok()?))).collect();
-        // Texts of extents that do not end evenly in tiles hold for all extents; most do not.
+            candidates.iter().copied().zip(made).filter_map(|(n, m)| Some((n, m.ok()?))).collect();
+        // Texts of extents that do not end evenly in tiles hold for all extents; most do not. A
+        // configuration that is legal where tiles end evenly alone has no text for the others.
         let general = made.iter().rev().find(|(n, _)| rough.binary_search(n).is_ok());
         let count = |of: &Made| made.iter().filter(|(_, m)| m.skeleton == of.skeleton).count();
-        let general = general.or_else(|| made.iter().max_by_key(|(_, m)| count(m)));
+        let general = match general {
+            None if rough.is_empty() => made.iter().max_by_key(|(_, m)| count(m)),
+            general => general,
+        };
         let mut like: Vec<(i64, Made)> = match general {
             Some((_, g)) => {
                 made.iter().filter(|(_, m)| m.skeleton == g.skeleton).cloned().collect()
@@ -343,10 +351,15 @@ impl Maker<'_> {
             && self.holds(&v, top)
         {
             v.least = self.least(&v, lowest, top, step);
-            // Its shortest extents are where counts of tiles change most.
-            let short = (0..2 * SMALL).map(|i| v.least + i * step).filter(|n| *n <= top);
-            let further: Vec<i64> =
-                short.filter(|n| !like.iter().any(|(known, _)| known == n)).collect();
+            // Its shortest extents are where counts of tiles change most; others tell whether
+            // formulas of few texts hold.
+            let served: Vec<i64> = extents.iter().copied().filter(|n| *n >= v.least).collect();
+            let is_new = |n: &i64| *n <= top && candidates.binary_search(n).is_err();
+            let new: Vec<i64> = served.iter().copied().filter(is_new).collect();
+            let mut further: Vec<i64> = new.iter().copied().take(2 * SMALL as usize).collect();
+            further.extend(some(&new, SAMPLES));
+            further.sort_unstable();
+            further.dedup();
             let made = on_all_cores(&further, |n| self.at(*n, configuration));
             let skeleton = like[0].1.skeleton.clone();
             let found = further.into_iter().zip(made).filter_map(|(n, m)| Some((n, m.ok()?)));
@@ -358,11 +371,11 @@ impl Maker<'_> {
             variant.least = v.least;
             let others = made_all.into_iter().map(|(n, m)| (n, m.skeleton)).collect();
             let skeleton = like[0].1.skeleton.clone();
-            return Ok(Proposed { variant, skeleton, others });
+            return Ok(Proposed { variant, skeleton, others, step });
         }
         // An extent may have a text of its own.
         let variant = self.made(&[(top, own?)], top)?;
-        Ok(Proposed { variant, skeleton: String::new(), others: Vec::new() })
+        Ok(Proposed { variant, skeleton: String::new(), others: Vec::new(), step })
     }
 
     /// A variant without the extents at which it is wrong.
@@ -384,8 +397,8 @@ impl Maker<'_> {
     }
 
     /// Checks a variant where it is most likely to be wrong: at its least extent and the one
-    /// behind it, and at the least of each kind of extents for which the sketch has a simpler
-    /// text. Says at which extent it is wrong, and how.
+    /// behind it, at the least of each kind of extents for which the sketch has a simpler text, at
+    /// some extents of which no text was seen, and at the largest. Says at which extent it is wrong, and how.
     fn check(
         &self,
         p: &Proposed,
@@ -405,8 +418,17 @@ impl Maker<'_> {
                 extents.push(*n);
             }
         }
-        extents.dedup();
         extents.truncate(MOST_CHECKS);
+        // Formulas were found at the extents that had texts; the others tell whether they hold
+        // between these, and the largest one whether scratch memory suffices.
+        let is_cheap = |n: &i64| self.flop(*n).is_some_and(|f| f <= MOST_CHECKED_FLOP);
+        let had = |n: &i64| p.others.iter().any(|(o, s)| o == n && *s == p.skeleton);
+        let between: Vec<i64> = (v.least..=top).step_by(p.step as usize).filter(is_cheap).collect();
+        let new: Vec<i64> = between.iter().copied().filter(|n| !had(n)).collect();
+        extents.extend(new.first().into_iter().chain(new.get(new.len() / 2)).chain(new.last()));
+        extents.extend(between.last());
+        extents.sort_unstable();
+        extents.dedup();
         let checked = Checked {
             name: &self.chosen.task.name,
             workload: self.workload,
@@ -416,6 +438,31 @@ impl Maker<'_> {
             configuration: &v.configuration,
         };
         checker.check(&checked, &extents)
+    }
+
+    /// The bytes of scratch memory that suffice up to an extent: what a formula says, and what
+    /// texts need there, at the extents below it and at the next one above it.
+    fn scratch(
+        &self,
+        like: &[(i64, Made)],
+        extents: &[i64],
+        top: i64,
+        configuration: &str,
+    ) -> Option<i64> {
+        let all: Vec<i64> = like.iter().map(|(_, m)| m.source.workspace.0 as i64).collect();
+        let above = like.iter().position(|(n, _)| *n >= top).unwrap_or(all.len() - 1);
+        let by_formula = fitted(extents, &all).and_then(|f| f.at(&[top]));
+        let own = self.at(top, configuration).ok().map(|m| m.source.workspace.0 as i64);
+        let has_top = like[above].0 >= top;
+        let known = by_formula.or(own).or(has_top.then_some(0))?;
+        let seen = all[..=above].iter().copied().max().unwrap_or(0);
+        Some(known.max(own.unwrap_or(0)).max(seen))
+    }
+
+    /// The work of the task at an extent.
+    fn flop(&self, extent: i64) -> Option<f64> {
+        let text = self.workload.at(extent)?;
+        Workload::parse(&text).ok().map(|w| w.flop() as f64)
     }
 
     /// Whether no number of a variant's text is below zero at an extent, as the start of a tile
@@ -444,13 +491,7 @@ impl Maker<'_> {
         let data = self.chosen.task.workload.inputs.iter();
         let data = data.filter(|i| i.kind == TensorKind::Data).count();
         let made = varying_text(&text.template, &general.source.symbol, data, &most)?;
-        let scratch: Vec<i64> = like.iter().map(|(_, m)| m.source.workspace.0 as i64).collect();
-        let scratch = match like {
-            [(_, one)] => Some(one.source.workspace.0 as i64),
-            _ => fitted(&extents, &scratch).and_then(|f| f.at(&[top])).or_else(|| {
-                self.at(top, &general.configuration).ok().map(|m| m.source.workspace.0 as i64)
-            }),
-        };
+        let scratch = self.scratch(like, &extents, top, &general.configuration);
         let scratch = scratch.ok_or("its scratch memory has no formula")?;
         let mut source = KernelSource { source: made, ..general.source.clone() };
         source.workspace.0 = u64::try_from(scratch).map_err(|e| e.to_string())?;
