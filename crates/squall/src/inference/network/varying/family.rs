@@ -398,7 +398,8 @@ impl Maker<'_> {
 
     /// Checks a variant where it is most likely to be wrong: at its least extent and the one
     /// behind it, at the least of each kind of extents for which the sketch has a simpler text, at
-    /// some extents of which no text was seen, and at the largest. Says at which extent it is wrong, and how.
+    /// some extents of which no text was seen, and at the largest. Says at which extent it is
+    /// wrong, and how.
     fn check(
         &self,
         p: &Proposed,

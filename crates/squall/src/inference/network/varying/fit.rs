@@ -14,6 +14,8 @@ const LARGEST_FACTOR: i64 = 256;
 const LARGEST_VECTOR: i64 = 64;
 /// Memory begins at multiples of this many bytes.
 const ALIGNMENT: i64 = 64;
+/// The most extents of a formula of steps: formulas have at most 64 words.
+pub const MOST_STEPS: usize = 10;
 /// A product has at most this many factors that vary.
 const MOST_FACTORS: usize = 3;
 
@@ -29,6 +31,19 @@ pub fn fitted(extents: &[i64], values: &[i64]) -> Option<Formula> {
 /// values, and these are the likely ones.
 pub fn fitted_beside(extents: &[i64], values: &[i64], tiles: &[i64]) -> Option<Formula> {
     product(&Seen { extents, tiles }, values, MOST_FACTORS)
+}
+
+/// A formula that gives these values at these rising extents, and that of the extent before
+/// between them: for numbers that were seen at all extents of a short range.
+pub fn stepped(extents: &[i64], values: &[i64]) -> Option<Formula> {
+    if extents.is_empty() || extents.len() > MOST_STEPS || !extents.is_sorted() {
+        return None;
+    }
+    let first = Formula::number(values[0]);
+    Some(extents.iter().zip(values.windows(2)).fold(first, |sum, (n, pair)| {
+        let is_behind = Formula::number(*n).less(Formula::symbol(0));
+        sum.plus(is_behind.times(Formula::number(pair[1] - pair[0])))
+    }))
 }
 
 /// The sizes of tiles in whose numbers `n - T`, the begin of the last tile, the size shows.
@@ -343,6 +358,14 @@ mod tests {
         assert_eq!(fitted(&extents, &whole).and_then(|f| f.at(&[64])), Some(8));
         let begin: Series = extents.iter().map(|n| n / 8 * 8).collect();
         assert_eq!(fitted(&extents, &begin).and_then(|f| f.at(&[64])), Some(64));
+    }
+
+    #[test]
+    fn steps_give_any_numbers() {
+        let values = [5, -3, 8, 8, 1];
+        let f = stepped(&[1, 2, 3, 4, 5], &values).unwrap();
+        assert!((1..=5).all(|n| f.at(&[n]) == Some(values[n as usize - 1])), "{f}");
+        assert_eq!(stepped(&[2, 1], &[0, 0]), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::super::files::{self, Places};
 use super::super::layout::FileLayout;
 use super::constants::{Varies, compared, short_list};
 use super::family::Variant;
-use super::fit::{Series, fitted};
+use super::fit::{MOST_STEPS, Series, fitted, stepped};
 use super::kernel_text::varying_text;
 use super::template::{generalised, skeleton};
 use super::varying_text::VaryingText;
@@ -97,7 +97,8 @@ impl Joined {
             ready.push(with_constants(plan, point, &reference, most, &mut listed)?);
             kept.push(point);
         }
-        if ready.len() < LEAST_PLANS {
+        let inside = symbol.last() / symbol.step - (symbol.first() - 1) / symbol.step;
+        if ready.len() < LEAST_PLANS.min(inside as usize) {
             return Err("its plan is another one at each extent".into());
         }
         for r in &mut ready {
@@ -124,12 +125,20 @@ impl Joined {
         }
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let (template, series) = generalised(&texts).ok_or("its plans differ")?;
-        let values: Option<Vec<Formula>> = series.iter().map(|s| fitted(&extents, s)).collect();
+        // Where all extents of a short range have a plan, any formula that gives them is right.
+        let is_whole = (symbol.first()..=symbol.last())
+            .step_by(symbol.step as usize)
+            .take(MOST_STEPS + 1)
+            .all(|n| extents.contains(&n));
+        let formula = |s: &Series| {
+            fitted(&extents, s).or_else(|| is_whole.then(|| stepped(&extents, s)).flatten())
+        };
+        let values: Option<Vec<Formula>> = series.iter().map(formula).collect();
         let mut values = values.ok_or("a number of its plan has no formula")?;
         let text = marks.replaced(template.with(&|k| format!("${k}")), &mut values);
         let plan = VaryingPlan { symbols: vec![symbol.clone()], values, text };
         verify(&plan, symbol)?;
-        let shapes = [0, 1].map(|end| shapes(end, points, &extents));
+        let shapes = [0, 1].map(|end| shapes(end, points));
         let [Some(inputs), Some(outputs)] = shapes else {
             return Err("an extent of an input or an output has no formula".into());
         };
@@ -416,15 +425,15 @@ fn verify(plan: &VaryingPlan, symbol: &Symbol) -> Result<(), String> {
 }
 
 /// The shapes of the inputs (0) or outputs (1) as formulas.
-fn shapes(end: usize, points: &[Point], extents: &[i64]) -> Option<Vec<Vec<Formula>>> {
-    let kept: Vec<&Point> = points.iter().filter(|p| extents.contains(&p.draft.extent)).collect();
-    let first = &kept.first()?.draft.ends[end];
+fn shapes(end: usize, points: &[Point]) -> Option<Vec<Vec<Formula>>> {
+    let extents: Vec<i64> = points.iter().map(|p| p.draft.extent).collect();
+    let first = &points.first()?.draft.ends[end];
     let value = |i: usize| {
         (0..first[i].shape.len())
             .map(|axis| {
-                let at = |p: &&Point| p.draft.ends[end].get(i)?.shape.get(axis).copied();
-                let series: Series = kept.iter().map(at).collect::<Option<_>>()?;
-                fitted(extents, &series)
+                let at = |p: &Point| p.draft.ends[end].get(i)?.shape.get(axis).copied();
+                let series: Series = points.iter().map(at).collect::<Option<_>>()?;
+                fitted(&extents, &series)
             })
             .collect::<Option<Vec<Formula>>>()
     };

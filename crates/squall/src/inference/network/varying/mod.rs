@@ -78,6 +78,8 @@ fn drafted(symbol: &Symbol) -> Vec<i64> {
         all.extend(primes.iter().min_by(|a, b| apart(a).total_cmp(&apart(b))));
     }
     all.extend([most, (most + least) / 2, (most / 8 * 2).max(4)]);
+    // Of a short range each extent is planned.
+    all.extend((least..=most).take(if most - least < DRAFTS as i64 { DRAFTS } else { 0 }));
     all.sort_unstable();
     all.dedup();
     all.retain(|n| *n >= 1);
