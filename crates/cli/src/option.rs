@@ -55,6 +55,7 @@ impl InputArgs {
             source: self.input.clone(),
             dims: self.dims.iter().filter_map(Dimension::fixed).collect(),
             ranges: self.dims.iter().filter_map(Dimension::range).collect(),
+            is_over_range: false,
             channels: self.channels,
             assignment: self.assignment.clone(),
             cover: self.cover.clone(),

@@ -14,6 +14,9 @@ mod weights;
 
 pub use data::{DeclaredInput, Extent, Signature, read_tensor, signature};
 pub use external::{External, external_weights, with_weights_at};
-pub use reader::{ONNXRUNTIME_LIMITS, composed_operators, onnxruntime_operators, read, read_bound};
+pub use reader::{
+    ONNXRUNTIME_LIMITS, composed_operators, onnxruntime_operators, read, read_bound,
+    read_over_range,
+};
 pub use thin::{read_outline, read_thin};
 pub use weights::{Beside, read_weights};

@@ -6,6 +6,7 @@ mod body;
 mod composed;
 mod contrib;
 mod control;
+mod folding;
 mod inline;
 mod legacy;
 mod open;
@@ -23,8 +24,7 @@ use prost::Message;
 use squall_core::DType;
 use squall_core::graph::infer::{self, Ctx};
 use squall_core::graph::{
-    Attribute, Constant, MOST_CONSTANT_ELEMENTS, MOST_ELEMENTS, Model, Node, Tensor, Value,
-    ValueId, elements, fold,
+    Attribute, MOST_CONSTANT_ELEMENTS, MOST_ELEMENTS, Model, Node, Tensor, Value, ValueId, elements,
 };
 use squall_core::operators;
 use std::cmp::Reverse;
@@ -47,12 +47,31 @@ pub fn read(bytes: &[u8], name: &str, dims: &[(String, i64)]) -> Result<Model, I
     read_bound(bytes, name, dims, &[])
 }
 
+/// The same model at extents that are of a range: other extents have the same nodes.
+pub fn read_over_range(
+    bytes: &[u8],
+    name: &str,
+    dims: &[(String, i64)],
+) -> Result<Model, ImportError> {
+    read_as(bytes, name, dims, &[], true)
+}
+
 /// The same model where some inputs and initializers have given values and become constants.
 pub fn read_bound(
     bytes: &[u8],
     name: &str,
     dims: &[(String, i64)],
     bound: &[(String, Tensor)],
+) -> Result<Model, ImportError> {
+    read_as(bytes, name, dims, bound, false)
+}
+
+fn read_as(
+    bytes: &[u8],
+    name: &str,
+    dims: &[(String, i64)],
+    bound: &[(String, Tensor)],
+    is_over_range: bool,
 ) -> Result<Model, ImportError> {
     let not_onnx = |why: String| ImportError::NotOnnx { name: name.into(), why };
     if bytes.is_empty() {
@@ -74,7 +93,7 @@ pub fn read_bound(
         None => return Err(not_onnx("it does not say the version of its operators".into())),
     };
     let (values, by_name, nodes, taken, seen, refused) = Default::default();
-    let (open, varying, made_of) = Default::default();
+    let (open, varying, made_of, of_extents) = Default::default();
     let functions = model.functions;
     let reader = Reader {
         file: name,
@@ -90,6 +109,8 @@ pub fn read_bound(
         depth: 0,
         undecided: 0,
         folded: 0,
+        is_over_range,
+        of_extents,
         refused,
         open,
         extents: 0,
@@ -120,6 +141,9 @@ struct Reader<'a> {
     undecided: usize,
     /// Elements of folded constants so far.
     folded: i64,
+    /// Whether it is read for a range of extents, and values that follow from extents.
+    is_over_range: bool,
+    of_extents: HashSet<ValueId>,
     /// Why some nodes cannot be read, by the name of their first result.
     refused: quantised::Refused,
     /// Extents of values of which only the run knows some: those are below 0.
@@ -532,23 +556,16 @@ impl Reader<'_> {
         for (&id, o) in node.outputs.iter().zip(&outputs) {
             (self.values[id].dtype, self.values[id].shape) = (o.dtype, Some(o.shape.clone()));
         }
-        // Identities of absent weights are as absent; those of data fold away all the same.
-        if passes_on
-            && let (Some(Some(from)), Some(&to)) =
-                (node.inputs.first().copied(), node.outputs.first())
-        {
-            let root = self.values[from].alias.unwrap_or(from);
-            self.values[to].alias = Some(root);
-            self.values[to].weight = self.values[root].weight;
-            let known = self.values[root].constant.as_deref().filter(|c| c.len() <= MOST_COPIED);
-            if let (Some(c), Some(shape)) = (known.cloned(), self.values[to].shape.clone()) {
-                self.values[to].constant = Some(Arc::new(c.reshaped(shape)));
-            }
-            node.folded = true;
+        if passes_on {
+            self.pass_on(node);
         }
         let of_shape = matches!(node.op.as_str(), "Shape" | "Size");
         let fixed = of_shape || node.inputs.iter().flatten().all(|i| self.values[*i].weight);
         if !fixed {
+            return;
+        }
+        self.note_extents(node);
+        if self.takes_by_extent(node) {
             return;
         }
         let known =
@@ -575,26 +592,5 @@ impl Reader<'_> {
             }
             _ => {}
         }
-    }
-
-    /// Whether a node in a branch that may not be taken could have operands that are illegal for
-    /// it.
-    fn may_be_illegal(&self, node: &Node) -> bool {
-        const DEMANDING: &[&str] =
-            &["Div", "Gather", "GatherElements", "GatherND", "Mod", "ScatterElements", "ScatterND"];
-        self.undecided > 0 && DEMANDING.contains(&node.op.as_str())
-    }
-
-    /// The results of a node, where its operator can be evaluated.
-    fn fold(&self, node: &Node) -> Option<Result<Vec<Constant>, String>> {
-        if matches!(node.op.as_str(), "Shape" | "Size") {
-            let ctx = Ctx::new(node, self.opset, &self.values);
-            return Some(fold::of_shape(&ctx));
-        }
-        let known = |id: ValueId| self.values[id].constant.as_deref().cloned();
-        let inputs: Vec<Option<Constant>> = node.inputs.iter().map(|i| i.and_then(known)).collect();
-        let dtype = |id: &Option<ValueId>| id.and_then(|id| self.values[id].dtype);
-        let dtypes: Vec<Option<DType>> = node.inputs.iter().map(dtype).collect();
-        operators::evaluate_as(node, &inputs, &dtypes, self.opset)
     }
 }

@@ -33,6 +33,21 @@ impl Assignment {
     /// The same with some weights left outside of the plan: they must be among those that [kernels
     /// alone read](Assignment::read_by_kernels_alone).
     pub fn plan_over(&self, weights: Weights, placed: &Placed) -> Result<Plan, String> {
+        self.planned(weights, placed, false)
+    }
+
+    /// The same at an extent of a range: elements that are taken from a table by extents stay
+    /// steps, for other extents take others.
+    pub fn plan_over_range(&self, weights: Weights, placed: &Placed) -> Result<Plan, String> {
+        self.planned(weights, placed, true)
+    }
+
+    fn planned(
+        &self,
+        weights: Weights,
+        placed: &Placed,
+        is_over_range: bool,
+    ) -> Result<Plan, String> {
         let model = self.model();
         let mut state = State { model, values: HashMap::new() };
         let random = complete(weights, placed, &mut state);
@@ -47,6 +62,7 @@ impl Assignment {
             used: self.used(),
             bounded: HashMap::new(),
             when: Vec::new(),
+            is_over_range,
             plan: Plan { random, ..Plan::default() },
         };
         for (id, (name, _)) in model.inputs.iter().zip(&self.inputs) {
@@ -136,6 +152,8 @@ struct Builder<'a> {
     bounded: HashMap<ValueId, BoundedOutput>,
     /// The conditions under which the step at hand runs.
     when: Vec<When>,
+    /// Whether other extents have the same steps.
+    is_over_range: bool,
     plan: Plan,
 }
 
@@ -313,6 +331,23 @@ impl Builder<'_> {
         ))
     }
 
+    /// Makes the table of a node that takes elements of it a constant of the plan, for a range,
+    /// which the reader left to the run.
+    fn keep_table(&mut self, index: usize) -> Result<(), String> {
+        /// Shorter ones are lists of extents themselves.
+        const LEAST_TABLE: usize = 65;
+        let node = &self.state.model.nodes[index];
+        let takes = matches!(node.op.as_str(), "Gather" | "GatherND" | "GatherElements" | "Slice");
+        let Some(Some(table)) = node.inputs.first().copied() else { return Ok(()) };
+        let is_table = self.state.get(table).is_some_and(|c| c.len() >= LEAST_TABLE);
+        if self.is_over_range && takes && is_table {
+            let source = self.source(table)?;
+            let root = self.root(table);
+            self.sources.insert(root, source);
+        }
+        Ok(())
+    }
+
     /// A node that is not tuned: known, renamed, moved, or run by a plain operator.
     fn node(&mut self, index: usize, reason: &str) -> Result<(), String> {
         let model = self.state.model;
@@ -323,6 +358,7 @@ impl Builder<'_> {
         if is_known || !is_needed(model, node, &self.used) {
             return Ok(());
         }
+        self.keep_table(index).map_err(at)?;
         let moving: Vec<Option<ValueSource>> = node
             .inputs
             .iter()

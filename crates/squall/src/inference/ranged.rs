@@ -3,12 +3,13 @@
 //! extent that arrays have.
 
 use crate::base::error::Error;
-use crate::inference::network::varying::VaryingNetwork;
+use crate::inference::network::varying::{RangeRequest, VaryingNetwork};
 use crate::inference::network::{NetworkValue, Packing};
 use crate::inference::network_request::{NetworkRequest, signature};
 use crate::input::input_request::{InputRequest, chosen_at};
 use crate::input::user_input::ModelInput;
 use crate::predict::choose::kernels_of;
+use crate::predict::general::Predictors;
 use crate::target::target_context::Context;
 use crate::task::event::Listen;
 use squall_frontend::onnx::Extent;
@@ -38,18 +39,18 @@ fn base(
     loaded.model_or("it is no model that can be run").cloned()
 }
 
-/// The model at one extent of the range, covered by the kernels of `base`.
+/// The model at one extent of the range, covered by the kernels of `base`; as it is usually covered
+/// where it has no such kernels, as where a constant is small enough to be folded.
 fn model_at(request: &NetworkRequest, base: &Assignment, extent: i64) -> Result<ModelInput, Error> {
     let usual =
         InputRequest { assignment: None, cover: None, channels: None, ..request.input.clone() };
     let loaded = usual.at(&[extent]).load_given(request.target, &[])?;
     let model = loaded.model_or("it is no model that can be run")?;
-    let graph = model.graph.like(base).map_err(|why| Error::Input {
-        place: request.input.source.clone(),
-        message: format!("at {extent} it is not covered by the same kernels: {why}"),
-        hint: "give a shorter range, or one extent".into(),
-    })?;
-    Ok(model.clone().with_graph(graph))
+    let model = model.clone();
+    Ok(match model.graph.like(base) {
+        Ok(graph) => model.with_graph(graph),
+        Err(_) => model,
+    })
 }
 
 /// Builds a network over the range of a request.
@@ -65,7 +66,9 @@ pub(crate) fn varying(
     let base = base(context, request, store.as_ref())?;
     let graph = base.graph.clone();
     let mut model = |extent| model_at(request, &graph, extent);
-    VaryingNetwork::build(symbol, base, &at, packing, &mut model, &mut |tasks| {
+    let general = Predictors::of(request.guess.predictor.as_deref())?.general;
+    let range = RangeRequest { symbol, at: &at, packing, general };
+    VaryingNetwork::build(&range, base, &mut model, &mut |tasks| {
         kernels_of(&request.guess, tasks, store.as_ref(), &at, listen)
     })
 }

@@ -20,17 +20,20 @@ pub struct Specialised {
     pub halves: Option<Halves>,
 }
 
-/// Reads a model for given arrays. `text` is what the user called it, `name` its short name.
+/// Reads a model for given arrays, or at extents of a range, for which no arrays are given. `text`
+/// is what the user called it, `name` its short name.
 pub fn read(
     bytes: &[u8],
     text: &str,
     name: &str,
     dims: &[(String, i64)],
     given: &[NamedArray],
+    is_over_range: bool,
 ) -> Result<Specialised, Error> {
     let import = |source| Error::Import { place: text.into(), source };
     if given.is_empty() {
-        let (model, halves) = widened(onnx::read(bytes, name, dims).map_err(import)?);
+        let read = if is_over_range { onnx::read_over_range } else { onnx::read };
+        let (model, halves) = widened(read(bytes, name, dims).map_err(import)?);
         return Ok(Specialised { model, bound: Vec::new(), halves });
     }
     let signature = onnx::signature(bytes, name).map_err(import)?;

@@ -37,6 +37,8 @@ pub struct InputRequest {
     /// Symbolic dimensions of a model whose extents are a range: a network is built for all of
     /// them; kernels are tuned and shown at one extent of it.
     pub ranges: Vec<Symbol>,
+    /// Whether its extents are some of a range, for all of which the nodes are the same.
+    pub is_over_range: bool,
     /// Where images that only a model's kernels see have their channels; if none, Squall chooses.
     pub channels: Option<Channels>,
     /// A file that says which kernels a model is made of and in which layouts.
@@ -58,7 +60,7 @@ impl InputRequest {
     pub fn at(&self, extents: &[i64]) -> InputRequest {
         let ranged = self.ranges.iter().zip(extents).map(|(s, n)| (s.name.clone(), *n));
         let dims = self.dims.iter().cloned().chain(ranged).collect();
-        InputRequest { dims, ranges: Vec::new(), ..self.clone() }
+        InputRequest { dims, ranges: Vec::new(), is_over_range: true, ..self.clone() }
     }
 
     /// Reads it as its kernels see it, whichever these are: quantised models over bytes where those
@@ -75,7 +77,8 @@ impl InputRequest {
         given: &[NamedArray],
         in_ranges: bool,
     ) -> Result<Input, Error> {
-        let read_for = ReadFor { target, precision: self.precision };
+        let is_over_range = self.is_over_range || !self.ranges.is_empty();
+        let read_for = ReadFor { target, precision: self.precision, is_over_range };
         let ranged = self.ranges.iter().map(|s| (s.name.clone(), chosen_at(s)));
         let dims: Vec<(String, i64)> = self.dims.iter().cloned().chain(ranged).collect();
         let input = Input::load_for(&self.source, &dims, given, read_for)?;

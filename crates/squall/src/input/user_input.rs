@@ -95,6 +95,8 @@ pub struct ReadFor {
     pub target: TargetRequest,
     /// The format that its kernels are to work in, where one is asked for.
     pub precision: Option<Precision>,
+    /// Whether its extents are some of a range.
+    pub is_over_range: bool,
 }
 
 impl ReadFor {
@@ -289,7 +291,7 @@ impl Input {
             path.file_stem().map_or_else(|| text.into(), |s| s.to_string_lossy().into_owned());
         match extension.as_str() {
             "onnx" => {
-                let made = given::read(&bytes, text, &name, dims, given)?;
+                let made = given::read(&bytes, text, &name, dims, given, read_for.is_over_range)?;
                 Input::of_model(made, path, name, read_for)
             }
             "toml" => Input::own_kernels(&utf8(bytes, path)?, path),

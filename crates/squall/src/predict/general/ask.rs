@@ -6,8 +6,8 @@
 use super::file::{GeneralPredictor, Trees, Winner};
 use super::relative::{Relative, estimate};
 use squall_core::{
-    Candidate, Space, Target, TargetKind, Task, TaskShape, Tunable, canonical_tunable_name,
-    find_tunable,
+    Candidate, Space, Target, TargetKind, Task, TaskShape, Tunable, Workload,
+    canonical_tunable_name, find_tunable,
 };
 use squall_search::CostModel;
 use squall_search::strategy::{Outlook, Prospect, prospect};
@@ -101,6 +101,19 @@ impl GeneralPredictor {
         n: usize,
     ) -> Vec<Candidate> {
         self.outlook(task, tunables, target, effort, n).candidates
+    }
+
+    /// How fast a task's candidates on a CPU are expected to be by their features, as logarithms of
+    /// speeds; what they are counted from is the same for all candidates of the task.
+    pub(crate) fn speeds(
+        &self,
+        workload: &Workload,
+        target: &Target,
+        features: &[Vec<f32>],
+    ) -> Vec<f32> {
+        let relative = Relative::new(workload, &target.machine);
+        let rows: Vec<&[f32]> = features.iter().map(Vec::as_slice).collect();
+        Ranked { trees: self.trees.clone(), relative }.predict(&rows)
     }
 
     /// As [`GeneralPredictor::ask`], with what is expected of each algorithm.

@@ -43,6 +43,22 @@ fn bytes<'a>(d: &'a Draft, c: &'a PlanConstant) -> Option<Cow<'a, [u8]>> {
     Some(Cow::Owned(bytes))
 }
 
+/// Whether constant `c` of a draft is that of the largest extent.
+pub fn is_same(own: &Draft, most: &Draft, c: usize) -> bool {
+    let (Some(a), Some(b)) = (own.plan.constants.get(c), most.plan.constants.get(c)) else {
+        return false;
+    };
+    if a.elements != b.elements || a.dtype != b.dtype {
+        return false;
+    }
+    let place = |d: &Draft, p: Option<usize>| p.and_then(|n| d.places.get(n).cloned());
+    let known = place(own, a.place);
+    if known.is_some() && known == place(most, b.place) {
+        return true;
+    }
+    bytes(own, a).is_some_and(|x| bytes(most, b).is_some_and(|y| x == y))
+}
+
 /// How constant `c` of a draft follows from the one of the largest extent.
 pub fn compared(own: &Draft, most: &Draft, c: usize) -> Result<Varies, String> {
     let (a, b) = (&own.plan.constants[c], &most.plan.constants[c]);

@@ -43,7 +43,7 @@ impl Draft {
             if model.remade.is_empty() { graph.read_by_kernels_alone() } else { HashSet::new() };
         model.bound.iter().for_each(|(name, _)| _ = stay.remove(name));
         let read = weights_but(model, &stay)?;
-        let mut plan = graph.plan_over(read.weights, &read.placed).map_err(fail)?;
+        let mut plan = graph.plan_over_range(read.weights, &read.placed).map_err(fail)?;
         name_remade(&mut plan, model);
         let plain = untasked(&plan, at, packing).map_err(fail)?;
         Ok(Draft { extent, ends, plan, places: read.places, plain })

@@ -7,6 +7,7 @@
 use super::checked::{Checked, Checker};
 use super::fit::fitted;
 use super::kernel_text::varying_text;
+use super::ranked::{Speeds, TaskAt, legal};
 use super::template::skeleton;
 use super::varying_text::VaryingText;
 use crate::input::input_request::chosen_at;
@@ -28,6 +29,11 @@ const MOST_CHECKS: usize = 8;
 const MOST_CHECKED_FLOP: f64 = 1e9;
 /// The least extent of a variant is raised at most this often.
 const MOST_CUTS: usize = 6;
+/// A region ends at this part of its largest extent, unless the next one is served alike; short
+/// ones are not cut.
+const REGION: i64 = 6;
+/// At how many extents of a region configurations are compared.
+const RANKED: u32 = 6;
 /// Texts are taken at all extents up to this one.
 const SMALL: i64 = 16;
 /// Fewer texts than this agree with formulas by chance.
@@ -73,21 +79,13 @@ struct Maker<'a> {
     chosen: &'a Chosen,
     workload: &'a VaryingText,
     target: &'a Target,
+    speeds: &'a Speeds<'a>,
     /// The sketch of the kernels; none of plain loops.
     sketch: Option<String>,
     /// The configuration to which theirs are near.
     wanted: String,
     /// Preparations must be this function, once it is known.
     prepare: Option<String>,
-}
-
-/// Whether two configurations have the same value of each knob that both have: an axis may be too
-/// short for one.
-fn agrees(a: &str, b: &str) -> bool {
-    a.split(',').filter_map(|p| p.split_once('=')).all(|(knob, value)| {
-        let other = b.split(',').filter_map(|p| p.split_once('=')).find(|(k, _)| *k == knob);
-        other.is_none_or(|(_, v)| v == value)
-    })
 }
 
 /// A configuration without unrolled loops.
@@ -135,10 +133,7 @@ impl Maker<'_> {
     /// The kernel of a configuration at an extent.
     fn at(&self, extent: i64, configuration: &str) -> Result<Made, String> {
         let tunable = self.tunable(extent, configuration.is_empty())?;
-        let own = tunable.space().nearest(configuration).ok_or("no configuration is legal")?;
-        if !agrees(&own.to_string(), configuration) {
-            return Err("the configuration is not legal".into());
-        }
+        let own = legal(tunable.as_ref(), configuration).ok_or("the configuration is not legal")?;
         let made = tunable.realize(&own, &self.chosen.source.symbol);
         let source = made.map_err(|e| e.to_string())?;
         if self.prepare.as_ref().is_some_and(|p| *p != preparation(&source)) {
@@ -187,13 +182,14 @@ pub fn variants_of(
     chosen: &Chosen,
     workload: &VaryingText,
     symbol: &Symbol,
-    target: &Target,
+    speeds: &Speeds<'_>,
     checker: &mut Checker<'_>,
 ) -> Result<Vec<Variant>, String> {
+    let target = speeds.target;
     let record = chosen.origin.record().filter(|r| !is_untuned(&r.tunable));
     let own = record.map(|r| r.tunable.clone());
     let wanted = record.map_or_else(String::new, |r| r.configuration.clone());
-    let mut maker = Maker { chosen, workload, target, sketch: own, wanted, prepare: None };
+    let mut maker = Maker { chosen, workload, target, speeds, sketch: own, wanted, prepare: None };
     let first = match maker.variants(symbol, checker) {
         Ok(all) => return Ok(all),
         Err(why) => why,
@@ -230,7 +226,12 @@ impl Maker<'_> {
             if variants.len() == MOST_VARIANTS {
                 return Err(format!("it needs more than {MOST_VARIANTS} kernels"));
             }
-            let variant = self.variant(lowest, top, step, checker)?;
+            let (wanted, bottom) = self.region(lowest, top, step);
+            let own = std::mem::replace(&mut self.wanted, wanted);
+            let made = self.variant(bottom, top, step, checker);
+            self.wanted = own;
+            // What is expected to be fast may not be right.
+            let variant = made.or_else(|_| self.variant(bottom, top, step, checker))?;
             top = variant.least - step;
             variants.push(variant);
         }
@@ -243,6 +244,44 @@ impl Maker<'_> {
             v.source.symbol = name;
         }
         Ok(variants)
+    }
+
+    /// The configuration for the extents from some one up to `top`, and that one: the longest such
+    /// region over whose parts one configuration is expected to be fastest.
+    fn region(&self, lowest: i64, top: i64, step: i64) -> (String, i64) {
+        let below = |top: i64| match top / step {
+            n if n <= SMALL => lowest,
+            n => lowest.max(n / REGION * step),
+        };
+        let mut bottom = below(top);
+        let best = self.fastest(bottom, top, step);
+        while bottom > lowest {
+            let next = below(bottom - step);
+            if self.fastest(next, bottom - step, step) != best {
+                break;
+            }
+            bottom = next;
+        }
+        (best, bottom)
+    }
+
+    /// The configuration that is expected to be fastest from one extent to another.
+    fn fastest(&self, bottom: i64, top: i64, step: i64) -> String {
+        let mut all = Vec::new();
+        for i in 0..RANKED {
+            // Evenly by logarithm, and odd: tiles rarely end evenly.
+            let share = (f64::from(i) + 0.5) / f64::from(RANKED);
+            let low = (bottom / step) as f64;
+            let n = (low * ((top / step) as f64 / low).powf(share)) as i64;
+            let extent = (n | 1).clamp(bottom / step, top / step) * step;
+            let Ok(tunable) = self.tunable(extent, false) else { continue };
+            let text = self.workload.at(extent);
+            let Some(Ok(workload)) = text.map(|t| Workload::parse(&t)) else { continue };
+            all.push(TaskAt { workload, tunable });
+        }
+        let base = self.nearest(top).unwrap_or_default();
+        let is_taken = |c: &str| self.at(top, c).is_ok();
+        self.speeds.fastest(&base, &all, &is_taken)
     }
 
     /// The variant that serves `top` and as many extents below it as it can, of those from

@@ -4,7 +4,7 @@
 
 use super::super::files::{self, Places};
 use super::super::layout::FileLayout;
-use super::constants::{Varies, compared, short_list};
+use super::constants::{Varies, compared, is_same, short_list};
 use super::family::Variant;
 use super::fit::{MOST_STEPS, Series, fitted, stepped};
 use super::kernel_text::varying_text;
@@ -198,6 +198,7 @@ fn with_constants(
 ) -> Result<Ready, String> {
     let mut plan = own.plan;
     let (mut lists, mut corners) = (HashMap::new(), BTreeMap::new());
+    let mut compared_here = HashSet::new();
     plan.regions.clone_from(&reference.plan.regions);
     for (i, b) in plan.buffers.iter_mut().enumerate() {
         let Some((CONSTANT, at)) = b.place else { continue };
@@ -207,12 +208,20 @@ fn with_constants(
         let (_, there) = *reference.constants.get(piece).ok_or("it has other constants")?;
         b.place = Some((CONSTANT, there));
         let Some(c) = constant else { continue };
+        compared_here.insert(c);
         match compared(&point.draft, &most.draft, c)? {
             Varies::Listed => _ = listed.insert(i),
             Varies::Corner { own, most } => _ = corners.insert(i, (own, most)),
             Varies::Beginning => {}
         }
         lists.extend(short_list(&point.draft.plan.constants[c]).map(|l| (i, l)));
+    }
+    // What kernels pack, once for all extents, is the same at all of them.
+    let all = point.draft.plan.constants.iter().enumerate();
+    for (c, constant) in all.filter(|(c, _)| !compared_here.contains(c)) {
+        if !is_same(&point.draft, &most.draft, c) {
+            return Err(format!("its weight {} depends on the extent", constant.name));
+        }
     }
     Ok(Ready { extent: point.draft.extent, plan, lists, corners })
 }

@@ -15,6 +15,7 @@ mod family;
 mod fit;
 mod joined;
 mod kernel_text;
+mod ranked;
 mod template;
 mod varying_text;
 
@@ -23,15 +24,18 @@ use super::{Kernel, MakeKernels, Network, Packing, fault, files, runs_here, trus
 use crate::base::error::Error;
 use crate::input::user_input::ModelInput;
 use crate::predict::choose::Chosen;
+use crate::predict::general::GeneralPredictor;
 use crate::target::target_context::TargetContext;
 use checked::Checker;
 use draft::Draft;
 use family::{Variant, variants_of};
 use joined::Joined;
-use squall_core::{KernelSource, Target, Task, TensorKind};
+use ranked::Speeds;
+use squall_core::{KernelSource, Task, TensorKind};
 use squall_graph::plan::Plan;
 use squall_runtime::Formula;
 use squall_runtime::varying::{Symbol, VaryingPlan};
+use std::sync::Arc;
 use varying_text::VaryingText;
 
 /// How many plans are compared.
@@ -86,16 +90,27 @@ fn drafted(symbol: &Symbol) -> Vec<i64> {
     all.into_iter().map(|n| n * step).collect()
 }
 
+/// A range, and what a network over it is made with.
+pub struct RangeRequest<'a> {
+    /// The range.
+    pub symbol: &'a Symbol,
+    /// The device.
+    pub at: &'a TargetContext,
+    /// How weights are packed.
+    pub packing: Packing,
+    /// What says which tiles suit many extents; the cost formula where there is none.
+    pub general: Option<Arc<GeneralPredictor>>,
+}
+
 impl VaryingNetwork {
     /// Builds a network over a range, of a model at the extent where kernels are chosen.
     pub fn build(
-        symbol: &Symbol,
+        request: &RangeRequest<'_>,
         base: ModelInput,
-        at: &TargetContext,
-        packing: Packing,
         model_at: &mut ModelAt<'_>,
         choose: &mut MakeKernels<'_>,
     ) -> Result<VaryingNetwork, Error> {
+        let RangeRequest { symbol, at, packing, .. } = *request;
         runs_here(at)?;
         let fail = |why: String| {
             let hint = format!("fix the extent: --dim {}={}", symbol.name, symbol.most);
@@ -110,18 +125,21 @@ impl VaryingNetwork {
         let mut points: Vec<Point> = Vec::new();
         for extent in drafted(symbol) {
             // A model may end beyond its range.
-            match model_at(extent) {
-                Ok(model) if model.tasks.len() == chosen.len() => {
-                    points.push(Point { draft: Draft::of(extent, &model, packing, at)?, model });
-                }
-                Ok(_) if extent != most => {}
-                Ok(_) => return Err(fail(format!("at {most} it has other kernels"))),
+            let drafted = model_at(extent).and_then(|model| {
+                let is_alike = model.tasks.len() == chosen.len();
+                let draft = is_alike.then(|| Draft::of(extent, &model, packing, at)).transpose()?;
+                Ok(draft.map(|draft| Point { draft, model }))
+            });
+            match drafted {
+                Ok(Some(point)) => points.push(point),
+                Ok(None) if extent != most => {}
+                Ok(None) => return Err(fail(format!("at {most} it has other kernels"))),
                 Err(e) if extent <= most => return Err(e),
                 Err(_) => {}
             }
         }
         read_varying_weights(&mut chosen, &mut points);
-        let families = families_of(&chosen, &points, symbol, at).map_err(fail)?;
+        let families = families_of(&chosen, &points, request).map_err(fail)?;
         let at_most = points.iter().position(|p| p.draft.extent == most);
         let at_most = at_most.ok_or_else(|| fail(format!("it cannot be planned at {most}")))?;
         // Plain operators are judged where they have most work.
@@ -234,10 +252,10 @@ impl InnerExtent {
         &self,
         chosen: &Chosen,
         symbol: &Symbol,
-        target: &Target,
+        speeds: &Speeds<'_>,
         checker: &mut Checker<'_>,
     ) -> Result<Vec<Variant>, String> {
-        let mut all = variants_of(chosen, &self.workload, &self.range, target, checker)?;
+        let mut all = variants_of(chosen, &self.workload, &self.range, speeds, checker)?;
         for v in &mut all {
             for f in &mut v.text.numbers {
                 *f = f.over_symbol(&self.formula);
@@ -284,9 +302,10 @@ fn read_varying_weights(chosen: &mut [Chosen], points: &mut [Point]) {
 fn families_of(
     chosen: &[Chosen],
     points: &[Point],
-    symbol: &Symbol,
-    at: &TargetContext,
+    request: &RangeRequest<'_>,
 ) -> Result<Vec<Vec<Variant>>, String> {
+    let RangeRequest { symbol, at, .. } = *request;
+    let speeds = &Speeds { general: request.general.clone(), target: &at.target };
     let extents: Vec<i64> = points.iter().map(|p| p.draft.extent).collect();
     let mut all = Vec::new();
     let mut checker = Checker::new(at);
@@ -298,8 +317,8 @@ fn families_of(
         let text = VaryingText::of(&extents, &texts)
             .ok_or_else(|| fail("its extents do not follow from the symbol's by a formula"))?;
         let made = match inner_extent(&text, symbol) {
-            Some(inner) => inner.variants(k, symbol, &at.target, &mut checker),
-            None => variants_of(k, &text, symbol, &at.target, &mut checker),
+            Some(inner) => inner.variants(k, symbol, speeds, &mut checker),
+            None => variants_of(k, &text, symbol, speeds, &mut checker),
         };
         all.push(made.map_err(|e| fail(&e))?);
     }
