@@ -50,9 +50,9 @@ impl Symbol {
         let number = |t: &str| t.trim().parse::<i64>().map_err(|_| fail());
         let (least, most, step) = (number(least)?, number(most)?, number(step)?);
         let symbol = Symbol { name: name.into(), least, most, step };
-        if least < 0 || step < 1 || most > LARGEST_EXTENT || symbol.first() > symbol.last() {
+        if least < 1 || step < 1 || most > LARGEST_EXTENT || symbol.first() > symbol.last() {
             return Err(format!(
-                "`{text}` holds no extent: ranges begin at 0 or above, end at {LARGEST_EXTENT} or \
+                "`{text}` holds no extent: ranges begin at 1 or above, end at {LARGEST_EXTENT} or \
                  below, and hold a multiple of the number behind `:`"
             ));
         }
