@@ -312,8 +312,7 @@ class _Compiled:
         apart = tracing(None)
         with apart, torch.no_grad(), tempfile.TemporaryDirectory(prefix="squall-torch-") as folder:
             model = Path(folder) / "model.onnx"
-            dims = self._export(frozen, free, model)
-            options["dims"] = dims
+            options["dims"] = self._write(frozen, free, model)
             try:
                 if seconds is not None:
                     options.setdefault("store", os.fspath(Path(folder) / "tuned.squall"))
@@ -328,8 +327,7 @@ class _Compiled:
             _compare(network, frozen, free, format or "f32")
         return network
 
-
-    def _export(self, frozen: _Frozen, free: list[torch.Tensor], path: Path) -> dict[str, str]:
+    def _write(self, frozen: _Frozen, free: list[torch.Tensor], path: Path) -> dict[str, str]:
         """Writes the graph as ONNX; gives the range of the dimension that varies."""
         if not self._varying:
             _export(frozen, free, path, None)

@@ -336,11 +336,14 @@ impl Builder<'_> {
     fn keep_table(&mut self, index: usize) -> Result<(), String> {
         /// Shorter ones are lists of extents themselves.
         const LEAST_TABLE: usize = 65;
+        if !self.is_over_range {
+            return Ok(());
+        }
         let node = &self.state.model.nodes[index];
         let takes = matches!(node.op.as_str(), "Gather" | "GatherND" | "GatherElements" | "Slice");
         let Some(Some(table)) = node.inputs.first().copied() else { return Ok(()) };
         let is_table = self.state.get(table).is_some_and(|c| c.len() >= LEAST_TABLE);
-        if self.is_over_range && takes && is_table {
+        if takes && is_table {
             let source = self.source(table)?;
             let root = self.root(table);
             self.sources.insert(root, source);

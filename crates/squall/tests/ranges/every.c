@@ -24,7 +24,7 @@ static net_model *model;
 static struct one all[MOST];
 static size_t count, threads;
 
-/* Memory of so many bytes that ends where a page begins that may not be touched. */
+/* Memory of `bytes` bytes whose end is the begin of a page that may not be read or written. */
 static void *guarded(size_t bytes) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
   char *at = mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

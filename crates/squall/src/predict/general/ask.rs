@@ -89,7 +89,29 @@ pub(crate) fn formula_outlook(
     prospect(tunables, Box::new(Formula), &[], outlook, n)
 }
 
+/// How fast a task's candidates on a CPU are expected to be by their features, as logarithms of
+/// speeds: by the predictor, or by the cost formula where there is none. They compare among
+/// candidates of one task alone.
+pub(crate) fn expected_speeds(
+    general: Option<&GeneralPredictor>,
+    workload: &Workload,
+    target: &Target,
+    features: &[Vec<f32>],
+) -> Vec<f32> {
+    let rows: Vec<&[f32]> = features.iter().map(Vec::as_slice).collect();
+    match general {
+        Some(g) => g.ranked(workload, target).predict(&rows),
+        None => Formula.predict(&rows),
+    }
+}
+
 impl GeneralPredictor {
+    /// The trees for a task.
+    fn ranked(&self, workload: &Workload, target: &Target) -> Ranked {
+        let relative = Relative::new(workload, &target.machine);
+        Ranked { trees: self.trees.clone(), relative }
+    }
+
     /// The `n` candidates of a task that are most worth trying on a CPU, the best first. None where
     /// its kernels are not made by rule, or run elsewhere.
     pub fn ask(
@@ -101,19 +123,6 @@ impl GeneralPredictor {
         n: usize,
     ) -> Vec<Candidate> {
         self.outlook(task, tunables, target, effort, n).candidates
-    }
-
-    /// How fast a task's candidates on a CPU are expected to be by their features, as logarithms of
-    /// speeds; what they are counted from is the same for all candidates of the task.
-    pub(crate) fn speeds(
-        &self,
-        workload: &Workload,
-        target: &Target,
-        features: &[Vec<f32>],
-    ) -> Vec<f32> {
-        let relative = Relative::new(workload, &target.machine);
-        let rows: Vec<&[f32]> = features.iter().map(Vec::as_slice).collect();
-        Ranked { trees: self.trees.clone(), relative }.predict(&rows)
     }
 
     /// As [`GeneralPredictor::ask`], with what is expected of each algorithm.
@@ -130,10 +139,7 @@ impl GeneralPredictor {
             return Prospect::default();
         }
         let hints = self.hints(task, target, tunables, effort.hints());
-        let model = Ranked {
-            trees: self.trees.clone(),
-            relative: Relative::new(&task.workload, &target.machine),
-        };
+        let model = self.ranked(&task.workload, target);
         let evaluations = match (effort, hints.is_empty()) {
             (Effort::Least, true) => 2 * effort.evaluations(),
             _ => effort.evaluations(),

@@ -17,6 +17,7 @@ pub use algorithms::{
     AlgorithmScore, AlgorithmTried, AlgorithmWay, algorithm_scores, try_algorithms,
 };
 pub use ask::Effort;
+pub(crate) use ask::expected_speeds;
 #[cfg(feature = "fleet")]
 pub(crate) use ask::formula_outlook;
 pub use file::{

@@ -43,6 +43,12 @@ fn bytes<'a>(d: &'a Draft, c: &'a PlanConstant) -> Option<Cow<'a, [u8]>> {
     Some(Cow::Owned(bytes))
 }
 
+/// Whether the constants of two drafts begin at the same byte of the same file.
+fn is_in_one_place(drafts: [&Draft; 2], constants: [&PlanConstant; 2]) -> bool {
+    let place = |i: usize| constants[i].place.and_then(|n| drafts[i].places.get(n));
+    place(0).is_some() && place(0) == place(1)
+}
+
 /// Whether constant `c` of a draft is that of the largest extent.
 pub fn is_same(own: &Draft, most: &Draft, c: usize) -> bool {
     let (Some(a), Some(b)) = (own.plan.constants.get(c), most.plan.constants.get(c)) else {
@@ -51,9 +57,7 @@ pub fn is_same(own: &Draft, most: &Draft, c: usize) -> bool {
     if a.elements != b.elements || a.dtype != b.dtype {
         return false;
     }
-    let place = |d: &Draft, p: Option<usize>| p.and_then(|n| d.places.get(n).cloned());
-    let known = place(own, a.place);
-    if known.is_some() && known == place(most, b.place) {
+    if is_in_one_place([own, most], [a, b]) {
         return true;
     }
     bytes(own, a).is_some_and(|x| bytes(most, b).is_some_and(|y| x == y))
@@ -62,9 +66,7 @@ pub fn is_same(own: &Draft, most: &Draft, c: usize) -> bool {
 /// How constant `c` of a draft follows from the one of the largest extent.
 pub fn compared(own: &Draft, most: &Draft, c: usize) -> Result<Varies, String> {
     let (a, b) = (&own.plan.constants[c], &most.plan.constants[c]);
-    let place = |d: &Draft, p: Option<usize>| p.and_then(|n| d.places.get(n).cloned());
-    let known = place(own, a.place).filter(|p| Some(p) == place(most, b.place).as_ref());
-    if known.is_some() && a.elements == b.elements {
+    if a.elements == b.elements && is_in_one_place([own, most], [a, b]) {
         return Ok(Varies::Beginning);
     }
     let fail = || format!("its constant {} depends on the extent", a.name);

@@ -83,7 +83,9 @@ fn drafted(symbol: &Symbol) -> Vec<i64> {
     }
     all.extend([most, (most + least) / 2, (most / 8 * 2).max(4)]);
     // Of a short range each extent is planned.
-    all.extend((least..=most).take(if most - least < DRAFTS as i64 { DRAFTS } else { 0 }));
+    if most - least < DRAFTS as i64 {
+        all.extend(least..=most);
+    }
     all.sort_unstable();
     all.dedup();
     all.retain(|n| *n >= 1);

@@ -4,7 +4,7 @@
 //! suits the one extent where the kernel was chosen may cost others a last tile that overlaps the
 //! one before by most of itself.
 
-use crate::predict::general::GeneralPredictor;
+use crate::predict::general::{GeneralPredictor, expected_speeds};
 use squall_compiler::on_all_cores;
 use squall_core::{Configuration, Target, Tunable, Workload};
 use std::sync::Arc;
@@ -67,11 +67,8 @@ impl Speeds<'_> {
             .map(|f| f.filter(|f| !f.is_empty()))
             .collect();
         let rows: Vec<Vec<f32>> = features.iter().flatten().cloned().collect();
-        let speeds = match &self.general {
-            Some(g) => g.speeds(&t.workload, self.target, &rows),
-            None => rows.iter().map(|r| -r[0] * std::f32::consts::LN_2).collect(),
-        };
-        let mut speeds = speeds.into_iter();
+        let general = self.general.as_deref();
+        let mut speeds = expected_speeds(general, &t.workload, self.target, &rows).into_iter();
         features.iter().map(|f| f.as_ref().and_then(|_| speeds.next())).collect()
     }
 }
